@@ -1,0 +1,84 @@
+"""What passes between an evaluation and whoever drives it: payloads, calls, and what they came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
+
+if TYPE_CHECKING:
+    from gateway.core.matching import Invocation
+    from gateway.core.review import AdmissionRequest, Json
+
+
+class Payload:
+    """The request as webhooks are shown it at one point: the object may have been changed since it came.
+
+    Calls that show the same thing share the Payload itself, so that a batch carries it once.
+    """
+
+    __slots__ = ("_json", "_request", "object", "object_json")
+
+    def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
+        self._request = request
+        self._json = request.json if changed is None else None
+        self.object: Json | None = request.object if changed is None else changed[0]
+        self.object_json: bytes | None = None if changed is None else changed[1]
+
+    @property
+    def json(self) -> bytes:
+        """The AdmissionRequest's JSON with the object as it is at this point."""
+        if self._json is None:
+            assert self.object_json is not None
+            changed = {**self._request.document, "object": orjson.Fragment(self.object_json)}
+            self._json = orjson.dumps(changed)
+        return self._json
+
+    def fresh_object(self) -> object:
+        """Return a copy of the object that the caller may change; raises TypeError if it nests too deeply."""
+        if self.object_json is None:
+            self.object_json = orjson.dumps(self.object)
+        return orjson.loads(self.object_json)
+
+
+class Call:
+    """One question to one worker, made by the evaluation and carried out by whoever drives it."""
+
+    __slots__ = ("elapsed_s", "invocation", "is_ahead", "payload", "place", "verdict")
+
+    def __init__(self, place: int, invocation: Invocation, payload: Payload, *, is_ahead: bool) -> None:
+        self.place = place
+        self.invocation = invocation
+        self.payload = payload
+        self.is_ahead = is_ahead
+        """Whether it was made before its turn."""
+        self.verdict: Verdict | None = None
+        self.elapsed_s = 0.0
+        """Seconds until the verdict; for metrics, set by the driver and never read here."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How one webhook was settled in one round."""
+
+    invocation: Invocation
+    round: int
+    verdict: Verdict | DryRunRefused
+    """What counts: Failed also where the worker allowed the request with a patch that cannot be used."""
+    spoken: Allowed | Denied | None
+    """The worker's own answer, for its warnings and audit annotations; None if there was none to read."""
+    call: Call | None
+    """None if the webhook was not called."""
+    has_changed: bool = False
+    is_patched: bool = False
+    """Whether a patch with at least one operation was applied, also one without effect."""
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it refuses the request: a denial, a refused dry run, or a failure under Fail."""
+        if type(self.verdict) is Failed:
+            return self.invocation.webhook.failure_policy == "Fail"
+        return type(self.verdict) is not Allowed

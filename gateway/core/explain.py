@@ -1,0 +1,75 @@
+"""Why each webhook had its say or not, in words for a person: ``admission-gateway review --explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.core.matching import selectors_match
+from gateway.core.rules import is_never_sent, rules_match
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gateway.core.call import Outcome
+    from gateway.core.evaluation import Evaluation
+    from gateway.core.matching import Selection
+    from gateway.core.review import AdmissionRequest, Resource
+    from gateway.core.webhook import Webhook
+
+
+def explain(
+    evaluation: Evaluation, selection: Selection, namespaces: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Yield one or more lines for each webhook of *selection*, in order, about a finished *evaluation*."""
+    for position, webhook in enumerate(selection.webhooks):
+        title = f"{selection.phase} {webhook.configuration}/{webhook.name}"
+        outcomes = [o for o in evaluation.outcomes if o.invocation.position == position]
+        for outcome in outcomes:
+            again = " again" if outcome.round else ""
+            yield f"{title}: matched{again}, {_outcome(outcome)}"
+        if not outcomes:
+            yield f"{title}: {_why_not(webhook, evaluation, namespaces)}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    verdict = outcome.verdict
+    took = f" in {outcome.call.elapsed_s * 1000:.1f} ms" if outcome.call is not None else ""
+    match verdict:
+        case Allowed():
+            changed = "changed the object" if outcome.has_changed else "changed nothing"
+            patch = f", {changed}: {verdict.patch.decode(errors='replace')}" if outcome.is_patched else ""
+            return f"allowed{took}{patch}"
+        case Denied():
+            return f"denied{took} with {verdict.code}: {verdict.message or 'no explanation'}"
+        case Failed():
+            policy = outcome.invocation.webhook.failure_policy
+            effect = "rejects the request" if outcome.rejects else "lets it pass"
+            return f"failed{took}: {verdict.cause}; failurePolicy {policy} {effect}"
+        case DryRunRefused():
+            effects = outcome.invocation.webhook.side_effects
+            return f"not called: sideEffects {effects} forbids a dry run, which rejects the request"
+
+
+def _why_not(webhook: Webhook, evaluation: Evaluation, namespaces: Mapping[str, Mapping[str, str]]) -> str:
+    request = evaluation.request
+    if is_never_sent(request):
+        return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
+    if not rules_match(webhook, request):
+        return f"not matched, no rule is for {_asked(request)}"
+    if selectors_match(webhook, request, evaluation.final_object, namespaces) is False:
+        return "not matched, its namespaceSelector or objectSelector does not select the request"
+    return "not reached, the request was rejected before its turn"
+
+
+def _asked(request: AdmissionRequest) -> str:
+    asked = _named(request.request_resource, request.request_sub_resource)
+    sent = _named(request.resource, request.sub_resource)
+    also = f" (sent as {sent})" if sent != asked else ""
+    scope = f" in namespace {request.namespace}" if request.namespace else ""
+    return f"{request.operation} {asked}{also}{scope}"
+
+
+def _named(resource: Resource, sub_resource: str) -> str:
+    group, version, name = resource
+    return f"{group or 'core'}/{version} {name}{'/' if sub_resource else ''}{sub_resource}"

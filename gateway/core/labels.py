@@ -1,0 +1,59 @@
+"""Label selectors: made once when the configuration loads, matched for every review.
+
+Source: k8s.io/apimachinery pkg/apis/meta/v1/helpers.go and pkg/labels/selector.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label. ``values`` is empty for Exists and DoesNotExist."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* fulfil this condition. An absent label fulfils NotIn and DoesNotExist.
+
+        Labels come from objects that nobody validated: a value that is not a string counts as absent.
+        """
+        value: object = labels.get(self.key)
+        is_present = isinstance(value, str)
+        match self.operator:
+            case "In":
+                return is_present and value in self.values
+            case "NotIn":
+                return not is_present or value not in self.values
+            case "Exists":
+                return is_present
+            case "DoesNotExist":
+                return not is_present
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All of its requirements have to hold; one without any matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the selector matches everything, so that no labels need to be looked up."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* fulfil every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+EVERYTHING = Selector()

@@ -1,0 +1,122 @@
+"""Which webhooks a request is for: rules by a kept index, selectors on the object as it is now.
+
+A Selection is what one path of the front end stands for. It answers a request's candidates (rules match)
+from a dictionary that fills itself by shape of request; what is left per review are the selectors, and only
+where they are not empty.
+
+Source: kubernetes/apiserver plugin/webhook/generic/webhook.go, predicates/namespace/matcher.go,
+predicates/object/matcher.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.rules import is_never_sent, rules_match
+from gateway.core.verdict import Failed, FailureReason
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.webhook import Phase, Webhook
+
+_KEPT_SHAPES: Final = 4096
+"""Shapes of request remembered before starting over: a cluster has a few hundred resources, and a caller
+that makes up names must not make the index grow."""
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A webhook whose rules match a request."""
+
+    webhook: Webhook
+    position: int
+    """Place among all webhooks that the path selects, from 0."""
+    is_unconditional: bool
+    """Whether both selectors are empty, so that the rules alone decide."""
+
+
+class Selection:
+    """The webhooks that one path selects, in the order in which they apply."""
+
+    def __init__(self, phase: Phase, webhooks: Sequence[Webhook]) -> None:
+        self.phase: Phase = phase
+        self.webhooks = tuple(webhooks)
+        self._by_shape: dict[tuple[Hashable, ...], tuple[Invocation, ...]] = {}
+
+    def invocations(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
+        """Return the webhooks with a rule for *request*, in order."""
+        shape = request.shape
+        found = self._by_shape.get(shape)
+        if found is None:
+            if len(self._by_shape) >= _KEPT_SHAPES:
+                self._by_shape.clear()
+            found = self._by_shape[shape] = self._match_rules(request)
+        return found
+
+    def _match_rules(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
+        if is_never_sent(request):
+            return ()
+        return tuple(
+            Invocation(
+                webhook, position, webhook.namespace_selector.is_empty and webhook.object_selector.is_empty
+            )
+            for position, webhook in enumerate(self.webhooks)
+            if rules_match(webhook, request)
+        )
+
+
+def selectors_match(
+    webhook: Webhook,
+    request: AdmissionRequest,
+    current: Json | None,
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> bool | Failed:
+    """Whether both selectors of *webhook* admit *request*, whose object is now *current*.
+
+    *namespaces* maps a namespace's name to its labels. Failed when the namespace is not among them and the
+    outcome depends on it; an objectSelector that does not match hides that.
+    """
+    in_namespace = _namespace_matches(webhook, request, current, namespaces)
+    if in_namespace is False:
+        return False
+    selector = webhook.object_selector
+    if not selector.is_empty and not any(
+        document is not None and "metadata" in document and selector.matches(labels_of(document))
+        for document in (current, request.old_object)
+    ):
+        return False
+    return in_namespace
+
+
+def _namespace_matches(
+    webhook: Webhook,
+    request: AdmissionRequest,
+    current: Json | None,
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> bool | Failed:
+    selector = webhook.namespace_selector
+    is_namespace = request.request_resource[2] == "namespaces"
+    if selector.is_empty or (request.namespace == "" and not is_namespace):
+        return True
+    if is_namespace and request.request_sub_resource == "" and request.operation in ("CREATE", "UPDATE"):
+        return selector.matches(labels_of(current))
+    labels = namespaces.get(request.namespace)
+    if labels is None:
+        return Failed(
+            FailureReason.NAMESPACE,
+            f'namespace "{request.namespace}" not found, and its labels are needed by the namespaceSelector',
+            404,
+        )
+    return selector.matches(labels)
+
+
+def labels_of(document: Json | None) -> Mapping[str, str]:
+    """Return ``metadata.labels`` of a Kubernetes object; empty where there are none or they are malformed."""
+    metadata = document.get("metadata") if document is not None else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else _NO_LABELS

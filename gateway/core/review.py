@@ -1,0 +1,227 @@
+"""AdmissionReview bytes to an AdmissionRequest: decoded once, checked once, trusted from there on.
+
+The request's own JSON is kept as the API server wrote it, because that is what workers are handed. Unknown
+members are ignored, as kube-apiserver's decoder ignores them. Members that decide something here are checked
+for their type; the rest is the workers' business.
+
+Source: k8s.io/api admission/v1 types.go; kubernetes/apiserver plugin/webhook/request/admissionreview.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, cast
+
+import orjson
+
+from gateway.core.webhook import OPERATIONS
+from gateway.errors import MalformedReview, UnsupportedReview
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+V1: Final = "admission.k8s.io/v1"
+V1BETA1: Final = "admission.k8s.io/v1beta1"
+
+Json = dict[str, object]
+Resource = tuple[str, str, str]
+"""Group, version and resource name; group is empty for the core group."""
+
+# How kube-apiserver begins every review it writes. What follows up to the last brace is the request alone,
+# and parsing only that proves the cut right: were there more members, it would not be one JSON value.
+_PREFIXES: Final = {
+    b'{"kind":"AdmissionReview","apiVersion":"%s","request":' % version.encode(): version
+    for version in (V1, V1BETA1)
+}
+_LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
+
+_resource = cast("Callable[[object], Resource]", itemgetter("group", "version", "resource"))
+_kind = cast("Callable[[object], Resource]", itemgetter("group", "version", "kind"))
+
+
+@dataclass(slots=True)
+class AdmissionRequest:
+    """One request for admission. Nothing in it is changed after decoding, ``object`` included."""
+
+    api_version: str
+    """``admission.k8s.io/v1`` or ``…/v1beta1``: what the review came in, and the answer goes out in."""
+    uid: str
+    operation: str
+    """CREATE, UPDATE, DELETE or CONNECT."""
+    resource: Resource
+    """As sent here, perhaps converted to a version that a rule of the registration names."""
+    sub_resource: str
+    request_resource: Resource
+    """As the client asked for it; same as ``resource`` where the review does not say."""
+    request_sub_resource: str
+    kind: Resource
+    """Group, version and kind of what the client sent."""
+    namespace: str
+    """Empty for cluster-scoped objects; a Namespace object's own name."""
+    dry_run: bool
+    document: Json
+    """The whole parsed request."""
+    json: bytes
+    """The AdmissionRequest's JSON."""
+    old_object: Json | None
+    object: Json | None
+
+    @property
+    def shape(self) -> tuple[Hashable, ...]:
+        """All that rules can look at; requests of equal shape match the same rules."""
+        return (
+            self.operation,
+            self.resource,
+            self.sub_resource,
+            self.request_resource,
+            self.request_sub_resource,
+            self.kind,
+            self.namespace == "",
+        )
+
+
+def decode(body: bytes) -> AdmissionRequest:
+    """Return the request in *body*, the JSON of an AdmissionReview v1 or v1beta1.
+
+    Raises:
+        MalformedReview: not JSON, not an AdmissionReview, without a request, or with a member of the wrong
+            type; the text names the member.
+        UnsupportedReview: an AdmissionReview of another version.
+    """
+    api_version, document, json = _open(body)
+    try:
+        # Absent members are rare and cost an exception; present ones of a wrong type are checked below.
+        resource = _resource(document["resource"])
+        request_resource = _resource(document.get("requestResource") or document["resource"])
+        kind = _kind(document.get("requestKind") or document["kind"])
+        uid, operation = document["uid"], document["operation"]
+    except (KeyError, TypeError):
+        raise _malformed(document) from None
+    get = document.get
+    sub_resource = get("subResource") or ""
+    request = AdmissionRequest(
+        api_version=api_version,
+        uid=cast("str", uid),
+        operation=cast("str", operation),
+        resource=resource,
+        sub_resource=cast("str", sub_resource),
+        request_resource=request_resource,
+        request_sub_resource=cast(
+            "str", (get("requestSubResource") or "") if get("requestResource") else sub_resource
+        ),
+        kind=kind,
+        namespace=cast("str", get("namespace") or ""),
+        object=cast("Json | None", get("object")),
+        old_object=cast("Json | None", get("oldObject")),
+        dry_run=get("dryRun") is True,
+        document=document,
+        json=json,
+    )
+    if not _is_sound(request):
+        raise _malformed(document)
+    return request
+
+
+def _open(body: bytes) -> tuple[str, Json, bytes]:
+    """Return apiVersion, the parsed request and its JSON."""
+    head = body[:_LONGEST_PREFIX]
+    for prefix, api_version in _PREFIXES.items():
+        if head.startswith(prefix):
+            end = body.rfind(b"}")
+            json = body[len(prefix) : end]
+            try:
+                document = orjson.loads(json)
+            except orjson.JSONDecodeError:
+                break
+            if isinstance(document, dict) and not body[end + 1 :].strip(b" \t\r\n"):
+                return api_version, document, json
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedReview(f"the body is not JSON: {error}") from None
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise MalformedReview("the body is not an AdmissionReview")
+    version = review.get("apiVersion")
+    if version not in (V1, V1BETA1):
+        raise UnsupportedReview(f"apiVersion: found {_shown(version)}, expected {V1} or {V1BETA1}")
+    document = review.get("request")
+    if not isinstance(document, dict):
+        raise MalformedReview(f"request: found {_shown(document)}, expected an AdmissionRequest")
+    try:
+        return cast("str", version), document, orjson.dumps(document)
+    except TypeError:
+        # orjson reads deeper than it writes; kube-apiserver never sends anything near either.
+        raise MalformedReview("request: nested too deeply") from None
+
+
+def _is_sound(request: AdmissionRequest) -> bool:
+    """Whether every member that decides something has its type."""
+    return (
+        type(request.uid) is str
+        and request.uid != ""
+        and request.operation in OPERATIONS
+        and type(request.namespace) is str
+        and type(request.sub_resource) is str
+        and type(request.request_sub_resource) is str
+        and (request.object is None or type(request.object) is dict)
+        and (request.old_object is None or type(request.old_object) is dict)
+        and all(type(part) is str for part in request.resource)
+        and all(type(part) is str for part in request.kind)
+        and (
+            request.request_resource == request.resource
+            or all(type(part) is str for part in request.request_resource)
+        )
+        and type(request.document.get("dryRun") or False) is bool
+    )
+
+
+def _malformed(document: Json) -> MalformedReview:
+    """Return the error for the first member of *document* that is missing or of the wrong type."""
+
+    def is_text(value: object) -> bool:
+        return isinstance(value, str)
+
+    checks: list[tuple[str, Callable[[object], bool], str]] = [
+        ("uid", lambda value: isinstance(value, str) and value != "", "a non-empty string"),
+        ("operation", lambda value: value in OPERATIONS, "CREATE, UPDATE, DELETE or CONNECT"),
+        ("resource", _is_named("group", "version", "resource"), "{group, version, resource} as strings"),
+        ("kind", _is_named("group", "version", "kind"), "{group, version, kind} as strings"),
+    ]
+    optional: list[tuple[str, Callable[[object], bool], str]] = [
+        (
+            "requestResource",
+            _is_named("group", "version", "resource"),
+            "{group, version, resource} as strings",
+        ),
+        ("requestKind", _is_named("group", "version", "kind"), "{group, version, kind} as strings"),
+        ("subResource", is_text, "a string"),
+        ("requestSubResource", is_text, "a string"),
+        ("namespace", is_text, "a string"),
+        ("object", lambda value: isinstance(value, dict), "an object or null"),
+        ("oldObject", lambda value: isinstance(value, dict), "an object or null"),
+        ("dryRun", lambda value: isinstance(value, bool), "true or false"),
+    ]
+    checks += [check for check in optional if document.get(check[0]) is not None]
+    for member, is_right, expected in checks:
+        if not is_right(document.get(member)):
+            return MalformedReview(
+                f"request.{member}: found {_shown(document.get(member))}, expected {expected}"
+            )
+    return MalformedReview("request: not an AdmissionRequest")
+
+
+def _is_named(*members: str) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and all(isinstance(value.get(name), str) for name in members)
+
+
+def _shown(value: object) -> str:
+    """Return *value* as an error message can show it: short scalars as they are, the rest by type."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else "a value that is too long to show"

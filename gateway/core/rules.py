@@ -1,0 +1,97 @@
+"""Rule against request: operation, group, version, resource and scope.
+
+Rules look at nothing that a patch can change, so their outcome is kept per shape of request
+(``gateway.core.matching``).
+
+Source: kubernetes/apiserver plugin/webhook/predicates/rules/rules.go, plugin/webhook/generic/webhook.go;
+k8s.io/api admissionregistration/v1 types.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.core.review import AdmissionRequest, Resource
+    from gateway.core.webhook import Rule, Webhook
+
+# Webhooks and policies that could lock out their own repair.
+_NEVER_SENT_KINDS: Final = {
+    ("admissionregistration.k8s.io", kind)
+    for kind in (
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    )
+}
+# Questions that the API server asks on behalf of every caller: a webhook in their way locks a cluster out.
+# kube-apiserver itself leaves them out from 1.37 on (KEP-5793).
+_NEVER_SENT_RESOURCES: Final = {
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+}
+
+
+def is_never_sent(request: AdmissionRequest) -> bool:
+    """Whether kube-apiserver keeps this kind of request from every webhook."""
+    group, _, kind = request.kind
+    return (group, kind) in _NEVER_SENT_KINDS or any(
+        (resource[0], resource[2]) in _NEVER_SENT_RESOURCES
+        for resource in (request.resource, request.request_resource)
+    )
+
+
+def rules_match(webhook: Webhook, request: AdmissionRequest) -> bool:
+    """Whether any rule of *webhook* is for *request*, under the webhook's matchPolicy.
+
+    ``Exact`` looks at the resource that the client asked for. ``Equivalent`` looks at that and at the one
+    that was sent here, in any version: the API server has chosen the version already, and a policy is
+    rather enforced on an unexpected version than bypassed.
+    """
+    asked = (request.request_resource, request.request_sub_resource)
+    if webhook.match_policy == "Exact":
+        return any(_rule_matches(rule, request, *asked, any_version=False) for rule in webhook.rules)
+    sent = (request.resource, request.sub_resource)
+    return any(
+        _rule_matches(rule, request, resource, sub_resource, any_version=True)
+        for rule in webhook.rules
+        for resource, sub_resource in (asked, sent)
+    )
+
+
+def _rule_matches(
+    rule: Rule, request: AdmissionRequest, resource: Resource, sub_resource: str, *, any_version: bool
+) -> bool:
+    group, version, name = resource
+    return (
+        _scope_matches(rule, request, resource)
+        and _contains(rule.operations, request.operation)
+        and _contains(rule.api_groups, group)
+        and (any_version or _contains(rule.api_versions, version))
+        and any(_resource_matches(entry, name, sub_resource) for entry in rule.resources)
+    )
+
+
+def _contains(names: tuple[str, ...], name: str) -> bool:
+    return "*" in names or name in names
+
+
+def _scope_matches(rule: Rule, request: AdmissionRequest, resource: Resource) -> bool:
+    if rule.scope == "*":
+        return True
+    # A Namespace object carries its own name as the request's namespace and is cluster-scoped all the same.
+    is_cluster_scoped = request.namespace == "" or (resource[0], resource[2]) == ("", "namespaces")
+    return is_cluster_scoped == (rule.scope == "Cluster")
+
+
+def _resource_matches(entry: str, resource: str, sub_resource: str) -> bool:
+    """``*`` means no subresource; ``pods/*`` means pods itself too, as in kube-apiserver."""
+    name, _, sub_name = entry.partition("/")
+    return name in ("*", resource) and sub_name in ("*", sub_resource)

@@ -1,0 +1,82 @@
+"""What came of one call: a worker's word, or the failure to get one.
+
+Three things that other webhook servers mix up are three types here: a policy that allows, a policy that
+denies (final, whatever failurePolicy says), and a call that gave no usable answer (failurePolicy decides).
+``DryRunRefused`` is the fourth way in which a webhook ends a request: it was not called at all.
+
+Source: kubernetes/apiserver plugin/webhook/errors, and the tables of kube-apiserver's two dispatchers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class FailureReason(Enum):
+    """Why a webhook has no usable answer."""
+
+    STATUS = "the worker or the transport answered a gRPC status other than OK"
+    DEADLINE = "no answer in time"
+    MALFORMED = "an answer that cannot be read"
+    PATCH_INVALID = "a patch that is not a JSON Patch"
+    PATCH_INAPPLICABLE = "a patch that does not apply"
+    PATCH_FORBIDDEN = "a patch where none may come"
+    NAMESPACE = "the namespace cannot be looked up"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of ``status.details.causes``; empty fields are left out."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The policy has nothing against the request, and may want it changed."""
+
+    patch: bytes = b""
+    """A JSON Patch as the worker wrote it; empty for none."""
+    warnings: tuple[str, ...] = ()
+    audit_annotations: tuple[tuple[str, str], ...] = ()
+    """Key and value, sorted by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The policy refuses the request. ``code`` is an HTTP status from 400 to 599."""
+
+    code: int = 400
+    reason: str = ""
+    message: str = ""
+    causes: tuple[Cause, ...] = ()
+    warnings: tuple[str, ...] = ()
+    audit_annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """There is no usable answer; the webhook's failurePolicy decides what becomes of the request."""
+
+    reason: FailureReason
+    cause: str
+    """What the user and the operator read after ``failed calling webhook "NAME": ``."""
+    code: int = 503
+    """HTTP status that metrics show for the failure; the user always gets 500."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunRefused:
+    """The request is a dry run, and the webhook's sideEffects do not allow calling it for one."""
+
+
+Verdict = Allowed | Denied | Failed
+
+ALLOWED: Final = Allowed()
+"""The most frequent verdict."""
+
+DRY_RUN_REFUSED: Final = DryRunRefused()
