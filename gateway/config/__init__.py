@@ -1,0 +1,1 @@
+"""The configuration: files to one validated, frozen ``Config``, or all that is wrong with them."""

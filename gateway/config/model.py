@@ -1,0 +1,114 @@
+"""The loaded configuration: one frozen whole, made by ``gateway.config.load`` and swapped, never edited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gateway.core.webhook import Webhook
+
+Transport = Literal["Auto", "Stream", "Unary"]
+AuditLevel = Literal["None", "Metadata", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTls:
+    """How to speak TLS to a pool's workers. All files are PEM."""
+
+    ca_file: Path | None = None
+    """Roots that the worker's certificate must chain to; None: the system's."""
+    cert_file: Path | None = None
+    """The gateway's own certificate, for workers that ask for one."""
+    key_file: Path | None = None
+    server_name: str | None = None
+    """Name to expect in the worker's certificate; None: the host in the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    """A set of interchangeable workers. Exactly one of ``targets`` and ``command`` is non-empty."""
+
+    name: str
+    targets: tuple[str, ...] = ()
+    """gRPC names: ``dns:///HOST:PORT``, ``unix:PATH``, ``ipv4:A:P,B:P``, ``ipv6:[A]:P``, ``HOST:PORT``."""
+    command: tuple[str, ...] = ()
+    """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
+    transport: Transport = "Auto"
+    max_in_flight: int = 1024
+    """Calls per endpoint; past it a call is refused at once."""
+    tls: WorkerTls | None = None
+    """None: plaintext."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A Namespace document: what namespaceSelector and the workers get to see of it."""
+
+    name: str
+    labels: Mapping[str, str]
+    json: bytes
+    """The document as compact JSON, handed to workers as ``namespace_object``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """The serving certificate, and which client certificates are asked for."""
+
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """None: no client certificate is asked for."""
+    client_names: tuple[str, ...] = ()
+    """Names allowed in a client's certificate (CN or DNS name); empty: any that the CA signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """Credential files of callers. None: that way is not offered."""
+
+    token_file: Path | None = None
+    """One bearer token a line; lines starting with # and blank lines do not count."""
+    basic_auth_file: Path | None = None
+    """One ``user:password`` a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The GatewayConfiguration, with its defaults."""
+
+    listen: str = "0.0.0.0:8443"
+    """HOST:PORT of the HTTPS front end. A host of ``[::]`` takes IPv6."""
+    admin_listen: str = "127.0.0.1:9090"
+    """HOST:PORT of /livez, /readyz and /metrics, plain HTTP: loopback unless said otherwise."""
+    processes: int = 1
+    tls: ServerTls = field(default_factory=ServerTls)
+    authentication: Authentication = field(default_factory=Authentication)
+    max_request_bytes: int = 7 * 1024 * 1024
+    """The API server takes writes of up to 3 MiB; a review can carry two such objects, and 1 MiB is left
+    for the rest. controller-runtime derives the same figure."""
+    max_concurrent_reviews: int = 4096
+    """Per process; past it the answer is 503, which the API server sends again."""
+    deadline_reserve_s: float = 0.1
+    """Seconds kept back of a review's budget for the way back, at most a fifth of the budget."""
+    drain_s: float = 10.0
+    """Seconds that reviews in flight get once the process was told to stop."""
+    audit_level: AuditLevel = "Metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that was configured, validated as a whole."""
+
+    mutating: tuple[Webhook, ...] = ()
+    """In the order in which they apply: configurations by name in byte order, then as written."""
+    validating: tuple[Webhook, ...] = ()
+    """Likewise."""
+    pools: Mapping[str, WorkerPool] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    configurations: frozenset[tuple[str, str]] = frozenset()
+    """(phase, name) of every configuration object, also of those without a webhook."""

@@ -1,0 +1,228 @@
+"""One address of a pool: its channel, its stream, and the calls in flight on it.
+
+gRPC's exceptions end here and in ``stream``: outside there are only verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final, Literal
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from gateway.dispatch.deadlines import TICK_S
+from gateway.dispatch.stream import ReviewStream
+from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
+from gateway.pb import worker_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from gateway.config.model import WorkerPool
+    from gateway.core.verdict import Verdict
+    from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.pending import Pending
+    from gateway.telemetry.metrics import PoolMetrics
+
+    Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    Stream = grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+
+log = logging.getLogger(__name__)
+
+_SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
+
+MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
+"""Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
+
+MIN_BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 1.0
+
+State = Literal["ready", "connecting", "down", "draining"]
+
+
+class Endpoint:
+    """A worker, as far as the gateway can see it. Make it on a running event loop."""
+
+    def __init__(
+        self,
+        address: str,
+        channel: grpc.aio.Channel,
+        settings: WorkerPool,
+        deadlines: Deadlines,
+        metrics: PoolMetrics,
+    ) -> None:
+        self.address = address
+        self.in_flight = 0
+        self.state: State = "connecting"
+        self._channel = channel
+        self._transport = settings.transport
+        self._uses_stream = settings.transport != "Unary"
+        self._max_in_flight = settings.max_in_flight
+        self._failures = 0
+        """Streams lost in a row without a verdict in between."""
+        self._deadlines = deadlines
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._review: Unary = channel.unary_unary(f"{_SERVICE}/Review")
+        self._review_stream: Stream = channel.stream_stream(f"{_SERVICE}/ReviewStream")
+        self._stream: ReviewStream | None = None
+        self._unary_calls: dict[Pending, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ok_calls = metrics.calls(address, "OK")
+        self._is_closing = False
+        self._idle: asyncio.Event | None = None
+        self._spawn(self._connect())
+
+    def __repr__(self) -> str:
+        transport = "stream" if self._uses_stream else "unary"
+        return f"<Endpoint {self.address} {self.state} {transport}, {self.in_flight} in flight>"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many calls in flight as the pool's ``maxInFlight`` allows."""
+        return self.in_flight >= self._max_in_flight
+
+    def submit(self, pending: Pending) -> None:
+        """Ask the worker; the verdict comes through ``pending.settle``, at the deadline at the latest."""
+        pending.carrier = self
+        self.in_flight += 1
+        self._deadlines.add(pending)
+        if self._uses_stream and len(pending.call.payload.json) <= MAX_STREAM_PAYLOAD_BYTES:
+            if self._stream is None:
+                self._open_stream()
+            assert self._stream is not None
+            self._stream.submit(pending)
+        else:
+            self._ask_unary(pending)
+
+    def withdraw(self, pending: Pending) -> None:
+        """Forget a call whose answer is no longer wanted; it is not settled."""
+        is_late = self._deadlines.now() >= pending.deadline - TICK_S
+        self._leave(pending, "DEADLINE_EXCEEDED" if is_late else "CANCELLED")
+        task = self._unary_calls.pop(pending, None)
+        if task is not None:
+            task.cancel()
+        elif self._stream is not None:
+            self._stream.withdraw(pending)
+
+    def finish(self, pending: Pending, verdict: Verdict, code: str) -> None:
+        """Settle a call; *code* is the gRPC status for the metrics."""
+        self._failures = 0
+        self._leave(pending, code)
+        pending.settle(verdict)
+
+    def draining(self, stream: ReviewStream) -> None:
+        """The worker wants nothing new."""
+        if stream is self._stream and self.state != "draining":
+            log.info("worker %s is draining", self.address)
+            self.state = "draining"
+
+    def ended(self, stream: ReviewStream, code: str, details: str, unanswered: list[Pending]) -> None:
+        """Take back the calls of a stream that is over, and find out when the worker is there again."""
+        if stream is self._stream:
+            self._stream = None
+        if code == "UNIMPLEMENTED" and self._transport == "Auto":
+            log.info("worker %s serves no ReviewStream: calling it by Review", self.address)
+            self._uses_stream = False
+            self.state = "ready"
+            for pending in unanswered:
+                self._ask_unary(pending)
+            return
+        if not self._is_closing:
+            self._lost(f"{code}: {details}")
+        failure = failed_status(code, details)
+        for pending in unanswered:
+            if pending.carrier is not None:
+                self._leave(pending, code)
+                pending.settle(failure)
+
+    async def close(self, grace_s: float) -> None:
+        """Let calls in flight end for up to *grace_s* seconds, then end them and the channel."""
+        self._is_closing = True
+        self.state = "draining"
+        if self.in_flight:
+            self._idle = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), grace_s)
+        for task in self._tasks:
+            task.cancel()
+        if self._stream is not None:
+            await self._stream.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()
+        self._metrics.forget(self.address)
+
+    def _leave(self, pending: Pending, code: str) -> None:
+        self.in_flight -= 1
+        pending.carrier = None
+        self._deadlines.remove(pending)
+        (self._ok_calls if code == "OK" else self._metrics.calls(self.address, code)).inc()
+        if self._idle is not None and not self.in_flight:
+            self._idle.set()
+
+    def _open_stream(self) -> None:
+        self._stream = ReviewStream(self._review_stream(), self, self._metrics, self._deadlines.now)
+
+    def _lost(self, why: str) -> None:
+        if self.state not in ("down", "draining"):
+            log.warning("worker %s is down: %s", self.address, why)
+        if self.state != "down":
+            self.state = "down"
+            self._failures += 1
+            self._spawn(self._connect())
+
+    async def _connect(self) -> None:
+        """Wait until the worker can be reached, however long that takes."""
+        if self._failures > 1:
+            # A worker that takes connections and ends every stream must not be asked in a tight loop.
+            await asyncio.sleep(min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 10)))
+        await self._channel.channel_ready()
+        if self.state == "down":
+            log.info("worker %s is back", self.address)
+        if not self._is_closing:
+            self.state = "ready"
+        if self._uses_stream and self._stream is None and not self._is_closing:
+            # Opened before it is needed: the first review does not pay for it.
+            self._open_stream()
+
+    def _ask_unary(self, pending: Pending) -> None:
+        task = self._spawn(self._call_unary(pending))
+        self._unary_calls[pending] = task
+
+    async def _call_unary(self, pending: Pending) -> None:
+        request = worker_pb2.ReviewRequest(
+            policy=pending.call.invocation.webhook.worker.policy,
+            admission_request=pending.call.payload.json,
+            namespace_object=pending.namespace_json,
+        )
+        code = "OK"
+        verdict: Verdict
+        try:
+            answer = await self._review(
+                request.SerializeToString(), timeout=max(0.0, pending.deadline - self._deadlines.now())
+            )
+            assert isinstance(answer, bytes)
+            verdict = verdict_of(worker_pb2.ReviewResponse.FromString(answer))
+        except grpc.aio.AioRpcError as error:
+            code = error.code().name
+            if code == "DEADLINE_EXCEEDED":
+                # gRPC's timer and ours are set alike; whichever strikes first says the same.
+                verdict = failed_deadline(pending.timeout_s)
+            else:
+                verdict = failed_status(code, error.details() or "")
+            if code == "UNAVAILABLE" and not self._is_closing:
+                self._lost(str(error.details()))
+        except DecodeError:
+            verdict = failed_malformed("no ReviewResponse")
+        self._unary_calls.pop(pending, None)
+        if pending.carrier is not None:
+            self.finish(pending, verdict, code)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,100 @@
+"""Worker messages and gRPC statuses to verdicts, the one place where foreign words are translated.
+
+Source: the worker contract (protos/README.md); google.rpc.Code and its HTTP mapping (google/rpc/code.proto).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.durations import format_duration
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+
+if TYPE_CHECKING:
+    from gateway.core.verdict import Verdict
+    from gateway.pb import worker_pb2
+
+STATUS_NAMES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""By number, as google.rpc.Code has them."""
+
+_HTTP_CODES: Final = {
+    "CANCELLED": 499,
+    "INVALID_ARGUMENT": 400,
+    "DEADLINE_EXCEEDED": 504,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "FAILED_PRECONDITION": 400,
+    "ABORTED": 409,
+    "OUT_OF_RANGE": 400,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "UNAUTHENTICATED": 401,
+}
+
+_ONE_LINE: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
+_MAX_DETAILS_CHARS: Final = 1000
+"""An explanation is for people; a worker that writes a book gets its first page."""
+
+_BARE_ALLOW_BYTES: Final = 2
+"""Encoded size of a ReviewResponse in which nothing but ``allowed`` is set."""
+
+
+def verdict_of(response: worker_pb2.ReviewResponse) -> Verdict:
+    """Return what a worker's answer means."""
+    if response.allowed:
+        if response.ByteSize() == _BARE_ALLOW_BYTES:
+            return ALLOWED
+        return Allowed(
+            response.patch, tuple(response.warnings), tuple(sorted(response.audit_annotations.items()))
+        )
+    status = response.status
+    return Denied(
+        status.code if 400 <= status.code <= 599 else 400,
+        status.reason,
+        status.message,
+        tuple(Cause(cause.reason, cause.message, cause.field) for cause in status.causes),
+        tuple(response.warnings),
+        tuple(sorted(response.audit_annotations.items())),
+    )
+
+
+def status_name(code: int) -> str:
+    """Return the name of a gRPC status; one that does not exist, or OK as an error, is UNKNOWN."""
+    return STATUS_NAMES[code] if 0 < code < len(STATUS_NAMES) else "UNKNOWN"
+
+
+def failed_status(name: str, details: str) -> Failed:
+    """Return the failure for a gRPC status other than OK, by its name."""
+    text = details.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
+    return Failed(FailureReason.STATUS, f"{name}: {text}" if text else name, _HTTP_CODES.get(name, 500))
+
+
+def failed_deadline(timeout_s: float) -> Failed:
+    """Return the failure of a call that got no answer within the *timeout_s* it was to have."""
+    cause = f"DEADLINE_EXCEEDED: no answer within {format_duration(timeout_s)}"
+    return Failed(FailureReason.DEADLINE, cause, _HTTP_CODES["DEADLINE_EXCEEDED"])
+
+
+def failed_malformed(what: str) -> Failed:
+    """Return the failure of an answer that cannot be read; *what* says why."""
+    return Failed(FailureReason.MALFORMED, f"malformed answer: {what}")
