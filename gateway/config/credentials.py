@@ -1,0 +1,124 @@
+"""Files that a configuration names: certificates, keys, tokens. Each has to be there and be what it should.
+
+What is in them is read again by those who use them; no message repeats any of it.
+
+Source: RFC 7468 for PEM; RFC 7617 for the colon of basic authentication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from gateway.config.files import UnusableFileError, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gateway.config.fields import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The files of a certificate and its key; both or neither."""
+
+    cert_file: Path | None
+    key_file: Path | None
+
+
+def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
+    """The file of PEM certificates that the field *name* gives, below *folder*."""
+    return _checked(fields, name, folder, _certificates)
+
+
+def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
+    """The file with a bearer token a line that the field *name* gives, below *folder*."""
+    return _checked(fields, name, folder, _credential_lines)
+
+
+def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None:
+    """The file with ``user:password`` a line that the field *name* gives, below *folder*."""
+
+    def check(content: bytes) -> None:
+        for number, line in _credential_lines(content):
+            if line.find(":") < 1:
+                raise UnusableFileError(f"line {number} is not USER:PASSWORD")
+
+    return _checked(fields, name, folder, check)
+
+
+def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
+    """The files that ``certFile`` and ``keyFile`` give, below *folder*: only together, and matching."""
+    public_keys: list[bytes] = []
+    cert_file = _checked(
+        fields, "certFile", folder, lambda content: public_keys.append(_certificate_key(content))
+    )
+    key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(_public_key(content)))
+    for name, present, other, absent in (
+        ("certFile", key_file, "keyFile", cert_file),
+        ("keyFile", cert_file, "certFile", key_file),
+    ):
+        if present and not absent and not fields.has(name):
+            fields.problem(name, f"is required together with {other}")
+    if len(public_keys) == 2 and public_keys[0] != public_keys[1]:
+        fields.problem("keyFile", f"{key_file} is not the key of the certificate in {cert_file}")
+    return KeyPair(cert_file, key_file)
+
+
+def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], object]) -> Path | None:
+    text = fields.string(name, None)
+    if text is None:
+        return None
+    if not text:
+        fields.problem(name, "is empty, expected the path of a file")
+        return None
+    path = folder / text
+    try:
+        check(read_file(path))
+    except UnusableFileError as error:
+        fields.problem(name, f"{path} {error}")
+    return path
+
+
+def _certificates(content: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise UnusableFileError("holds no PEM certificate that can be read") from error
+
+
+def _certificate_key(content: bytes) -> bytes:
+    # The first is the server's own; those that follow lead to the root (RFC 8446 section 4.4.2).
+    leaf = _certificates(content)[0]
+    try:
+        return leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnusableFileError("holds a certificate of a kind that is not supported") from error
+
+
+def _public_key(content: bytes) -> bytes:
+    try:
+        key = load_pem_private_key(content, None)
+    except TypeError as error:
+        raise UnusableFileError("holds an encrypted key, expected one without a password") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnusableFileError("holds no PEM private key that can be read") from error
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _credential_lines(content: bytes) -> list[tuple[int, str]]:
+    """The lines that count, each with its number from 1."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise UnusableFileError("is not UTF-8 text") from error
+    numbered = enumerate(map(str.strip, text.splitlines()), 1)
+    lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+    if not lines:
+        raise UnusableFileError("holds no credential, so that nobody could call")
+    return lines

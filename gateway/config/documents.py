@@ -1,0 +1,101 @@
+"""Configuration files to documents: one for each object, those inside lists included.
+
+Knows that an object has an apiVersion, a kind and perhaps a name, and nothing else about it.
+
+Source: k8s.io/api core/v1 and admissionregistration types.go for the lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
+
+from gateway.config.fields import Fields, Report, described, shown
+from gateway.config.parsing import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ADMISSION_GROUP = "admissionregistration.k8s.io"
+
+_LIST_KINDS: dict[tuple[str, str], str | None] = {
+    ("v1", "List"): None,
+    ("v1", "NamespaceList"): "Namespace",
+    **{
+        (f"{ADMISSION_GROUP}/{version}", f"{kind}List"): kind
+        for version in ("v1", "v1beta1")
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    },
+}
+"""Kinds that hold ``items``, and of what kind these are; None: of any, and each says which."""
+
+
+@dataclass(slots=True)
+class Document:
+    """One object of a file, with the report that collects what is wrong with it."""
+
+    file: Path
+    report: Report
+    content: dict[str, object] | None
+    """None: there is nothing to read further, and the report says why if that is wrong."""
+    path: str = ""
+    """Where it stands in the document that lists it: ``items[3]``."""
+
+    def fields(self) -> Fields:
+        """A reader of the whole object."""
+        return Fields(self.content or {}, self.path, self.report)
+
+
+def unreadable(file: Path, message: str) -> Document:
+    """What stands for a file of which nothing can be read."""
+    return Document(file, Report(str(file), [("", message)]), None)
+
+
+def read_documents(file: Path, text: str) -> Iterator[Document]:
+    """Yield the objects in *text*, the content of *file*; lists by their items, empty documents not at all.
+
+    What cannot be read is a document without content. Never raises, whatever *text* is.
+    """
+    for parsed in parse(text, json_only=file.suffix == ".json"):
+        report = Report(f"{file}: document {parsed.number}", parsed.found)
+        if parsed.root is not None:
+            yield from _objects(file, parsed.root, "", report)
+        elif parsed.found:
+            yield Document(file, report, None)
+
+
+def _objects(file: Path, content: object, path: str, report: Report) -> Iterator[Document]:
+    if not _is_mapping(content):
+        report.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
+        yield Document(file, report, None)
+        return
+    document_place = report.where
+    report.where += _label(content)
+    version, kind = content.get("apiVersion"), content.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str) or (version, kind) not in _LIST_KINDS:
+        yield Document(file, report, content, path)
+        return
+    fields = Fields(content, path, report)
+    fields.accept("apiVersion", "kind", "metadata")
+    items = fields.mappings("items")
+    fields.finish()
+    yield Document(file, report, None)
+    item_kind = _LIST_KINDS[version, kind]
+    # Lists of one kind, as the API serves them, leave out what every item would repeat.
+    said_once: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
+    for item in items:
+        yield from _objects(file, said_once | dict(item.content), item.path, Report(document_place))
+
+
+def _is_mapping(content: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(content, dict)
+
+
+def _label(content: dict[str, object]) -> str:
+    kind, metadata = content.get("kind"), content.get("metadata")
+    if not isinstance(kind, str) or not kind:
+        return ""
+    name = metadata.get("name") if _is_mapping(metadata) else None
+    shown_kind = kind if kind.isidentifier() and len(kind) <= 80 else shown(kind)
+    return f": {shown_kind} {shown(name)}" if isinstance(name, str) and name else f": {shown_kind}"

@@ -1,0 +1,269 @@
+"""Reads mappings field by field, and notes everything that is wrong with where it stands.
+
+A getter never raises: what is absent or wrong is noted in the ``Report`` and a placeholder of the right
+type comes back, so that one run finds all problems. Whoever reads therefore has to drop what was built
+when the report is not empty. An explicit null equals an absent field, as in the Kubernetes API.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from gateway.core.durations import format_duration, parse_duration
+from gateway.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    Check = Callable[[str], str | None]
+    """Says what is wrong with a text, None if nothing is."""
+
+S = TypeVar("S", bound=str)
+D = TypeVar("D")
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@dataclass(slots=True)
+class Report:
+    """The problems of one document, in the order in which they were found."""
+
+    where: str
+    """File, document, kind and name; completed once kind and name are known."""
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """Field path and message."""
+
+    def add(self, path: str, message: str) -> None:
+        """Note that the field at *path* (empty: the whole document) is wrong."""
+        self.found.append((path, message))
+
+    def problems(self) -> list[Problem]:
+        """Everything noted, as it is shown to the operator."""
+        return [Problem(self.where, path, message) for path, message in self.found]
+
+
+def child(path: str, name: str) -> str:
+    """The path of the field *name* of what is at *path*; a name that is no identifier is put in quotes."""
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{path}[{shown(name)}]"
+    return f"{path}.{name}" if path else name
+
+
+def shown(value: object) -> str:
+    """*value* for a message: as JSON, without characters that would spoil a terminal, cut to 80."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:160])
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def described(value: object) -> str:
+    """*value* with its type, for after "found"."""
+    match value:
+        case None | True | False:
+            return shown(value)
+        case int() | float():
+            return f"the number {shown(value)}"
+        case str():
+            return f"the string {shown(value)}"
+        case list():
+            return "a list"
+        case _:
+            return "a mapping"
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The *names* as an enumeration in prose."""
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
+    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+
+
+class Fields:
+    """One mapping, read field by field. ``finish`` has to follow the last getter."""
+
+    __slots__ = ("_known", "content", "path", "report")
+
+    def __init__(self, content: Mapping[str, object], path: str, report: Report) -> None:
+        self.content = content
+        self._known: dict[str, None] = {}
+        self.path = path
+        self.report = report
+
+    def at(self, name: str) -> str:
+        """The path of the field *name*."""
+        return child(self.path, name)
+
+    def problem(self, name: str, message: str) -> None:
+        """Note that the field *name* is wrong."""
+        self.report.add(self.at(name), message)
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return self._take(name) is not None
+
+    def finish(self) -> None:
+        """Note every field that nobody asked for."""
+        for name in (name for name in self.content if name not in self._known):
+            hint = did_you_mean(name, self._known) or f"; known here: {', '.join(self._known)}"
+            self.problem(name, f"unknown field{hint}")
+
+    def accept(self, *names: str) -> None:
+        """Let the fields *names* pass whatever they hold, for what only Kubernetes itself reads."""
+        self._known.update(dict.fromkeys(names))
+
+    def string(self, name: str, default: D, check: Check | None = None) -> str | D:
+        """The text of the field, or *default*."""
+        value = self._take(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            self.problem(name, _not_a_string(value))
+            return default
+        if check and (message := check(value)):
+            self.problem(name, message)
+        return value
+
+    def optional_string(self, name: str, check: Check | None = None) -> str:
+        """The text of the field; the empty text where there is none."""
+        return self.string(name, "", check)
+
+    def required_string(self, name: str, check: Check | None = None) -> str:
+        """The text of the field; the empty text where it is absent, empty or no text."""
+        value = self.string(name, None, lambda text: check(text) if check and text else None)
+        if not value and (value is not None or self._take(name) is None):
+            self.problem(name, "is required")
+        return value or ""
+
+    def choice(self, name: str, allowed: tuple[S, ...], default: S | None = None) -> S:
+        """One of the texts in *allowed*; required where there is no *default*."""
+        value = self._take(name)
+        if value is None:
+            if default is None:
+                self.problem(name, f"is required; expected {one_of(allowed)}")
+            return allowed[0] if default is None else default
+        for candidate in allowed:
+            if candidate == value:
+                return candidate
+        found = shown(value) if isinstance(value, str) else described(value)
+        self.problem(name, f"found {found}, expected {one_of(allowed)}")
+        return allowed[0]
+
+    def integer(self, name: str, default: int, low: int, high: int) -> int:
+        """The whole number of the field, from *low* to *high*, or *default*."""
+        value = self._take(name)
+        if value is None:
+            return default
+        if type(value) is not int or not low <= value <= high:
+            self.problem(name, f"found {described(value)}, expected a whole number from {low} to {high}")
+            return default
+        return value
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        """The number of the field, from *low* to *high*, or *default*."""
+        value = self._take(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            self.problem(name, f"found {described(value)}, expected a number from {low:g} to {high:g}")
+            return default
+        return float(value)
+
+    def duration(self, name: str, default: float, low: float, high: float) -> float:
+        """The seconds that a Go duration stands for, from *low* to *high* seconds, or *default*."""
+        value = self._take(name)
+        if value is None:
+            return default
+        try:
+            seconds = parse_duration(value) if isinstance(value, str) else math.nan
+        except ValueError:
+            seconds = math.nan
+        if low <= seconds <= high:
+            return seconds
+        limits = f"from {format_duration(low)} to {format_duration(high)}"
+        self.problem(name, f"found {described(value)}, expected a duration such as 100ms or 2s, {limits}")
+        return default
+
+    def strings(self, name: str, check: Check | None = None) -> tuple[str, ...]:
+        """The texts in a list; those that are no text are left out."""
+        return tuple(text for _, text in self.indexed_strings(name, check))
+
+    def indexed_strings(self, name: str, check: Check | None = None) -> list[tuple[str, str]]:
+        """The texts in a list, each with its path."""
+        texts = []
+        for path, value in self._elements(name):
+            if not isinstance(value, str):
+                self.report.add(path, _not_a_string(value))
+                continue
+            if check and (message := check(value)):
+                self.report.add(path, message)
+            texts.append((path, value))
+        return texts
+
+    def string_map(self, name: str) -> dict[str, str]:
+        """A mapping of texts to texts; values that are no text are left out."""
+        content = self._mapping(name) or {}
+        for key, value in content.items():
+            if not isinstance(value, str):
+                self.report.add(child(self.at(name), key), _not_a_string(value))
+        return {key: value for key, value in content.items() if isinstance(value, str)}
+
+    def mapping(self, name: str) -> Fields | None:
+        """A reader of the mapping in the field; None where there is none."""
+        content = self._mapping(name)
+        return None if content is None else Fields(content, self.at(name), self.report)
+
+    def required_mapping(self, name: str) -> Fields | None:
+        """As ``mapping``, and an absent field is a problem."""
+        if self._take(name) is None:
+            self.problem(name, "is required")
+        return self.mapping(name)
+
+    def group(self, name: str) -> Fields:
+        """A reader of the mapping in the field, of an empty one where there is none."""
+        return self.mapping(name) or Fields({}, self.at(name), self.report)
+
+    def mappings(self, name: str) -> list[Fields]:
+        """Readers of the mappings in a list."""
+        readers = []
+        for path, value in self._elements(name):
+            if isinstance(value, dict):
+                readers.append(Fields(value, path, self.report))
+            else:
+                self.report.add(path, f"found {described(value)}, expected a mapping")
+        return readers
+
+    def _take(self, name: str) -> object:
+        self._known[name] = None
+        return self.content.get(name)
+
+    def _mapping(self, name: str) -> dict[str, object] | None:
+        value = self._take(name)
+        if value is None or isinstance(value, dict):
+            return value
+        self.problem(name, f"found {described(value)}, expected a mapping")
+        return None
+
+    def _elements(self, name: str) -> Iterator[tuple[str, object]]:
+        value = self._take(name)
+        if isinstance(value, list):
+            for index, element in enumerate(value):
+                yield f"{self.at(name)}[{index}]", element
+        elif value is not None:
+            self.problem(name, f"found {described(value)}, expected a list")
+
+
+def _not_a_string(value: object) -> str:
+    # Plain YAML words such as yes, on and 1.10 are not texts, which surprises most often.
+    quote = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+    return f"found {described(value)}, expected a string{quote}"

@@ -1,0 +1,159 @@
+"""Configuration files to one ``Config``, or to everything that is wrong with them at once.
+
+Each document is read by itself (``webhooks``, ``resources``); what only shows in the whole is checked here:
+names that are taken twice, pools that nobody defines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.config.documents import ADMISSION_GROUP, Document, read_documents, unreadable
+from gateway.config.fields import child, did_you_mean, one_of, shown
+from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
+from gateway.config.model import Config, GatewaySettings, Namespace, WorkerPool
+from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
+from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
+from gateway.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gateway.core.webhook import Phase, Webhook
+
+__all__ = ["fingerprint", "load"]
+
+GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
+
+_PHASES: dict[str, Phase] = {
+    "MutatingWebhookConfiguration": "mutate",
+    "ValidatingWebhookConfiguration": "validate",
+}
+_WEBHOOK_VERSIONS = {f"{ADMISSION_GROUP}/v1": V1, f"{ADMISSION_GROUP}/v1beta1": V1BETA1}
+_KINDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_PHASES, tuple(_WEBHOOK_VERSIONS)),
+    "WorkerPool": (GATEWAY_VERSION,),
+    "GatewayConfiguration": (GATEWAY_VERSION,),
+    "Namespace": ("v1",),
+}
+"""Each kind with the versions that it is known in."""
+
+
+@dataclass(slots=True)
+class _Whole:
+    """What was read so far; placeholders are in it wherever a report is not empty."""
+
+    configurations: list[WebhookConfiguration] = field(default_factory=list)
+    references: list[tuple[Document, str, str]] = field(default_factory=list)
+    """Document, path and pool name of every reference to a WorkerPool."""
+    pools: dict[str, WorkerPool] = field(default_factory=dict)
+    namespaces: dict[str, Namespace] = field(default_factory=dict)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    first_of: dict[tuple[str, str], Document] = field(default_factory=dict)
+    """By kind and name. A GatewayConfiguration counts as nameless, since there is only one."""
+
+
+def load(paths: Sequence[Path]) -> Config:
+    """Return the configuration in the files and folders *paths*; without a document, one of defaults.
+
+    Raises:
+        ConfigError: something is wrong with a file, a document, or the whole. It holds all problems, by
+            file and document in the order read.
+    """
+    documents = [document for file, problem in list_files(paths) for document in _documents(file, problem)]
+    whole = _Whole()
+    for document in documents:
+        if document.content is not None:
+            _read(document, whole)
+    for document, path, pool in whole.references:
+        if ("WorkerPool", pool) not in whole.first_of:
+            hint = did_you_mean(pool, whole.pools)
+            document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
+    problems = [problem for document in documents for problem in document.report.problems()]
+    if problems:
+        raise ConfigError(problems)
+    return _config(whole)
+
+
+def _documents(file: Path, problem: str | None) -> Iterator[Document]:
+    if problem:
+        yield unreadable(file, problem)
+        return
+    try:
+        text = read_file(file).decode("utf-8-sig")
+    except UnusableFileError as error:
+        yield unreadable(file, str(error))
+    except UnicodeDecodeError as error:
+        yield unreadable(
+            file, f"is not UTF-8 text: byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+        )
+    else:
+        yield from read_documents(file, text)
+
+
+def _read(document: Document, whole: _Whole) -> None:
+    fields = document.fields()
+    kind = fields.required_string("kind")
+    version = fields.required_string("apiVersion")
+    if not kind or not version:
+        return
+    if kind not in _KINDS:
+        hint = did_you_mean(kind, _KINDS) or f", expected {one_of(_KINDS)}"
+        fields.problem("kind", f"found the unknown kind {shown(kind)}{hint}")
+        return
+    if version not in _KINDS[kind]:
+        fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_KINDS[kind])} for a {kind}")
+        return
+    folder = document.file.parent
+    name = ""
+    if kind in _PHASES:
+        configuration = read_webhook_configuration(fields, _PHASES[kind], _WEBHOOK_VERSIONS[version])
+        name = configuration.name
+        whole.configurations.append(configuration)
+        whole.references.extend((document, path, pool) for path, pool in configuration.pools)
+    elif kind == "WorkerPool":
+        pool = read_worker_pool(fields, folder)
+        name = pool.name
+        whole.pools.setdefault(name, pool)
+    elif kind == "Namespace":
+        namespace = read_namespace(fields)
+        name = namespace.name
+        whole.namespaces.setdefault(name, namespace)
+    else:
+        whole.gateway = read_gateway_configuration(fields, folder)
+    _check_first(document, whole, kind, name)
+
+
+def _check_first(document: Document, whole: _Whole, kind: str, name: str) -> None:
+    first = whole.first_of.setdefault((kind, name), document)
+    if first is document:
+        return
+    if kind == "GatewayConfiguration":
+        document.report.add(
+            document.path, f"is the second one, expected at most one; the first: {_place(first)}"
+        )
+    elif name:
+        path = child(child(document.path, "metadata"), "name")
+        document.report.add(path, f"found {shown(name)} a second time; the first: {_place(first)}")
+
+
+def _place(document: Document) -> str:
+    return f"{document.report.where}, {document.path}" if document.path else document.report.where
+
+
+def _config(whole: _Whole) -> Config:
+    configurations = sorted(whole.configurations, key=lambda configuration: configuration.name.encode())
+
+    def webhooks(phase: Phase) -> tuple[Webhook, ...]:
+        return tuple(hook for each in configurations if each.phase == phase for hook in each.webhooks)
+
+    return Config(
+        mutating=webhooks("mutate"),
+        validating=webhooks("validate"),
+        pools=whole.pools,
+        namespaces=whole.namespaces,
+        gateway=whole.gateway,
+        configurations=frozenset((each.phase, each.name) for each in configurations),
+    )

@@ -1,0 +1,182 @@
+"""The gateway's own kinds, WorkerPool and GatewayConfiguration, and Kubernetes' Namespace.
+
+Paths of files are relative to the folder of the file that names them.
+
+Source for Namespace: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (the label with its name),
+pkg/apis/core/validation/validation.go (its syntax).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+import orjson
+
+from gateway.config import addresses
+from gateway.config.credentials import read_basic_auth_file, read_ca_file, read_key_pair, read_token_file
+from gateway.config.fields import shown
+from gateway.config.metadata import read_metadata
+from gateway.config.model import (
+    AuditLevel,
+    Authentication,
+    GatewaySettings,
+    Namespace,
+    ServerTls,
+    Transport,
+    WorkerPool,
+    WorkerTls,
+)
+from gateway.config.names import dns_1123_label, dns_1123_subdomain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.config.fields import Fields
+
+TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
+AUDIT_LEVELS: tuple[AuditLevel, ...] = get_args(AuditLevel)
+NAME_LABEL = "kubernetes.io/metadata.name"
+
+MOST_IN_FLIGHT = 1_000_000
+"""Calls or reviews at once; even at a kilobyte each, a gigabyte."""
+MOST_PROCESSES = 1024
+REQUEST_BYTES = (1024, 64 * 1024 * 1024)
+"""Below, not even an empty review fits; above is ten times what the API server can send."""
+LONGEST_RESERVE_S = 30.0
+"""The longest budget that a review can have."""
+LONGEST_DRAIN_S = 3600.0
+
+
+def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
+    """Return the WorkerPool behind *fields*, which stand in a file in *folder*."""
+    name = read_metadata(fields, dns_1123_subdomain).name
+    spec = fields.required_mapping("spec")
+    fields.finish()
+    if spec is None:
+        return WorkerPool(name)
+    if spec.has("target") == spec.has("command"):
+        found = "both" if spec.has("target") else "neither"
+        spec.report.add(spec.path, f"found {found} of target and command, expected exactly one of them")
+    targets = _read_targets(spec, folder)
+    pool = WorkerPool(
+        name,
+        targets=targets,
+        command=_read_command(spec),
+        transport=spec.choice("transport", TRANSPORTS, "Auto"),
+        max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MOST_IN_FLIGHT),
+        tls=_read_worker_tls(spec.mapping("tls"), folder),
+    )
+    if pool.tls and (pool.command or any(map(addresses.is_local, targets))):
+        spec.problem("tls", "has to be left out with a command or a unix socket, which stay on this machine")
+    spec.finish()
+    return pool
+
+
+def _read_targets(spec: Fields, folder: Path) -> tuple[str, ...]:
+    targets: list[str] = []
+    if isinstance(spec.content.get("target"), list):
+        texts = spec.indexed_strings("target", addresses.target)
+        if not texts and not spec.content["target"]:
+            spec.problem("target", "is empty, expected at least one gRPC name")
+    else:
+        text = spec.string("target", None, addresses.target)
+        texts = [] if text is None else [(spec.at("target"), text)]
+    for path, text in texts:
+        resolved = addresses.below(folder, text)
+        if resolved in targets:
+            spec.report.add(path, f"found {shown(text)} twice")
+        message = addresses.target(resolved)
+        if message and not addresses.target(text):
+            spec.report.add(path, message)
+        targets.append(resolved)
+    return tuple(targets)
+
+
+def _read_command(spec: Fields) -> tuple[str, ...]:
+    arguments = spec.strings("command", lambda text: "has a NUL in it" if "\0" in text else None)
+    value = spec.content.get("command")
+    if isinstance(value, list) and (not value or value[0] == ""):
+        spec.problem("command", "names no program, expected a list such as [python, -m, workers.samples]")
+    return arguments
+
+
+def _read_worker_tls(fields: Fields | None, folder: Path) -> WorkerTls | None:
+    if fields is None:
+        return None
+    pair = read_key_pair(fields, folder)
+    tls = WorkerTls(
+        ca_file=read_ca_file(fields, "caFile", folder),
+        cert_file=pair.cert_file,
+        key_file=pair.key_file,
+        server_name=fields.string("serverName", None, addresses.server_name),
+    )
+    fields.finish()
+    return tls
+
+
+def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
+    """Return the GatewayConfiguration behind *fields*, which stand in a file in *folder*."""
+    default = GatewaySettings()
+    read_metadata(fields, dns_1123_subdomain, required=False)
+    limits = fields.group("limits")
+    settings = GatewaySettings(
+        listen=fields.string("listen", default.listen, addresses.listen_address),
+        admin_listen=fields.string("adminListen", default.admin_listen, addresses.listen_address),
+        processes=fields.integer("processes", default.processes, 1, MOST_PROCESSES),
+        tls=_read_server_tls(fields.group("tls"), folder),
+        authentication=_read_authentication(fields.group("authentication"), folder),
+        max_request_bytes=limits.integer("maxRequestBytes", default.max_request_bytes, *REQUEST_BYTES),
+        max_concurrent_reviews=limits.integer(
+            "maxConcurrentReviews", default.max_concurrent_reviews, 1, MOST_IN_FLIGHT
+        ),
+        deadline_reserve_s=fields.duration(
+            "deadlineReserve", default.deadline_reserve_s, 0, LONGEST_RESERVE_S
+        ),
+        drain_s=fields.number("drainSeconds", default.drain_s, 0, LONGEST_DRAIN_S),
+        audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
+    )
+    limits.finish()
+    if settings.listen == settings.admin_listen and not settings.listen.endswith(":0"):
+        fields.problem(
+            "adminListen", f"found {shown(settings.listen)} as in listen, expected another address"
+        )
+    fields.finish()
+    return settings
+
+
+def _read_server_tls(fields: Fields, folder: Path) -> ServerTls:
+    pair = read_key_pair(fields, folder)
+    tls = ServerTls(
+        cert_file=pair.cert_file,
+        key_file=pair.key_file,
+        client_ca_file=read_ca_file(fields, "clientCAFile", folder),
+        client_names=fields.strings(
+            "clientNames", lambda text: None if text else "is empty, expected a name"
+        ),
+    )
+    if tls.client_names and not fields.has("clientCAFile"):
+        fields.problem("clientNames", "needs clientCAFile, without which no client certificate is asked for")
+    fields.finish()
+    return tls
+
+
+def _read_authentication(fields: Fields, folder: Path) -> Authentication:
+    authentication = Authentication(
+        token_file=read_token_file(fields, "tokenFile", folder),
+        basic_auth_file=read_basic_auth_file(fields, "basicAuthFile", folder),
+    )
+    fields.finish()
+    return authentication
+
+
+def read_namespace(fields: Fields) -> Namespace:
+    """Return the Namespace behind *fields*, with the label that the API server gives to every one."""
+    metadata = read_metadata(fields, dns_1123_label)
+    for name in ("spec", "status"):
+        fields.mapping(name)
+    fields.finish()
+    labels = metadata.labels | {NAME_LABEL: metadata.name}
+    written = fields.content.get("metadata")
+    shown_metadata = {**(written if isinstance(written, dict) else {}), "labels": labels}
+    document = {**fields.content, "metadata": shown_metadata}
+    return Namespace(metadata.name, labels, orjson.dumps(document))

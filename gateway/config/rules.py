@@ -1,0 +1,88 @@
+"""The rules of a webhook: which operations on which resources it is for.
+
+Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go (validateRuleWithOperations,
+validateResources).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from gateway.config.fields import one_of, shown
+from gateway.core.webhook import OPERATIONS, Rule, Scope
+
+if TYPE_CHECKING:
+    from gateway.config.fields import Check, Fields
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+_OPERATIONS = (*OPERATIONS, "*")
+
+
+def read_rule(fields: Fields) -> Rule:
+    """Return the rule behind *fields*."""
+    rule = Rule(
+        operations=_with_lone_wildcard(fields, "operations", _operation),
+        api_groups=_with_lone_wildcard(fields, "apiGroups"),
+        api_versions=_with_lone_wildcard(fields, "apiVersions", _not_empty),
+        resources=_read_resources(fields),
+        scope=fields.choice("scope", SCOPES, "*"),
+    )
+    fields.finish()
+    return rule
+
+
+def _operation(text: str) -> str | None:
+    return None if text in _OPERATIONS else f"found {shown(text)}, expected {one_of(_OPERATIONS)}"
+
+
+def _not_empty(text: str) -> str | None:
+    return None if text else "is empty, expected a name"
+
+
+def _with_lone_wildcard(fields: Fields, name: str, check: Check | None = None) -> tuple[str, ...]:
+    _require_one(fields, name)
+    values = fields.strings(name, check)
+    if "*" in values and len(values) > 1:
+        fields.problem(name, 'found "*" together with others, which it already covers')
+    return values
+
+
+def _require_one(fields: Fields, name: str) -> None:
+    if fields.content.get(name) in (None, []):
+        fields.problem(name, "is required with at least one entry")
+
+
+def _read_resources(fields: Fields) -> tuple[str, ...]:
+    """Return the resources of a rule, checked exactly as the API server does it.
+
+    That is not symmetric: an overlap is found only by the entries after the wildcard, and of the entries
+    without a subresource only the last one counts against ``*``. A stricter check would refuse
+    configurations that clusters have in use.
+    """
+    _require_one(fields, "resources")
+    entries = fields.indexed_strings("resources", _not_empty)
+    all_subresources_of: set[str] = set()
+    subresource_of_all: set[str] = set()
+    is_last_plain_named = False
+    for path, entry in entries:
+        resource, slash, subresource = entry.partition("/")
+        if not slash:
+            is_last_plain_named = entry != "*" if entry else is_last_plain_named
+            continue
+        for wildcard, covers in (
+            (f"{resource}/*", resource in all_subresources_of),
+            (f"*/{subresource}", subresource in subresource_of_all),
+        ):
+            if covers:
+                fields.report.add(path, f'found {shown(entry)}, which "{wildcard}" before it already covers')
+        if subresource == "*":
+            all_subresources_of.add(resource)
+        if resource == "*":
+            subresource_of_all.add(subresource)
+    resources = tuple(entry for _, entry in entries)
+    if "*/*" in resources and len(resources) > 1:
+        fields.problem("resources", 'found "*/*" together with others, which it already covers')
+    if "*" in resources and is_last_plain_named:
+        message = 'found "*" together with resources without subresource, which it already covers'
+        fields.problem("resources", message)
+    return resources

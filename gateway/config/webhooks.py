@@ -1,0 +1,153 @@
+"""MutatingWebhookConfiguration and ValidatingWebhookConfiguration, with the API server's defaults and checks.
+
+What the API server checks when an object is created holds; its leniency towards objects that were there
+before does not. ``v1beta1`` differs by its defaults and by the sideEffects it allows.
+
+Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go, v1/defaults.go,
+v1beta1/defaults.go; k8s.io/api admissionregistration types.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from gateway.config.client_config import read_client_config
+from gateway.config.fields import one_of, shown
+from gateway.config.metadata import read_metadata
+from gateway.config.names import configuration_name, dns_1035_label, qualified_name, webhook_name
+from gateway.config.rules import read_rule
+from gateway.config.selectors import read_selector
+from gateway.core.webhook import FailurePolicy, MatchPolicy, Phase, ReinvocationPolicy, SideEffects, Webhook
+
+if TYPE_CHECKING:
+    from gateway.config.fields import Fields
+
+FAILURE_POLICIES: tuple[FailurePolicy, ...] = get_args(FailurePolicy)
+MATCH_POLICIES: tuple[MatchPolicy, ...] = get_args(MatchPolicy)
+REINVOCATION_POLICIES: tuple[ReinvocationPolicy, ...] = get_args(ReinvocationPolicy)
+REVIEW_VERSIONS = ("v1", "v1beta1")
+MAX_MATCH_CONDITIONS = 64
+LONGEST_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What one version of the configuration API takes a field to be that is left out."""
+
+    failure_policy: FailurePolicy
+    match_policy: MatchPolicy
+    timeout_s: int
+    side_effects: SideEffects | None
+    """None: required."""
+    allowed_side_effects: tuple[SideEffects, ...]
+    review_versions: tuple[str, ...] | None
+    """None: required."""
+
+
+V1 = Version("Fail", "Equivalent", 10, None, ("None", "NoneOnDryRun"), None)
+V1BETA1 = Version("Ignore", "Exact", 30, "Unknown", get_args(SideEffects), ("v1beta1",))
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfiguration:
+    """One configuration object."""
+
+    phase: Phase
+    name: str
+    webhooks: tuple[Webhook, ...] = ()
+    """In the order written."""
+    pools: tuple[tuple[str, str], ...] = ()
+    """The path of every reference to a WorkerPool, and the name it gives."""
+
+
+def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -> WebhookConfiguration:
+    """Return the configuration object behind *fields*; apiVersion and kind are known already."""
+    name = read_metadata(fields, configuration_name).name
+    webhooks, pools = [], []
+    first_of_name: dict[str, str] = {}
+    for entry in fields.mappings("webhooks"):
+        webhook = _read_webhook(entry, phase, name, version)
+        webhooks.append(webhook)
+        if webhook.worker.pool:
+            pools.append((f"{entry.at('clientConfig')}.worker.pool", webhook.worker.pool))
+        if webhook.name in first_of_name:
+            entry.problem("name", f"found {shown(webhook.name)} again, as in {first_of_name[webhook.name]}")
+        elif webhook.name:
+            first_of_name[webhook.name] = entry.path
+    fields.finish()
+    return WebhookConfiguration(phase, name, tuple(webhooks), tuple(pools))
+
+
+def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Version) -> Webhook:
+    webhook = Webhook(
+        phase=phase,
+        configuration=configuration,
+        name=fields.required_string("name", webhook_name),
+        worker=read_client_config(fields),
+        rules=tuple(map(read_rule, fields.mappings("rules"))),
+        failure_policy=fields.choice("failurePolicy", FAILURE_POLICIES, version.failure_policy),
+        match_policy=fields.choice("matchPolicy", MATCH_POLICIES, version.match_policy),
+        namespace_selector=read_selector(fields.mapping("namespaceSelector")),
+        object_selector=read_selector(fields.mapping("objectSelector")),
+        side_effects=fields.choice("sideEffects", version.allowed_side_effects, version.side_effects),
+        timeout_s=fields.integer("timeoutSeconds", version.timeout_s, 1, LONGEST_TIMEOUT_S),
+        reinvocation_policy=_read_reinvocation_policy(fields, phase),
+    )
+    _check_review_versions(fields, version)
+    _check_match_conditions(fields)
+    fields.finish()
+    return webhook
+
+
+def _read_reinvocation_policy(fields: Fields, phase: Phase) -> ReinvocationPolicy:
+    if phase == "mutate":
+        return fields.choice("reinvocationPolicy", REINVOCATION_POLICIES, "Never")
+    if "reinvocationPolicy" in fields.content:
+        fields.problem("reinvocationPolicy", "has to be left out: only mutating webhooks are called again")
+        fields.accept("reinvocationPolicy")
+    return "Never"
+
+
+def _check_review_versions(fields: Fields, version: Version) -> None:
+    """Note what is wrong with admissionReviewVersions, of which nothing is kept: workers get no review."""
+    entries = fields.indexed_strings("admissionReviewVersions")
+    if fields.content.get("admissionReviewVersions") is None and version.review_versions is not None:
+        return
+    if fields.content.get("admissionReviewVersions") in (None, []):
+        fields.problem("admissionReviewVersions", f"is required with at least {one_of(REVIEW_VERSIONS)}")
+        return
+    seen: set[str] = set()
+    for path, entry in entries:
+        if entry in seen:
+            fields.report.add(path, f"found {shown(entry)} twice")
+        elif message := dns_1035_label(entry):
+            fields.report.add(path, message)
+        seen.add(entry)
+    if entries and seen.isdisjoint(REVIEW_VERSIONS):
+        found = ", ".join(shown(entry) for _, entry in entries)
+        fields.problem(
+            "admissionReviewVersions", f"found {found}, expected at least {one_of(REVIEW_VERSIONS)}"
+        )
+
+
+def _check_match_conditions(fields: Fields) -> None:
+    problems_before = len(fields.report.found)
+    conditions = fields.mappings("matchConditions")
+    if len(conditions) > MAX_MATCH_CONDITIONS:
+        fields.problem("matchConditions", f"found {len(conditions)}, expected at most {MAX_MATCH_CONDITIONS}")
+    seen: set[str] = set()
+    for condition in conditions:
+        name = condition.required_string("name", qualified_name)
+        if name and name in seen:
+            condition.problem("name", f"found {shown(name)} again, expected another name for each condition")
+        seen.add(name)
+        expression = condition.required_string("expression")
+        if expression and not expression.strip():
+            condition.problem("expression", "is blank, expected a CEL expression")
+        condition.finish()
+    if conditions and len(fields.report.found) == problems_before:
+        fields.problem(
+            "matchConditions",
+            "is not supported by this version; remove the conditions, and decide in the policy itself",
+        )

@@ -1,0 +1,576 @@
+"""Validation and defaulting of webhook configurations, a row for every rule of the API server's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.core.labels import Requirement, Selector
+from gateway.core.webhook import Rule, WorkerRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.config.model import Config
+    from gateway.core.webhook import Webhook
+
+POOL = {
+    "apiVersion": "admission-gateway.io/v1alpha1",
+    "kind": "WorkerPool",
+    "metadata": {"name": "pods"},
+    "spec": {"target": "dns:///pods.policies.svc:50051"},
+}
+RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+WEBHOOK = {
+    "name": "images.policies.example.com",
+    "clientConfig": {"worker": {"pool": "pods", "policy": "images"}},
+    "rules": [RULE],
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+MUTATING: dict[str, Any] = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "MutatingWebhookConfiguration",
+    "metadata": {"name": "policies"},
+    "webhooks": [WEBHOOK],
+}
+VALIDATING = MUTATING | {"kind": "ValidatingWebhookConfiguration"}
+LONG_LABEL = "a" * 64
+LONG_SUBDOMAIN = ".".join(["a" * 63] * 4)
+
+ABSENT = object()
+
+
+def altered(change: Callable[..., Any], document: dict[str, Any], path: str, value: object) -> Any:
+    return change(document, path) if value is ABSENT else change(document, path, value)
+
+
+HOOK_VALUES_ALLOWED = [
+    ("name", "a.b.c"),
+    ("name", "0-1.2.3"),
+    ("name", ("a" * 63 + ".") * 3 + "a" * 61),
+    ("rules", []),
+    ("rules", None),
+    ("rules", ABSENT),
+    ("failurePolicy", "Fail"),
+    ("failurePolicy", "Ignore"),
+    ("matchPolicy", "Exact"),
+    ("matchPolicy", "Equivalent"),
+    ("sideEffects", "NoneOnDryRun"),
+    ("timeoutSeconds", 1),
+    ("timeoutSeconds", 30),
+    ("timeoutSeconds", None),
+    ("reinvocationPolicy", "IfNeeded"),
+    ("reinvocationPolicy", "Never"),
+    ("admissionReviewVersions", ["v1", "v1beta1"]),
+    ("admissionReviewVersions", ["v2", "v1beta1"]),
+    ("matchConditions", []),
+    ("matchConditions", None),
+    ("namespaceSelector", {}),
+    ("namespaceSelector", None),
+    ("objectSelector", {"matchLabels": None, "matchExpressions": None}),
+    ("objectSelector", {"matchLabels": {"example.com/a": "", "b": "C_1.d-e"}}),
+    ("objectSelector", {"matchExpressions": [{"key": "a", "operator": "Exists", "values": []}]}),
+    ("rules.0.operations", ["*"]),
+    ("rules.0.operations", ["CREATE", "UPDATE", "DELETE", "CONNECT"]),
+    ("rules.0.apiGroups", ["*"]),
+    ("rules.0.apiGroups", ["", "apps"]),
+    ("rules.0.apiVersions", ["*"]),
+    ("rules.0.apiVersions", ["v1", "v1beta1"]),
+    ("rules.0.scope", "Cluster"),
+    ("rules.0.scope", "Namespaced"),
+    ("rules.0.scope", "*"),
+    ("rules.0.scope", None),
+    ("rules.0.resources", ["*/*"]),
+    ("rules.0.resources", ["*"]),
+    ("rules.0.resources", ["*", "pods/exec"]),
+    ("rules.0.resources", ["pods/exec", "*"]),
+    ("rules.0.resources", ["*", "*/scale"]),
+    ("rules.0.resources", ["pods", "pods/*"]),
+    ("rules.0.resources", ["pods/*", "pods"]),
+    ("rules.0.resources", ["pods/*", "nodes/*"]),
+    ("rules.0.resources", ["*/scale", "*/status"]),
+    # Only what follows a wildcard is compared with it, and only the last plain entry counts.
+    ("rules.0.resources", ["pods/exec", "pods/*"]),
+    ("rules.0.resources", ["pods/scale", "*/scale"]),
+    ("rules.0.resources", ["pods", "*"]),
+    ("rules.0.resources", ["pods", "*", "nodes/status"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), HOOK_VALUES_ALLOWED)
+def test_values_the_api_server_accepts_are_accepted(
+    path: str, value: object, change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    config = load_documents(POOL, altered(change, MUTATING, f"webhooks.0.{path}", value))
+    assert len(config.mutating) == 1
+
+
+HOOK_VALUES_REFUSED = [
+    ("name", ABSENT, "name", "is required"),
+    ("name", "", "name", "is required"),
+    ("name", "images.example", "name", "three or more parts"),
+    ("name", "images", "name", "three or more parts"),
+    ("name", "Images.example.com", "name", "lower-case"),
+    ("name", "a_b.example.com", "name", "lower-case"),
+    ("name", "a.b.c.", "name", "lower-case"),
+    ("name", "a..b.c", "name", "lower-case"),
+    ("name", "a.b.c\n", "name", "lower-case"),
+    ("name", LONG_SUBDOMAIN, "name", "at most 253"),
+    ("name", 5, "name", "found the number 5, expected a string"),
+    ("clientConfig", ABSENT, "clientConfig", "is required"),
+    ("clientConfig", None, "clientConfig", "is required"),
+    (
+        "clientConfig",
+        {},
+        "clientConfig",
+        "found none of them, expected exactly one of worker, url and service",
+    ),
+    ("clientConfig", [], "clientConfig", "found a list, expected a mapping"),
+    ("clientConfig.url", "https://a", "clientConfig", "found worker and url, expected exactly one"),
+    ("clientConfig.service", {"name": "a", "namespace": "b"}, "clientConfig", "found worker and service"),
+    ("clientConfig.caBundle", "aGk=", "clientConfig.caBundle", "spec.tls.caFile of the WorkerPool"),
+    ("clientConfig", {"url": "https://a", "caBundle": "a b"}, "clientConfig.caBundle", "is not base64"),
+    ("clientConfig", {"url": "https://a", "caBundle": "YQ==\n"}, "clientConfig.url", "is not supported"),
+    ("clientConfig.worker.pool", ABSENT, "clientConfig.worker.pool", "is required"),
+    ("clientConfig.worker.policy", "", "clientConfig.worker.policy", "is required"),
+    (
+        "clientConfig.worker.pool",
+        "podz",
+        "clientConfig.worker.pool",
+        'no WorkerPool "podz"; did you mean "pods"?',
+    ),
+    ("clientConfig.worker.polcy", "x", "clientConfig.worker.polcy", 'unknown field; did you mean "policy"?'),
+    ("clientConfig.workers", "x", "clientConfig.workers", 'unknown field; did you mean "worker"?'),
+    ("rules", {}, "rules", "found a mapping, expected a list"),
+    ("rules", ["x"], "rules[0]", 'found the string "x", expected a mapping'),
+    ("rules.0.operations", ABSENT, "rules[0].operations", "is required with at least one entry"),
+    ("rules.0.operations", [], "rules[0].operations", "is required with at least one entry"),
+    ("rules.0.operations", "CREATE", "rules[0].operations", 'found the string "CREATE", expected a list'),
+    ("rules.0.operations", ["CREATE", "create"], "rules[0].operations[1]", "expected CREATE, UPDATE"),
+    ("rules.0.operations", [None], "rules[0].operations[0]", "found null, expected a string"),
+    ("rules.0.operations", ["CREATE", "*"], "rules[0].operations", 'found "*" together with others'),
+    ("rules.0.apiGroups", ABSENT, "rules[0].apiGroups", "is required with at least one entry"),
+    ("rules.0.apiGroups", [], "rules[0].apiGroups", "is required with at least one entry"),
+    ("rules.0.apiGroups", ["", "*"], "rules[0].apiGroups", 'found "*" together with others'),
+    ("rules.0.apiVersions", ABSENT, "rules[0].apiVersions", "is required with at least one entry"),
+    ("rules.0.apiVersions", [], "rules[0].apiVersions", "is required with at least one entry"),
+    ("rules.0.apiVersions", ["v1", ""], "rules[0].apiVersions[1]", "is empty"),
+    ("rules.0.apiVersions", ["v1", "*"], "rules[0].apiVersions", 'found "*" together with others'),
+    ("rules.0.resources", ABSENT, "rules[0].resources", "is required with at least one entry"),
+    ("rules.0.resources", [], "rules[0].resources", "is required with at least one entry"),
+    ("rules.0.resources", ["pods", ""], "rules[0].resources[1]", "is empty"),
+    ("rules.0.resources", ["*/*", "pods"], "rules[0].resources", 'found "*/*" together with others'),
+    ("rules.0.resources", ["pods", "*/*"], "rules[0].resources", 'found "*/*" together with others'),
+    ("rules.0.resources", ["*", "pods"], "rules[0].resources", 'found "*" together with resources'),
+    (
+        "rules.0.resources",
+        ["nodes/x", "*", "pods"],
+        "rules[0].resources",
+        'found "*" together with resources',
+    ),
+    (
+        "rules.0.resources",
+        ["pods/*", "a", "pods/exec"],
+        "rules[0].resources[2]",
+        '"pods/*" before it already covers',
+    ),
+    ("rules.0.resources", ["pods/*", "pods/*"], "rules[0].resources[1]", '"pods/*" before it already covers'),
+    (
+        "rules.0.resources",
+        ["*/scale", "pods/scale"],
+        "rules[0].resources[1]",
+        '"*/scale" before it already covers',
+    ),
+    ("rules.0.scope", "Namespace", "rules[0].scope", 'found "Namespace", expected Cluster, Namespaced or *'),
+    ("rules.0.scope", "", "rules[0].scope", "expected Cluster, Namespaced or *"),
+    ("rules.0.kinds", ["Pod"], "rules[0].kinds", "unknown field; known here: operations, "),
+    ("failurePolicy", "fail", "failurePolicy", 'found "fail", expected Fail or Ignore'),
+    ("failurePolicy", "", "failurePolicy", "expected Fail or Ignore"),
+    ("failurePolicy", ["Fail"], "failurePolicy", "found a list, expected Fail or Ignore"),
+    ("matchPolicy", "exact", "matchPolicy", "expected Exact or Equivalent"),
+    ("sideEffects", ABSENT, "sideEffects", "is required; expected None or NoneOnDryRun"),
+    ("sideEffects", "Some", "sideEffects", 'found "Some", expected None or NoneOnDryRun'),
+    ("sideEffects", "Unknown", "sideEffects", 'found "Unknown", expected None or NoneOnDryRun'),
+    ("timeoutSeconds", 0, "timeoutSeconds", "found the number 0, expected a whole number from 1 to 30"),
+    ("timeoutSeconds", 31, "timeoutSeconds", "from 1 to 30"),
+    ("timeoutSeconds", 10.5, "timeoutSeconds", "found the number 10.5, expected a whole number"),
+    ("timeoutSeconds", True, "timeoutSeconds", "found true, expected a whole number"),
+    ("timeoutSeconds", "10", "timeoutSeconds", 'found the string "10", expected a whole number'),
+    ("reinvocationPolicy", "Always", "reinvocationPolicy", "expected Never or IfNeeded"),
+    ("admissionReviewVersions", ABSENT, "admissionReviewVersions", "is required with at least v1 or v1beta1"),
+    ("admissionReviewVersions", [], "admissionReviewVersions", "is required with at least v1 or v1beta1"),
+    ("admissionReviewVersions", ["v1", "v1"], "admissionReviewVersions[1]", 'found "v1" twice'),
+    ("admissionReviewVersions", ["v1", "1v"], "admissionReviewVersions[1]", "with a letter first"),
+    ("admissionReviewVersions", ["v1", "V2"], "admissionReviewVersions[1]", "lower-case"),
+    ("admissionReviewVersions", ["v1", LONG_LABEL], "admissionReviewVersions[1]", "at most 63"),
+    (
+        "admissionReviewVersions",
+        ["v2"],
+        "admissionReviewVersions",
+        'found "v2", expected at least v1 or v1beta1',
+    ),
+    (
+        "namespaceSelector.matchLabels",
+        {"a b": "c"},
+        'namespaceSelector.matchLabels["a b"]',
+        "letters, digits",
+    ),
+    ("namespaceSelector.matchLabels", {"": "c"}, 'namespaceSelector.matchLabels[""]', "1 to 63"),
+    ("namespaceSelector.matchLabels", {"/a": "c"}, 'namespaceSelector.matchLabels["/a"]', "one slash"),
+    ("namespaceSelector.matchLabels", {"x/y/a": "c"}, 'namespaceSelector.matchLabels["x/y/a"]', "one slash"),
+    (
+        "namespaceSelector.matchLabels",
+        {"A.io/a": "c"},
+        'namespaceSelector.matchLabels["A.io/a"]',
+        "one slash",
+    ),
+    (
+        "namespaceSelector.matchLabels",
+        {LONG_LABEL: "c"},
+        f"namespaceSelector.matchLabels.{LONG_LABEL}",
+        "1 to 63",
+    ),
+    (
+        "namespaceSelector.matchLabels",
+        {"a": "-b"},
+        "namespaceSelector.matchLabels.a",
+        "nothing or at most 63",
+    ),
+    (
+        "namespaceSelector.matchLabels",
+        {"a": LONG_LABEL},
+        "namespaceSelector.matchLabels.a",
+        "nothing or at most 63",
+    ),
+    (
+        "namespaceSelector.matchLabels",
+        {"a": True},
+        "namespaceSelector.matchLabels.a",
+        "found true, expected a string",
+    ),
+    ("namespaceSelector.matchLabel", {}, "namespaceSelector.matchLabel", 'did you mean "matchLabels"?'),
+    ("objectSelector", [], "objectSelector", "found a list, expected a mapping"),
+    *(
+        (
+            "objectSelector.matchExpressions",
+            [expression],
+            f"objectSelector.matchExpressions[0].{field}",
+            fragment,
+        )
+        for expression, field, fragment in (
+            ({"operator": "Exists"}, "key", "is required"),
+            ({"key": "a b", "operator": "Exists"}, "key", "letters, digits"),
+            ({"key": "a"}, "operator", "is required; expected In, NotIn, Exists or DoesNotExist"),
+            ({"key": "a", "operator": "Equals"}, "operator", "expected In, NotIn, Exists or DoesNotExist"),
+            ({"key": "a", "operator": "In"}, "values", "is required and not empty with the operator In"),
+            ({"key": "a", "operator": "NotIn", "values": []}, "values", "not empty with the operator NotIn"),
+            (
+                {"key": "a", "operator": "Exists", "values": ["b"]},
+                "values",
+                "left out with the operator Exists",
+            ),
+            (
+                {"key": "a", "operator": "DoesNotExist", "values": ["b"]},
+                "values",
+                "left out with the operator",
+            ),
+            ({"key": "a", "operator": "In", "values": ["b", "c d"]}, "values[1]", "nothing or at most 63"),
+            ({"key": "a", "operator": "In", "values": "b"}, "values", "expected a list"),
+        )
+    ),
+    ("matchConditions", [{"expression": "true"}], "matchConditions[0].name", "is required"),
+    (
+        "matchConditions",
+        [{"name": "a b", "expression": "true"}],
+        "matchConditions[0].name",
+        "letters, digits",
+    ),
+    ("matchConditions", [{"name": "a"}], "matchConditions[0].expression", "is required"),
+    ("matchConditions", [{"name": "a", "expression": " \n"}], "matchConditions[0].expression", "is blank"),
+    ("matchConditions", [{"name": "a", "expression": "b"}] * 2, "matchConditions[1].name", 'found "a" again'),
+    (
+        "matchConditions",
+        [{"name": f"a{n}", "expression": "true"} for n in range(65)],
+        "matchConditions",
+        "found 65, expected at most 64",
+    ),
+    (
+        "matchConditions",
+        [{"name": "a", "expression": "b"}],
+        "matchConditions",
+        "is not supported by this version; ",
+    ),
+    ("failurepolicy", "Fail", "failurepolicy", 'unknown field; did you mean "failurePolicy"?'),
+    ("exclusionRules", [], "exclusionRules", "unknown field; "),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "field", "fragment"), HOOK_VALUES_REFUSED)
+def test_values_the_api_server_refuses_are_refused(
+    path: str,
+    value: object,
+    field: str,
+    fragment: str,
+    change: Callable[..., Any],
+    problems_of: Callable[..., list[tuple[str, str]]],
+) -> None:
+    problems = problems_of(POOL, altered(change, MUTATING, f"webhooks.0.{path}", value))
+    [(where, message)] = problems
+    assert where == f"webhooks[0].{field}"
+    assert fragment in message
+
+
+def test_conditions_with_a_problem_are_not_called_unsupported_as_well(
+    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    document = change(MUTATING, "webhooks.0.matchConditions", [{"name": "a"}])
+    assert [field for field, _ in problems_of(POOL, document)] == [
+        "webhooks[0].matchConditions[0].expression"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "fragment"),
+    [
+        ("https://a.example.com", "is not supported by this version"),
+        ("HTTPS://a:8443/x/y", "expected clientConfig.worker with the pool and the policy"),
+        ("https://[::1]:443/", "is not supported"),
+        ("http://a", 'found the scheme "http", and only https is allowed'),
+        ("a.example.com", "only https is allowed"),
+        ("", "only https is allowed"),
+        ("https://", "has no host"),
+        ("https:///path", "has no host"),
+        ("https://u:p@a", "user and password are not allowed"),
+        ("https://u@", "has no host"),
+        ("https://a/#b", "fragment"),
+        ("https://a/?b=c", "query"),
+        ("https://a:port/", "is no URL"),
+        ("https://[::1/", "is no URL"),
+        ("https://a/\n", "characters that no URL may have"),
+        ("https://a b/", "characters that no URL may have"),
+        ("https://a/%zz", "characters that no URL may have"),
+    ],
+)
+def test_urls_are_checked_before_they_are_called_unsupported(
+    url: str, fragment: str, change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    problems = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"url": url}))
+    assert {field for field, _ in problems} == {"webhooks[0].clientConfig.url"}
+    assert any(fragment in message for _, message in problems)
+    is_supported_form = "not supported" in fragment or "clientConfig.worker" in fragment
+    assert any("not supported" in message for _, message in problems) == is_supported_form
+
+
+SERVICE = {"name": "policies", "namespace": "gate"}
+
+
+@pytest.mark.parametrize(
+    ("service", "field", "fragment"),
+    [
+        (SERVICE, "service", "is not supported by this version"),
+        (SERVICE | {"port": 65535, "path": "/a/b.c/d-1/"}, "service", "is not supported"),
+        (SERVICE | {"path": ""}, "service", "is not supported"),
+        (SERVICE | {"path": "/"}, "service", "is not supported"),
+        (SERVICE | {"port": None, "path": None}, "service", "is not supported"),
+        # The API server names the other of the two fields.
+        ({"namespace": "gate"}, "service.name", "is required"),
+        ({"name": "policies", "namespace": ""}, "service.namespace", "is required"),
+        (SERVICE | {"port": 0}, "service.port", "from 1 to 65535"),
+        (SERVICE | {"port": 65536}, "service.port", "from 1 to 65535"),
+        (SERVICE | {"path": "//"}, "service.path", "no empty part"),
+        (SERVICE | {"path": "/a//b"}, "service.path", "no empty part"),
+        (SERVICE | {"path": "a"}, "service.path", 'start with "/"'),
+        (SERVICE | {"path": "/A"}, "service.path", "is no DNS name"),
+        (SERVICE | {"path": "/a_b"}, "service.path", "is no DNS name"),
+        (SERVICE | {"host": "a"}, "service.host", "unknown field"),
+        ("gate/policies", "service", "expected a mapping"),
+    ],
+)
+def test_services_are_checked_before_they_are_called_unsupported(
+    service: object,
+    field: str,
+    fragment: str,
+    change: Callable[..., Any],
+    problems_of: Callable[..., list[tuple[str, str]]],
+) -> None:
+    [(where, message)] = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"service": service}))
+    assert where == f"webhooks[0].clientConfig.{field}"
+    assert fragment in message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "fragment"),
+    [
+        ("metadata", ABSENT, "metadata", "is required"),
+        ("metadata.name", ABSENT, "metadata.name", "is required"),
+        ("metadata.name", "A", "metadata.name", "lower-case"),
+        ("metadata.name", "x.static.k8s.io", "metadata.name", "reserved for kube-apiserver"),
+        ("metadata.namespace", "default", "metadata.namespace", "has to be left out"),
+        ("metadata.label", {}, "metadata.label", 'did you mean "labels"?'),
+        ("metadata.labels", {"a": "b c"}, "metadata.labels.a", "nothing or at most 63"),
+        (
+            "metadata.labels",
+            {"a": 1},
+            "metadata.labels.a",
+            "found the number 1, expected a string; put it in quotes",
+        ),
+        ("metadata.annotations", {"a b": "c"}, 'metadata.annotations["a b"]', "letters, digits"),
+        ("metadata.annotations", {"a": "b" * 262144}, "metadata.annotations", "found 262145 bytes"),
+        ("webhook", [], "webhook", 'did you mean "webhooks"?'),
+        ("webhooks", {}, "webhooks", "found a mapping, expected a list"),
+        ("webhooks", [None], "webhooks[0]", "found null, expected a mapping"),
+        ("webhooks", [WEBHOOK, WEBHOOK], "webhooks[1].name", 'com" again, as in webhooks[0]'),
+    ],
+)
+def test_the_configuration_object_is_checked(
+    path: str,
+    value: object,
+    field: str,
+    fragment: str,
+    change: Callable[..., Any],
+    problems_of: Callable[..., list[tuple[str, str]]],
+) -> None:
+    problems = problems_of(POOL, altered(change, MUTATING, path, value))
+    assert any(where == field and fragment in message for where, message in problems), problems
+
+
+def test_metadata_as_kubectl_prints_it_is_accepted(
+    change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    metadata = {
+        "name": "policies",
+        "generateName": "p-",
+        "uid": "8d7a",
+        "resourceVersion": "1",
+        "generation": 2,
+        "selfLink": "/apis",
+        "creationTimestamp": None,
+        "deletionTimestamp": "2025-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 0,
+        "labels": {"app.kubernetes.io/name": "policies"},
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}\n", "Example.com/A": "b"},
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b", "controller": True}
+        ],
+        "finalizers": ["example.com/x"],
+        "managedFields": [
+            {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:webhooks": {".": {}}}}
+        ],
+    }
+    load_documents(POOL, change(MUTATING, "metadata", metadata))
+
+
+def hook(config: Config) -> Webhook:
+    [webhook] = [*config.mutating, *config.validating]
+    return webhook
+
+
+def test_defaults_of_v1(load_documents: Callable[..., Config]) -> None:
+    webhook = hook(load_documents(POOL, MUTATING))
+    assert webhook.phase == "mutate"
+    assert webhook.configuration == "policies"
+    assert webhook.name == "images.policies.example.com"
+    assert webhook.worker == WorkerRef("pods", "images")
+    assert webhook.rules == (Rule(("CREATE",), ("",), ("v1",), ("pods",), "*"),)
+    assert webhook.namespace_selector == webhook.object_selector == Selector()
+    assert (webhook.failure_policy, webhook.match_policy, webhook.timeout_s) == ("Fail", "Equivalent", 10)
+    assert (webhook.side_effects, webhook.reinvocation_policy) == ("None", "Never")
+
+
+V1BETA1 = VALIDATING | {"apiVersion": "admissionregistration.k8s.io/v1beta1"}
+
+
+def test_defaults_of_v1beta1(change: Callable[..., Any], load_documents: Callable[..., Config]) -> None:
+    document = change(change(V1BETA1, "webhooks.0.sideEffects"), "webhooks.0.admissionReviewVersions")
+    webhook = hook(load_documents(POOL, document))
+    assert webhook.phase == "validate"
+    assert (webhook.failure_policy, webhook.match_policy, webhook.timeout_s) == ("Ignore", "Exact", 30)
+    assert (webhook.side_effects, webhook.reinvocation_policy) == ("Unknown", "Never")
+    assert webhook.rules[0].scope == "*"
+
+
+@pytest.mark.parametrize("value", ["None", "NoneOnDryRun", "Some", "Unknown"])
+def test_v1beta1_allows_all_side_effects(
+    value: str, change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    assert hook(load_documents(POOL, change(V1BETA1, "webhooks.0.sideEffects", value))).side_effects == value
+
+
+def test_v1beta1_lists_all_side_effects_when_one_is_wrong(
+    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    [(_, message)] = problems_of(POOL, change(V1BETA1, "webhooks.0.sideEffects", "Any"))
+    assert message == 'found "Any", expected None, NoneOnDryRun, Some or Unknown'
+
+
+def test_an_empty_list_of_review_versions_is_no_default(
+    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    [(field, _)] = problems_of(POOL, change(V1BETA1, "webhooks.0.admissionReviewVersions", []))
+    assert field == "webhooks[0].admissionReviewVersions"
+
+
+def test_every_field_of_a_webhook_is_kept(
+    change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    written = WEBHOOK | {
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Exact",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": 5,
+        "reinvocationPolicy": "IfNeeded",
+        "rules": [RULE | {"scope": "Namespaced"}, RULE | {"operations": ["*"], "resources": ["*/*"]}],
+        "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x", "y"]}]},
+        "objectSelector": {
+            "matchLabels": {"b": "c"},
+            "matchExpressions": [{"key": "d", "operator": "DoesNotExist"}],
+        },
+    }
+    webhook = hook(load_documents(POOL, change(MUTATING, "webhooks.0", written)))
+    assert (webhook.failure_policy, webhook.match_policy, webhook.timeout_s) == ("Ignore", "Exact", 5)
+    assert (webhook.side_effects, webhook.reinvocation_policy) == ("NoneOnDryRun", "IfNeeded")
+    assert [rule.scope for rule in webhook.rules] == ["Namespaced", "*"]
+    assert webhook.rules[1].operations == ("*",)
+    assert webhook.namespace_selector == Selector((Requirement("a", "NotIn", frozenset({"x", "y"})),))
+    assert webhook.object_selector == Selector(
+        (Requirement("b", "In", frozenset({"c"})), Requirement("d", "DoesNotExist"))
+    )
+
+
+def test_validating_webhooks_have_no_reinvocation_policy(
+    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    [(field, message)] = problems_of(POOL, change(VALIDATING, "webhooks.0.reinvocationPolicy", "Never"))
+    assert field == "webhooks[0].reinvocationPolicy"
+    assert "only mutating webhooks" in message
+
+
+def test_a_configuration_without_webhooks_is_known_by_name(
+    change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    config = load_documents(change(MUTATING, "webhooks"), change(VALIDATING, "webhooks", []))
+    assert config.configurations == {("mutate", "policies"), ("validate", "policies")}
+    assert config.mutating == config.validating == ()
+
+
+def test_all_problems_of_a_configuration_come_at_once(
+    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    document = MUTATING
+    for path, value in (
+        ("metadata.name", "A"),
+        ("webhooks.0.name", "a"),
+        ("webhooks.0.timeoutSeconds", 31),
+        ("webhooks.0.rules.0.scope", "x"),
+        ("webhooks.0.extra", "x"),
+    ):
+        document = change(document, path, value)
+    assert {field for field, _ in problems_of(POOL, document)} == {
+        "metadata.name",
+        "webhooks[0].name",
+        "webhooks[0].timeoutSeconds",
+        "webhooks[0].rules[0].scope",
+        "webhooks[0].extra",
+    }
