@@ -1,0 +1,162 @@
+"""A real worker on a unix socket, and a client that speaks the worker contract by hand."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import orjson
+import pytest
+from grpc import aio
+
+from gateway.pb import worker_pb2 as pb
+from workers import PolicyServer, Review
+
+SERVICE = "/admissiongateway.worker.v1.PolicyWorker/"
+LIMIT = 8 * 1024 * 1024
+OPTIONS = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
+REVIEWS = Path(__file__).parents[1] / "reviews"
+
+
+POD = orjson.dumps(orjson.loads((REVIEWS / "pod-create-6kb.json").read_bytes())["request"])
+
+
+class Worker:
+    """A client of one worker."""
+
+    def __init__(self, channel: aio.Channel, address: str) -> None:
+        self.address = address
+        self.channel = channel
+        self.review: Any = channel.unary_unary(
+            SERVICE + "Review", response_deserializer=pb.ReviewResponse.FromString
+        )
+        self.list_policies: Any = channel.unary_unary(
+            SERVICE + "ListPolicies", response_deserializer=pb.ListPoliciesResponse.FromString
+        )
+
+    async def unary(
+        self, policy: str, request: bytes = POD, namespace: bytes = b"", timeout_s: float = 10
+    ) -> Any:
+        """Return the ReviewResponse, or an Error made of the status."""
+        message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
+        try:
+            return await self.review(message.SerializeToString(), timeout=timeout_s)
+        except aio.AioRpcError as error:
+            return pb.Error(code=error.code().value[0], message=error.details() or "")
+
+    def stream(self) -> Stream:
+        """Open a ReviewStream."""
+        return Stream(self.channel)
+
+    async def streamed(self, policy: str, request: bytes = POD, namespace: bytes = b"") -> Any:
+        """Return the ReviewResponse or Error of one call over a stream of its own."""
+        stream = self.stream()
+        await stream.send(pb.Payload(admission_request=request, namespace_object=namespace), [(1, policy)])
+        [verdict] = (await stream.receive()).verdicts
+        await stream.close()
+        assert verdict.id == 1
+        return verdict.response if verdict.HasField("response") else verdict.error
+
+
+class Stream:
+    """One ReviewStream, as a gateway sees it."""
+
+    def __init__(self, channel: aio.Channel) -> None:
+        self.call: Any = channel.stream_stream(
+            SERVICE + "ReviewStream",
+            request_serializer=pb.ReviewBatch.SerializeToString,
+            response_deserializer=pb.VerdictBatch.FromString,
+        )()
+
+    async def send(
+        self,
+        payload: pb.Payload | None = None,
+        calls: list[tuple[int, str]] | None = None,
+        *,
+        timeout_ms: int = 10_000,
+        cancelled: list[int] | None = None,
+    ) -> None:
+        """Write one batch: (id, policy) each on the one payload."""
+        await self.call.write(
+            pb.ReviewBatch(
+                payloads=[payload or pb.Payload(admission_request=POD)],
+                calls=[pb.Call(id=i, policy=name, timeout_millis=timeout_ms) for i, name in calls or []],
+                cancelled=cancelled or [],
+            )
+        )
+
+    async def receive(self) -> Any:
+        """Return the next VerdictBatch, or ``aio.EOF``."""
+        return await self.call.read()
+
+    async def verdicts(self, count: int) -> dict[int, Any]:
+        """Return that many verdicts by id, from as many messages as they came in."""
+        found: dict[int, Any] = {}
+        while len(found) < count:
+            batch = await self.receive()
+            assert batch is not aio.EOF, f"the stream ended after {sorted(found)}"
+            for verdict in batch.verdicts:
+                assert verdict.id not in found
+                found[verdict.id] = verdict.response if verdict.HasField("response") else verdict.error
+        return found
+
+    async def close(self) -> None:
+        """End it, and read what is left."""
+        await self.call.done_writing()
+        while await self.call.read() is not aio.EOF:
+            pass
+
+
+Serve = Callable[[PolicyServer], Any]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a path short enough for unix sockets."""
+    path = Path(tempfile.mkdtemp(prefix="w"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def serve(folder: Path) -> Serve:
+    """``async with serve(server) as worker``: the server runs on a unix socket."""
+
+    @asynccontextmanager
+    async def serving(server: PolicyServer) -> AsyncIterator[Worker]:
+        [address] = await server.start(f"unix:{folder}/worker.sock")
+        try:
+            async with aio.insecure_channel(address, options=OPTIONS) as channel:
+                yield Worker(channel, address)
+        finally:
+            await server.stop(0)
+
+    return serving
+
+
+def _code_of(answer: pb.Error) -> grpc.StatusCode:
+    assert isinstance(answer, pb.Error), answer
+    return next(code for code in grpc.StatusCode if code.value[0] == answer.code)
+
+
+@pytest.fixture(scope="session")
+def code_of() -> Callable[[Any], grpc.StatusCode]:
+    """``code_of(answer)``: the status code of an Error."""
+    return _code_of
+
+
+@pytest.fixture(scope="session")
+def pod() -> bytes:
+    """JSON of an AdmissionRequest that creates a Pod of usual size."""
+    return POD
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], Review]:
+    """``recorded(name)``: a recorded review as a policy gets it in a unit test."""
+    return lambda name: Review.from_json((REVIEWS / f"{name}.json").read_bytes())

@@ -1,0 +1,127 @@
+"""Addresses and sockets: what can be listened on, and what is said about the rest."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from workers import PolicyServer, Review
+from workers.listen import Address, StartError, parse_address
+
+
+def server_of_one() -> PolicyServer:
+    server = PolicyServer()
+
+    @server.policy("allow")
+    def allow(review: Review) -> None:
+        pass
+
+    return server
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:50051", Address("127.0.0.1", 50051)),
+        ("[::1]:0", Address("::1", 0)),
+        ("localhost:65535", Address("localhost", 65535)),
+        ("unix:a.sock", Address(path=Path("a.sock"))),
+        ("unix:/run/a.sock", Address(path=Path("/run/a.sock"))),
+        ("unix:///run/a.sock", Address(path=Path("/run/a.sock"))),
+    ],
+)
+def test_addresses_are_read(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "50051",
+        ":50051",
+        "host:",
+        "host:x",
+        "host:65536",
+        "host:-1",
+        "host:1.5",
+        "::1:50051",
+        "[::1]",
+        "unix:",
+        "a:b:1",
+        "[host:1",
+        "[host]:1",
+        "host:²",
+        "ho st:1",
+        "unix:/" + "a" * 107,
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is expected|has at most"):
+        parse_address(text)
+
+
+def test_a_taken_port_is_noticed(folder: Path) -> None:
+    async def scenario() -> None:
+        server = server_of_one()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
+                await server.start(f"unix:{folder}/a", f"127.0.0.1:{port}")
+
+    uvloop.run(scenario())
+    assert not list(folder.iterdir())
+
+
+def test_the_socket_of_a_dead_worker_is_replaced(folder: Path) -> None:
+    path = folder / "a"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+
+    async def scenario() -> None:
+        server = server_of_one()
+        await server.start(f"unix:{path}")
+        await server.stop()
+
+    uvloop.run(scenario())
+    assert not path.exists()
+
+
+def test_the_socket_of_a_live_worker_is_not(folder: Path) -> None:
+    path = folder / "a"
+    with socket.socket(socket.AF_UNIX) as live:
+        live.bind(str(path))
+        live.listen()
+
+        async def scenario() -> None:
+            with pytest.raises(StartError, match="Address already in use"):
+                await server_of_one().start(f"unix:{path}")
+
+        uvloop.run(scenario())
+        assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("file", "exists and is not a socket"), ("absent/a", "there is no folder")]
+)
+def test_a_path_that_cannot_be_a_socket_is_refused(folder: Path, name: str, message: str) -> None:
+    (folder / "file").write_text("precious")
+
+    async def scenario() -> None:
+        with pytest.raises(StartError, match=message):
+            await server_of_one().start(f"unix:{folder}/{name}")
+
+    uvloop.run(scenario())
+    assert (folder / "file").read_text() == "precious"
+
+
+def test_an_unknown_host_is_said(folder: Path) -> None:
+    async def scenario() -> None:
+        with pytest.raises(StartError, match=r"^nowhere.invalid:1: "):
+            await server_of_one().start("nowhere.invalid:1")
+
+    uvloop.run(scenario())

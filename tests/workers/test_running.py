@@ -1,0 +1,199 @@
+"""Deadlines, threads and tasks: where a policy runs and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+import uvloop
+
+from workers import Denied, PolicyServer, Review, unary
+from workers.evaluation import _LoopWatch
+
+Code = Callable[[Any], grpc.StatusCode]
+
+
+class Waiting:
+    """Serves a policy that waits for good, and notes how often it was started and cancelled."""
+
+    def __init__(self) -> None:
+        self.server = PolicyServer()
+        self.server.policy("wait")(self.wait)
+        self.started = self.cancelled = 0
+
+    async def wait(self, review: Review) -> None:
+        self.started += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+def test_at_its_deadline_an_async_policy_is_cancelled(serve: Any, code_of: Code) -> None:
+    async def scenario() -> None:
+        probe = Waiting()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait")], timeout_ms=20)
+            answer = (await stream.verdicts(1))[1]
+            assert code_of(answer) is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert probe.cancelled == 1
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+def test_without_any_time_left_a_policy_is_not_run(serve: Any, code_of: Code) -> None:
+    async def scenario() -> None:
+        probe = Waiting()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait"), (2, "wait")], timeout_ms=0)
+            answers = await stream.verdicts(2)
+            assert {code_of(answer) for answer in answers.values()} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+            assert probe.started == 0
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None:
+    server = PolicyServer()
+    let_go = threading.Event()
+
+    @server.policy("blocks", blocking=True)
+    def blocks(review: Review) -> None:
+        let_go.wait(10)
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "blocks")], timeout_ms=20)
+            assert code_of((await stream.verdicts(1))[1]) is grpc.StatusCode.DEADLINE_EXCEEDED
+            let_go.set()
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+def test_a_plain_function_that_blocked_once_moves_to_a_thread(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = PolicyServer()
+    threads = []
+
+    @server.policy("blocks")
+    def blocks(review: Review) -> None:
+        threads.append(threading.current_thread().name)
+        time.sleep(0.006)
+
+    @server.policy("async")
+    async def also_blocks(review: Review) -> None:
+        time.sleep(0.006)  # noqa: ASYNC251
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            for i in range(3):
+                await stream.send(calls=[(i, "blocks"), (i + 100, "async")])
+                await stream.verdicts(2)
+            await stream.close()
+
+    caplog.set_level(logging.WARNING)
+    uvloop.run(scenario())
+    assert threads[0] == threading.main_thread().name
+    assert all(name.startswith("policy") for name in threads[1:])
+    assert [record.getMessage() for record in caplog.records] == [
+        'policy "blocks" held up the event loop for more than 5 ms; it runs in a thread from now on',
+        'policy "async" held up the event loop for more than 5 ms; it is to await what it waits for',
+    ]
+
+
+def test_asyncio_timeout_works_inside_a_policy(serve: Any) -> None:
+    server = PolicyServer()
+
+    @server.policy("times-out")
+    async def times_out(review: Review) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            raise Denied("the registry did not answer") from None
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "times-out"), (2, "times-out")])
+            verdicts = await stream.verdicts(2)
+            assert {answer.status.message for answer in verdicts.values()} == {"the registry did not answer"}
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "cpu_ms", "yields", "held_up"),
+    [(20, 0, 0, False), (20, 4, 0, False), (20, 6, 0, True), (20, 0, 1, True), (20, 20, 3, True)],
+)
+def test_waiting_for_a_cpu_is_not_the_policys_fault(
+    monkeypatch: pytest.MonkeyPatch, wall_ms: int, cpu_ms: int, yields: int, *, held_up: bool
+) -> None:
+    usage = SimpleNamespace(ru_utime=1.0, ru_stime=0.5, ru_nvcsw=7)
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(resource, "getrusage", lambda who: usage)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    watch = _LoopWatch()
+    # The runs of the same batch before it took their time too, all of it on the CPU.
+    clock.now += 0.05
+    usage.ru_utime += 0.05
+    started = clock.now
+    clock.now += wall_ms / 1000
+    usage.ru_utime += cpu_ms / 1000
+    usage.ru_nvcsw += yields
+    assert watch.held_up(started) is held_up
+    assert watch.held_up(clock.now) is False
+
+
+def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: Code) -> None:
+    server = PolicyServer()
+
+    async def decide(review: Review) -> None:
+        await asyncio.sleep(0)
+        raise Denied(threading.current_thread().name)
+
+    @server.policy("both", blocking=True)
+    def both(review: Review) -> Any:
+        return decide(review)
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            answer = await worker.unary("both")
+            assert answer.status.message == threading.main_thread().name
+            assert answer == await worker.streamed("both")
+
+    uvloop.run(scenario())
+
+
+def test_past_the_bound_a_unary_call_is_refused_at_once(
+    serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unary, "MAX_UNARY_IN_FLIGHT", 2)
+
+    async def scenario() -> None:
+        probe = Waiting()
+        async with serve(probe.server) as worker:
+            calls = [asyncio.create_task(worker.unary("wait", timeout_s=0.2)) for _ in range(3)]
+            codes = sorted(code_of(answer).name for answer in await asyncio.gather(*calls))
+            assert codes == ["DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"]
+            assert probe.started == 2
+
+    uvloop.run(scenario())

@@ -1,0 +1,235 @@
+"""Addresses, TLS, health, and the order of stopping, with real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+import trustme
+import uvloop
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+
+from gateway.pb import worker_pb2 as pb
+from workers import PolicyServer, Review
+from workers.listen import StartError, Tls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+NAME = "admissiongateway.worker.v1.PolicyWorker"
+REVIEW = f"/{NAME}/Review"
+
+
+def server_of(**policies: Any) -> PolicyServer:
+    server = PolicyServer()
+    for name, function in policies.items():
+        server.policy(name)(function)
+    return server
+
+
+def review_on(channel: aio.Channel) -> Any:
+    return channel.unary_unary(REVIEW)
+
+
+def allow(review: Review) -> None:
+    pass
+
+
+def test_a_free_port_is_chosen_and_returned() -> None:
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        [address] = await server.start("127.0.0.1:0")
+        assert int(address.removeprefix("127.0.0.1:")) > 0
+        async with aio.insecure_channel(address) as channel:
+            message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
+            answer = pb.ReviewResponse.FromString(await review_on(channel)(message, timeout=5))
+            assert answer.allowed
+        await server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_starts_once_and_again_after_a_stop(folder: Path) -> None:
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        assert await server.stop() == 0
+        await server.start(f"unix:{folder}/a")
+        with pytest.raises(RuntimeError, match="is started already"):
+            await server.start(f"unix:{folder}/b")
+        await server.stop()
+        await server.start(f"unix:{folder}/a", f"unix:{folder}/b")
+        assert "policies=1" in repr(server)
+        await server.stop()
+
+    uvloop.run(scenario())
+    assert not list(folder.iterdir())
+
+
+class Pki:
+    """A CA, the files of a server, and a client's certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = trustme.CA()
+        self.client = self.ca.issue_cert("client@example.org")
+        self.ca_file, self.cert, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+        issued = self.ca.issue_cert("localhost")
+        self.ca.cert_pem.write_to_path(self.ca_file)
+        issued.private_key_pem.write_to_path(self.key)
+        issued.cert_chain_pems[0].write_to_path(self.cert)
+
+    def channel(self, address: str, *, with_client: bool) -> aio.Channel:
+        key = self.client.private_key_pem.bytes() if with_client else None
+        chain = self.client.cert_chain_pems[0].bytes() if with_client else None
+        secret = grpc.ssl_channel_credentials(self.ca.cert_pem.bytes(), key, chain)
+        return aio.secure_channel(address.replace("127.0.0.1", "localhost"), secret)
+
+
+@pytest.mark.parametrize(
+    ("ask", "show", "served"), [(False, False, True), (True, True, True), (True, False, False)]
+)
+def test_tls_with_and_without_client_certificates(
+    folder: Path, *, ask: bool, show: bool, served: bool
+) -> None:
+    pki = Pki(folder)
+
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        tls = Tls(pki.cert, pki.key, pki.ca_file if ask else None)
+        [address] = await server.start("127.0.0.1:0", tls=tls)
+        message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
+        async with pki.channel(address, with_client=show) as channel:
+            call = review_on(channel)(message, timeout=5)
+            assert (await call.code() is grpc.StatusCode.OK) == served
+        await server.stop()
+
+    uvloop.run(scenario())
+
+
+def test_broken_tls_files_are_named(folder: Path) -> None:
+    pki = Pki(folder)
+    text = folder / "text"
+    text.write_text("no PEM")
+    other = trustme.CA().issue_cert("localhost")
+    other.private_key_pem.write_to_path(folder / "other.pem")
+    cases = [
+        (Tls(folder / "absent", pki.key), r"absent: No such file"),
+        (Tls(text, pki.key), r"text and .*key.pem are not a PEM certificate and its key"),
+        (Tls(pki.cert, folder / "other.pem"), r"are not a PEM certificate and its key"),
+        (Tls(pki.cert, pki.key, text), r"text holds no PEM certificate"),
+    ]
+
+    async def scenario() -> None:
+        for tls, message in cases:
+            with pytest.raises(StartError, match=message):
+                await server_of(allow=allow).start("127.0.0.1:0", tls=tls)
+
+    uvloop.run(scenario())
+
+
+def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
+    async def scenario() -> None:
+        async with serve(server_of(allow=allow)) as worker:
+            health = health_pb2_grpc.HealthStub(worker.channel)
+            for name in ("", NAME):
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+                assert answer.status == SERVING
+
+    uvloop.run(scenario())
+
+
+class Slow:
+    """A policy that answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.started, self.gate = asyncio.Event(), asyncio.Event()
+        self.cancelled = False
+
+    async def __call__(self, review: Review) -> None:
+        self.started.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+def test_stopping_tells_everyone_and_finishes_what_is_in_flight(serve: Any) -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        server = server_of(slow=slow, allow=allow)
+        async with serve(server) as worker:
+            watch = health_pb2_grpc.HealthStub(worker.channel).Watch(
+                health_pb2.HealthCheckRequest(service=NAME)
+            )
+            assert (await watch.read()).status == SERVING
+            stream = worker.stream()
+            await stream.send(calls=[(1, "slow")])
+            await slow.started.wait()
+            stopping = asyncio.create_task(server.stop(5))
+            assert (await stream.receive()).draining
+            assert (await watch.read()).status == NOT_SERVING
+            # Sent before the notice came in: still answered.
+            await stream.send(calls=[(2, "allow")])
+            assert list(await stream.verdicts(1)) == [2]
+            assert not stopping.done()
+            slow.gate.set()
+            assert list(await stream.verdicts(1)) == [1]
+            await stream.call.done_writing()
+            assert await stream.receive() is aio.EOF
+            assert await stream.call.code() is grpc.StatusCode.OK
+            assert await stopping == 0
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any) -> None:
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        async with serve(server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "allow")])
+            await stream.verdicts(1)
+            stopping = asyncio.create_task(server.stop(60))
+            assert (await stream.receive()).draining
+            assert await stream.receive() is aio.EOF
+            assert await stream.call.code() is grpc.StatusCode.OK
+            async with asyncio.timeout(10):
+                await stopping
+
+    uvloop.run(scenario())
+
+
+def test_past_the_grace_what_runs_is_cancelled(serve: Any) -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        server = server_of(slow=slow)
+        async with serve(server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "slow")])
+            await slow.started.wait()
+            await server.stop(0.01)
+            assert slow.cancelled
+
+    uvloop.run(scenario())
+
+
+def test_a_unary_call_in_flight_is_finished_too(serve: Any) -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        server = server_of(slow=slow)
+        async with serve(server) as worker:
+            call = asyncio.create_task(worker.unary("slow"))
+            await slow.started.wait()
+            stopping = asyncio.create_task(server.stop(5))
+            await asyncio.sleep(0)
+            slow.gate.set()
+            assert (await call).allowed
+            await stopping
+
+    uvloop.run(scenario())

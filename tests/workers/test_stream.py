@@ -1,0 +1,306 @@
+"""The ReviewStream of a real server, over a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import orjson
+import pytest
+import uvloop
+from grpc import aio
+
+from gateway.pb import worker_pb2 as pb
+from workers import Denied, PolicyServer, Review
+from workers import stream as stream_module
+
+Code = Callable[[Any], grpc.StatusCode]
+
+
+class Probe:
+    """Policies whose progress a test can watch and steer."""
+
+    def __init__(self) -> None:
+        self.server = PolicyServer()
+        self.started = 0
+        self.ended: list[str] = []
+        self.gate = asyncio.Event()
+        for name, function in {"allow": self.allow, "deny": self.deny, "wait": self.wait}.items():
+            self.server.policy(name)(function)
+
+    def allow(self, review: Review) -> None:
+        self.started += 1
+
+    def deny(self, review: Review) -> None:
+        raise Denied("no")
+
+    async def wait(self, review: Review) -> None:
+        self.started += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.ended.append("cancelled")
+            raise
+        self.ended.append("answered")
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for what a policy records; any change of it comes from this same loop."""
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+def test_a_batch_of_policies_that_need_not_wait_is_answered_in_one_message(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(i, "deny" if i % 3 else "allow") for i in range(100)])
+            batch = await stream.receive()
+            assert [verdict.id for verdict in batch.verdicts] == list(range(100))
+            assert [verdict.response.allowed for verdict in batch.verdicts] == [not i % 3 for i in range(100)]
+            assert not batch.draining
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+def test_a_call_that_waits_holds_up_no_other(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait"), (2, "allow")])
+            await stream.send(calls=[(3, "wait"), (4, "allow")])
+            assert sorted(await stream.verdicts(2)) == [2, 4]
+            probe.gate.set()
+            assert sorted(await stream.verdicts(2)) == [1, 3]
+            await stream.close()
+
+    asyncio.run(scenario())
+
+
+def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
+    server = PolicyServer()
+    seen = []
+
+    @server.policy("see")
+    def see(review: Review) -> None:
+        namespace = review.namespace_object
+        seen.append((review.uid, namespace and namespace["metadata"]["name"]))
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            payloads = [
+                pb.Payload(
+                    admission_request=b'{"uid": "a"}', namespace_object=b'{"metadata": {"name": "n"}}'
+                ),
+                pb.Payload(admission_request=b'{"uid": "b"}'),
+            ]
+            calls = [
+                pb.Call(id=i, payload=p, policy="see", timeout_millis=5000)
+                for i, p in enumerate([1, 0, 1, 2])
+            ]
+            await stream.call.write(pb.ReviewBatch(payloads=payloads, calls=calls))
+            verdicts = await stream.verdicts(4)
+            assert verdicts[3].code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+            assert verdicts[3].message == "the call is for payload 2, the batch has 2"
+            assert all(verdicts[i].allowed for i in range(3))
+            await stream.close()
+
+    uvloop.run(scenario())
+    assert seen == [("b", None), ("a", "n"), ("b", None)]
+
+
+def test_policies_on_the_same_payload_do_not_see_each_others_changes(serve: Any) -> None:
+    server = PolicyServer()
+    seen = []
+
+    def change(review: Review) -> None:
+        seen.append(orjson.dumps(review.object))
+        review.object["metadata"].clear()
+
+    server.policy("validating")(change)
+    server.policy("mutating", mutating=True)(change)
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            payload = pb.Payload(admission_request=b'{"object": {"metadata": {"name": "a"}}}')
+            await stream.send(
+                payload, [(1, "validating"), (2, "mutating"), (3, "validating"), (4, "mutating")]
+            )
+            verdicts = await stream.verdicts(4)
+            assert [verdicts[i].patch for i in (1, 3)] == [b"", b""]
+            assert verdicts[2] == verdicts[4]
+            assert orjson.loads(verdicts[2].patch) == [{"op": "remove", "path": "/metadata/name"}]
+            await stream.close()
+
+    uvloop.run(scenario())
+    assert seen == [b'{"metadata":{"name":"a"}}'] * 4
+
+
+def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait"), (2, "wait")])
+            await probe.until(lambda: probe.started == 2)
+            await stream.send(cancelled=[1, 99])
+            await probe.until(lambda: probe.ended == ["cancelled"])
+            probe.gate.set()
+            assert list(await stream.verdicts(1)) == [2]
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+def test_a_call_that_is_cancelled_in_its_own_batch_is_not_run(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait"), (2, "allow")], cancelled=[1])
+            assert list(await stream.verdicts(1)) == [2]
+            assert probe.started == 1
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_when_the_gateway_goes_away_what_runs_is_cancelled(
+    serve: Any, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait"), (2, "wait")])
+            await probe.until(lambda: probe.started == 2)
+            if how == "cancel":
+                stream.call.cancel()
+            else:
+                await worker.channel.close()
+            await probe.until(lambda: probe.ended == ["cancelled", "cancelled"])
+
+    uvloop.run(scenario())
+    assert not caplog.records
+
+
+def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(1, "wait")])
+            await stream.call.done_writing()
+            await probe.until(lambda: probe.started == 1)
+            probe.gate.set()
+            assert list(await stream.verdicts(1)) == [1]
+            assert await stream.receive() is aio.EOF
+            assert await stream.call.code() is grpc.StatusCode.OK
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("messages", "details"),
+    [
+        ([b"\xff\xff"], "not a ReviewBatch"),
+        (
+            [
+                pb.ReviewBatch(
+                    payloads=[pb.Payload(admission_request=b"{}")],
+                    calls=[pb.Call(id=7, policy="wait", timeout_millis=5000)] * 2,
+                ).SerializeToString()
+            ],
+            "call id 7 is used again",
+        ),
+    ],
+)
+def test_a_broken_contract_ends_the_stream(serve: Any, messages: list[bytes], details: str) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            call = worker.channel.stream_stream("/admissiongateway.worker.v1.PolicyWorker/ReviewStream")()
+            for message in messages:
+                await call.write(message)
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert details in await call.details()
+            assert "answered" not in probe.ended
+
+    uvloop.run(scenario())
+
+
+def test_past_the_bound_a_call_is_refused_at_once(
+    serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "MAX_IN_FLIGHT", 3)
+
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            stream = worker.stream()
+            await stream.send(calls=[(i, "wait") for i in range(5)])
+            refused = await stream.verdicts(2)
+            assert sorted(refused) == [3, 4]
+            assert {code_of(answer) for answer in refused.values()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+            probe.gate.set()
+            assert sorted(await stream.verdicts(3)) == [0, 1, 2]
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.slow
+def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
+    server = PolicyServer()
+    size = 3 * 1024 * 1024
+
+    @server.policy("large", mutating=True)
+    def large(review: Review) -> None:
+        review.object["text"] = "x" * size
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            await stream.send(
+                pb.Payload(admission_request=b'{"object":{}}'), [(i, "large") for i in range(7)]
+            )
+            verdicts = await stream.verdicts(7)
+            assert all(size < len(answer.patch) < size + 100 for answer in verdicts.values())
+            await stream.close()
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.slow
+def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) -> None:
+    server = PolicyServer()
+    runs = []
+
+    @server.policy("large", mutating=True)
+    async def large(review: Review) -> None:  # async without an await: never moved to a thread
+        runs.append(review.uid)
+        review.object["text"] = "x" * (3 * 1024 * 1024)
+
+    server.policy("allow")(lambda review: None)
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            stream = worker.stream()
+            for i in range(3):
+                calls = [(i * 5 + n, "large") for n in range(5)]
+                await stream.send(pb.Payload(admission_request=b'{"object":{}}'), calls)
+            assert (await worker.unary("allow")).allowed
+            # The first batch gave more than a message can hold, and no flow control window is so wide.
+            assert len(runs) == 5
+            assert sorted(await stream.verdicts(15)) == list(range(15))
+            await stream.close()
+
+    uvloop.run(scenario())

@@ -1,0 +1,161 @@
+"""Where a worker listens: addresses, sockets and TLS files, checked before gRPC sees them.
+
+gRPC reports a failed bind on stderr in its own words, takes over a unix socket that another program
+listens on, and says nothing about a broken PEM file. So all of this is looked at first.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+MAX_UNIX_PATH_BYTES: Final = 107
+"""Of sun_path's 108 on Linux; the last is the terminating zero."""
+
+_HOST_PORT: Final = re.compile(r"(\[(?P<ipv6>[\w.%]*:[\w.%:]*)\]|(?P<host>[\w.-]+)):(?P<port>[0-9]{1,5})")
+
+
+class StartError(Exception):
+    """The worker cannot start as it was told to; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """HOST:PORT, or with ``path`` a unix socket."""
+
+    host: str = ""
+    """Without brackets."""
+    port: int = 0
+    """0: any free one."""
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. With ``client_ca`` only clients with a certificate that it signed get in."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def parse_address(text: str) -> Address:
+    """Return the address that ``--listen`` names: ``HOST:PORT``, ``[IPv6]:PORT`` or ``unix:PATH``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        path = "/" + path.lstrip("/") if path.startswith("//") else path
+        if not path:
+            raise ValueError(f"{text!r} has no path: unix:PATH is expected")
+        if len(path.encode()) > MAX_UNIX_PATH_BYTES:
+            raise ValueError(
+                f"{text!r} is too long: a unix socket's path has at most {MAX_UNIX_PATH_BYTES} bytes"
+            )
+        return Address(path=Path(path))
+    found = _HOST_PORT.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError(f"{text!r} is not an address: HOST:PORT, [IPV6]:PORT or unix:PATH is expected")
+    return Address(found["ipv6"] or found["host"], int(found["port"]))
+
+
+def claim(address: Address) -> None:
+    """Make sure that *address* can be bound; removes the socket file that a dead worker left.
+
+    Raises:
+        StartError: it is in use, or cannot be used.
+    """
+    if address.path is None:
+        bind_tcp(address, reuse_port=False).close()
+        return
+    path = address.path
+    if not path.parent.is_dir():
+        raise StartError(f"{address}: there is no folder {path.parent}")
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise StartError(f"{address}: the file exists and is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            with suppress(FileNotFoundError):
+                path.unlink()
+            return
+        except OSError as error:
+            raise StartError(f"{address}: {error.strerror or error}") from None
+    raise StartError(f"{address}: Address already in use")
+
+
+def bind_tcp(address: Address, *, reuse_port: bool) -> socket.socket:
+    """Return a socket bound to *address* but not listening, which keeps a port without taking connections.
+
+    Raises:
+        StartError: the host is not known, or the port taken.
+    """
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise StartError(f"{address}: {error.strerror or error}") from None
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind(target)
+    except OSError as error:
+        bound.close()
+        raise StartError(f"{address}: {error.strerror or error}") from None
+    return bound
+
+
+def credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Return the credentials that the files make.
+
+    Raises:
+        StartError: a file cannot be read, is not PEM, or key and certificate do not belong together.
+    """
+    contents = []
+    for path in (tls.key, tls.cert, tls.client_ca):
+        try:
+            contents.append(path.read_bytes() if path is not None else None)
+        except OSError as error:
+            raise StartError(f"{path}: {error.strerror or error}") from None
+    check = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        check.load_cert_chain(tls.cert, tls.key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise StartError(f"{tls.cert} and {tls.key} are not a PEM certificate and its key: {error}") from None
+    if tls.client_ca is not None:
+        try:
+            check.load_verify_locations(tls.client_ca)
+        except ssl.SSLError as error:
+            raise StartError(f"{tls.client_ca} holds no PEM certificate: {error}") from None
+    key, cert, client_ca = contents
+    assert key is not None
+    assert cert is not None
+    return grpc.ssl_server_credentials(
+        [(key, cert)], root_certificates=client_ca, require_client_auth=client_ca is not None
+    )
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; it is to be stored without a password")

@@ -1,0 +1,171 @@
+"""A worker as a program: command line, signals, exit status.
+
+Errors go to stderr in one line. The first SIGTERM or SIGINT drains, the second exits at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import math
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import uvloop
+
+from workers.listen import StartError, Tls, parse_address
+from workers.processes import CHILD_VARIABLE, ChildOrders, supervise
+from workers.server import DEFAULT_GRACE_S, DEFAULT_LISTEN, PolicyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GC_THRESHOLD: Final = 50_000
+"""Objects. A review's JSON is some hundreds of dicts and lists that reference counting frees; the default
+of 700 has the collector look through them after nearly every one."""
+
+MAX_PROCESSES: Final = 1024
+"""More than any machine has CPUs; a typing mistake beyond it would take the machine down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    listen: tuple[str, ...]
+    processes: int
+    tls: Tls | None
+    grace_s: float
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"worker: {message}\n")
+
+
+def parse_options(argv: Sequence[str] | None) -> Options:
+    """Return the options.
+
+    Raises:
+        SystemExit: 2, bad usage, said in one line on stderr; 0 for ``--help``.
+    """
+    parser = _Parser(description="Serves admission policies over gRPC.", allow_abbrev=False)
+    parser.add_argument(
+        "--listen",
+        action="append",
+        type=_address,
+        metavar="ADDRESS",
+        help=f"HOST:PORT or unix:PATH, repeatable; default {DEFAULT_LISTEN}",
+    )
+    parser.add_argument("--processes", type=_count, default=1, metavar="N", help="share each port; default 1")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain to serve with")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    parser.add_argument("--client-ca", type=Path, metavar="FILE", help="let in only clients that it signed")
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=DEFAULT_GRACE_S,
+        metavar="SECONDS",
+        help=f"for calls in flight when told to stop; default {DEFAULT_GRACE_S:g}",
+    )
+    options = parser.parse_args(argv)
+    listen = tuple(options.listen or (DEFAULT_LISTEN,))
+    has_unix = any(text.startswith("unix:") for text in listen)
+    if (options.tls_cert is None) != (options.tls_key is None):
+        parser.error("--tls-cert and --tls-key go together")
+    if options.client_ca is not None and options.tls_cert is None:
+        parser.error("--client-ca needs --tls-cert and --tls-key")
+    if has_unix and options.tls_cert is not None:
+        parser.error("TLS is for HOST:PORT; a unix: socket is guarded by the permissions of its folder")
+    if has_unix and options.processes > 1:
+        parser.error("--processes needs HOST:PORT; a unix: socket cannot be shared")
+    if len(set(listen)) != len(listen):
+        parser.error("--listen names the same address twice")
+    tls = Tls(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert is not None else None
+    return Options(listen, options.processes, tls, options.grace)
+
+
+def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
+    """Run the worker and return its exit status: 0 after a stop, 1 if it could not start."""
+    options = parse_options(argv)
+    logging.basicConfig(format="worker: %(message)s", level=logging.INFO)
+    orders = os.environ.pop(CHILD_VARIABLE, None)
+    child = ChildOrders(**json.loads(orders)) if orders is not None else None
+    try:
+        if not server.policies:
+            raise StartError("no policy is registered: decorate a function with @server.policy(...)")
+        if options.processes > 1 and child is None:
+            return uvloop.run(supervise(options, len(server.policies)))
+        return uvloop.run(_serve(server, options, child))
+    except StartError as error:
+        say(str(error))
+        return 1
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_PROCESSES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_PROCESSES}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def say(text: str) -> None:
+    """Write one line to stderr."""
+    print(f"worker: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def stop_on_signals(stopping: asyncio.Event) -> None:
+    """Set *stopping* at the first SIGTERM or SIGINT; exit with 128 + its number at the second."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+async def _serve(server: PolicyServer, options: Options, child: ChildOrders | None) -> int:
+    stopping = asyncio.Event()
+    stop_on_signals(stopping)
+    listen = options.listen if child is None else child.listen
+    addresses = await server.start(*listen, tls=options.tls, reuse_port=child is not None)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+    if child is None:
+        say(f"serving {len(server.policies)} policies on {', '.join(addresses)}")
+    else:
+        child.report_ready(stopping)
+    await stopping.wait()
+    busy = await server.stop(options.grace_s)
+    if busy:
+        say(f"{busy} policies have not come back from their threads; leaving them")
+        os._exit(0)  # the interpreter would wait for the threads
+    return 0

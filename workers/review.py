@@ -1,0 +1,281 @@
+"""What a policy is given and how it says no: ``Review``, ``Denied`` and ``Cause``.
+
+Nothing here knows gRPC, so a policy can be called with a ``Review.from_json(...)`` in a plain unit test.
+
+Everything in a Review is parsed on first use and belongs to this one call: a policy may change what it
+finds, and no other policy sees it. What a mutating policy left in ``object`` is compared as JSON with what
+it was given, so that keeping a reference, an alias or an equal value of another Python type changes nothing.
+
+Source: k8s.io/api admission/v1 types.go (AdmissionRequest); RFC 6902 (JSON Patch).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.core.diff import diff
+
+JsonObject = dict[str, Any]
+Operations = Sequence[Mapping[str, Any]]
+"""A JSON Patch: ``{"op", "path", "value"}`` each."""
+
+FORBIDDEN = "FieldValueForbidden"
+"""Kubernetes' CauseType for a value that is well-formed but that a policy does not permit."""
+
+
+class MalformedPayload(ValueError):
+    """What the gateway sent is not the JSON object that the contract asks for."""
+
+
+def clean_text(text: object) -> str:
+    """Return *text* as a str that protobuf takes: unpaired surrogates become question marks."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of ``status.details.causes``: what is wrong with one field.
+
+    ``field`` is a path such as ``spec.containers[0].image``, empty for the whole object; ``reason`` one of
+    Kubernetes' CauseTypes (FieldValueRequired, FieldValueInvalid, FieldValueForbidden, ...).
+
+    Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, CauseType.
+    """
+
+    message: str
+    field: str = ""
+    reason: str = FORBIDDEN
+
+
+class Denied(Exception):  # an answer rather than an error, hence the name
+    """Raised by a policy to deny the request; *message* is shown to the user who made it.
+
+    Args:
+        message: one sentence that says what to change.
+        code: HTTP status the user gets, 400 to 599; anything else is answered as 400.
+        reason: machine-readable reason such as ``Forbidden``; left to the gateway where empty.
+        field: path of the offending field; short for one ``Cause(message, field)``, put first.
+        causes: further causes, shown in this order.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 403,
+        reason: str = "",
+        field: str | None = None,
+        causes: Iterable[Cause] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        own = () if field is None else (Cause(message, field),)
+        self.causes = (*own, *causes)
+
+
+class Review:
+    """One admission request, as one policy gets to see it.
+
+    ``deadline`` is an instant of ``time.monotonic()`` in seconds, infinite where none is known. ``patch`` is
+    None until a mutating policy sets it to a list of RFC 6902 operations, which then counts instead of what
+    it changed in ``object``. ``warnings`` and ``annotations`` hold what was said so far.
+    """
+
+    __slots__ = (
+        "_before",
+        "_mutating",
+        "_namespace_json",
+        "_payload",
+        "_request",
+        "annotations",
+        "deadline",
+        "patch",
+        "warnings",
+    )
+
+    def __init__(
+        self,
+        admission_request: bytes,
+        namespace_object: bytes = b"",
+        *,
+        deadline: float = math.inf,
+        mutating: bool = False,
+    ) -> None:
+        self._payload = admission_request
+        self._namespace_json = namespace_object
+        self._request: JsonObject | None = None
+        self._before = b""
+        self._mutating = mutating
+        self.deadline = deadline
+        self.patch: Operations | None = None
+        self.warnings: list[str] = []
+        self.annotations: dict[str, str] = {}
+
+    @classmethod
+    def from_json(
+        cls,
+        review: bytes | str | Mapping[str, Any],
+        *,
+        namespace_object: Mapping[str, Any] | None = None,
+        timeout_s: float = math.inf,
+    ) -> Review:
+        """Return a Review for a unit test, from an AdmissionReview or the AdmissionRequest in it.
+
+        It keeps track of changes, so ``changes()`` answers for mutating policies.
+
+        Raises:
+            ValueError: *review* is not a JSON object.
+        """
+        document = dict(review) if not isinstance(review, bytes | str) else _decode("review", review)
+        request = document["request"] if isinstance(document.get("request"), dict) else document
+        namespace_json = b"" if namespace_object is None else orjson.dumps(namespace_object)
+        deadline = time.monotonic() + timeout_s
+        return cls(orjson.dumps(request), namespace_json, deadline=deadline, mutating=True)
+
+    @property
+    def request(self) -> JsonObject:
+        """The AdmissionRequest as Kubernetes wrote it.
+
+        Raises:
+            ValueError: the gateway sent something else than a JSON object.
+        """
+        request = self._request
+        if request is None:
+            request = self._request = _decode("admission_request", self._payload)
+            if self._mutating:
+                self._before = orjson.dumps(request.get("object"))
+        return request
+
+    # Any rather than dict | None: which of the two is known from the operation, and every policy would
+    # have to assert what its rules already say.
+    @property
+    def object(self) -> Any:  # noqa: ANN401
+        """The object of the request as a dict; None where there is none (DELETE)."""
+        return self.request.get("object")
+
+    @object.setter  # noqa: A003
+    def object(self, value: Any) -> None:  # noqa: ANN401
+        self.request["object"] = value
+
+    @property
+    def old_object(self) -> Any:  # noqa: ANN401
+        """The stored object as a dict, for UPDATE and DELETE; None for the rest."""
+        return self.request.get("oldObject")
+
+    @property
+    def namespace_object(self) -> JsonObject | None:
+        """The Namespace that the request is in, parsed at each use; None if cluster-scoped or not known.
+
+        Raises:
+            ValueError: the gateway sent something else than a JSON object.
+        """
+        return _decode("namespace_object", self._namespace_json) if self._namespace_json else None
+
+    @property
+    def operation(self) -> str:
+        """CREATE, UPDATE, DELETE or CONNECT."""
+        return self.request.get("operation") or ""
+
+    @property
+    def name(self) -> str:
+        """Name of the object; empty for a CREATE that lets the API server generate one."""
+        return self.request.get("name") or ""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the request; empty for cluster-scoped resources."""
+        return self.request.get("namespace") or ""
+
+    @property
+    def kind(self) -> dict[str, str]:
+        """``{"group", "version", "kind"}`` of the object."""
+        return self.request.get("kind") or {}
+
+    @property
+    def resource(self) -> dict[str, str]:
+        """``{"group", "version", "resource"}`` that the request is for."""
+        return self.request.get("resource") or {}
+
+    @property
+    def sub_resource(self) -> str:
+        """``status``, ``scale`` and the like; empty for the resource itself."""
+        return self.request.get("subResource") or ""
+
+    @property
+    def user_info(self) -> JsonObject:
+        """Who made the request: ``{"username", "uid", "groups", "extra"}``."""
+        return self.request.get("userInfo") or {}
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing will be stored, so that a policy must not leave a trace elsewhere."""
+        return self.request.get("dryRun") is True
+
+    @property
+    def uid(self) -> str:
+        """Names this one review; a repeated or reinvoked one has another."""
+        return self.request.get("uid") or ""
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the gateway stops waiting; negative once it has."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the request's JSON."""
+        return len(self._payload)
+
+    def warn(self, text: str) -> None:
+        """Show *text* to the user; the gateway cuts it to 256 characters."""
+        self.warnings.append(clean_text(text))
+
+    def annotate(self, key: str, value: str) -> None:
+        """Add an audit annotation; it becomes ``WEBHOOK.key``. A later value replaces an earlier one."""
+        self.annotations[clean_text(key)] = clean_text(value)
+
+    def changes(self) -> Operations:
+        """Return the JSON Patch of this call: ``patch`` if set, else what was changed in ``object``.
+
+        Always empty for a policy that is not mutating.
+
+        Raises:
+            ValueError: the object was replaced by something else than a dict, holds what JSON cannot say,
+                or there was none to change.
+        """
+        if not self._mutating or (self.patch is None and self._request is None):
+            return []
+        after = self.object
+        if self.patch is not None:
+            if self.patch and after is None:
+                raise ValueError("review.patch is set, but the request has no object to patch")
+            return list(self.patch)
+        try:
+            after_json = orjson.dumps(after)
+        except TypeError as error:
+            raise ValueError(f"review.object cannot be written as JSON: {error}") from error
+        if after_json == self._before:
+            return []
+        if self._before == b"null":
+            raise ValueError("review.object was set, but the request has no object to change")
+        if not isinstance(after, dict):
+            raise ValueError(f"review.object is to stay a dict, found {type(after).__name__}")
+        return diff(orjson.loads(self._before), orjson.loads(after_json))
+
+
+def _decode(what: str, text: bytes | str) -> JsonObject:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MalformedPayload(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedPayload(f"{what} is to be a JSON object, found {type(value).__name__}")
+    return value

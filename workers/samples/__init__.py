@@ -1,0 +1,22 @@
+"""Sample policies, to read and to run: ``python -m workers.samples``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers import PolicyServer
+from workers.samples.misbehaving import fails, sleeps
+from workers.samples.mutating import always_pull_images, default_resources, inject_sidecar
+from workers.samples.validating import deny_latest_tag, deny_privileged, require_labels
+
+server: Final = PolicyServer()
+"""Serves all of them."""
+
+server.policy("require-labels")(require_labels)
+server.policy("deny-latest-tag")(deny_latest_tag)
+server.policy("deny-privileged")(deny_privileged)
+server.policy("always-pull-images", mutating=True)(always_pull_images)
+server.policy("inject-sidecar", mutating=True)(inject_sidecar)
+server.policy("default-resources", mutating=True)(default_resources)
+server.policy("sleeps")(sleeps)
+server.policy("fails")(fails)

@@ -1,0 +1,22 @@
+"""Two policies that go wrong on purpose, to see what failurePolicy and timeoutSeconds do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from workers import Review
+
+SLEEP_S: Final = 60.0
+"""Twice the longest timeout that a webhook can have."""
+
+
+async def sleeps(review: Review) -> None:
+    """Answers too late for anyone: after a minute, or when it is cancelled."""
+    await asyncio.sleep(SLEEP_S)
+
+
+def fails(review: Review) -> None:
+    """Has a bug that shows on every review."""
+    raise RuntimeError(f"this policy always fails (review {review.uid})")

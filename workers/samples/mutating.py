@@ -1,0 +1,76 @@
+"""Sample policies that change the object.
+
+Each leaves alone what it finds as it would have it, so that applying one twice is applying it once: the
+API server may call a policy again after others have changed the object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from workers.samples.pods import Container, PodSpec, containers, pod_spec
+
+if TYPE_CHECKING:
+    from workers import Review
+
+DEFAULT_REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
+
+SIDECAR_NAME: Final = "log-shipper"
+SIDECAR_IMAGE: Final = "registry.example/log-shipper:1.4.2"
+
+
+async def always_pull_images(review: Review) -> None:
+    """Images are pulled at every start, so that a cached private image is not free for all on its node."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    for container in _new_containers(review, pod):
+        container.container["imagePullPolicy"] = "Always"
+
+
+def inject_sidecar(review: Review) -> None:
+    """Pods get a container that ships their logs."""
+    pod = pod_spec(review)
+    # A running Pod takes no further containers, and one without any is left to the API server to refuse.
+    if pod is None or (pod.is_pod and review.operation != "CREATE") or not pod.spec.get("containers"):
+        return
+    if any(found.container.get("name") == SIDECAR_NAME for found in containers(pod)):
+        return
+    pod.spec["containers"].append(
+        {
+            "name": SIDECAR_NAME,
+            "image": SIDECAR_IMAGE,
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+        }
+    )
+    review.annotate("sidecar", SIDECAR_NAME)
+
+
+def default_resources(review: Review) -> None:
+    """Containers that ask for no CPU or memory get a small request."""
+    pod = pod_spec(review)
+    if pod is None or (pod.is_pod and review.operation != "CREATE"):
+        return
+    for _, container in containers(pod, "containers", "initContainers"):
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        # A limit without a request is one too: the API server sets the request to it.
+        missing = {
+            name: value for name, value in DEFAULT_REQUESTS.items() if name not in {**requests, **limits}
+        }
+        if missing:
+            container["resources"] = {**resources, "requests": {**requests, **missing}}
+
+
+def _new_containers(review: Review, pod: PodSpec) -> list[Container]:
+    """Return the containers whose pull policy can still be set: all but those of a Pod that exists."""
+    found = list(containers(pod))
+    if not pod.is_pod or review.operation != "UPDATE":
+        return found
+    old: dict[str, Any] = (review.old_object or {}).get("spec") or {}
+    known = {
+        container.get("name")
+        for field in ("containers", "initContainers", "ephemeralContainers")
+        for container in old.get(field) or ()
+    }
+    return [new for new in found if new.container.get("name") not in known]

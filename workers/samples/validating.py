@@ -1,0 +1,75 @@
+"""Sample policies that say yes or no."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers import Cause, Denied, Review
+from workers.samples.pods import containers, pod_spec
+
+REQUIRED_LABELS: Final = ("team",)
+
+_HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+
+
+def require_labels(review: Review) -> None:
+    """Every object names its team in a label."""
+    found = review.object
+    if review.operation not in ("CREATE", "UPDATE") or review.sub_resource or not isinstance(found, dict):
+        return
+    metadata = found.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        return  # only its finalizers are taken off
+    labels = metadata.get("labels") or {}
+    causes = [
+        Cause(f'label "{label}" is missing', f"metadata.labels[{label}]", "FieldValueRequired")
+        for label in REQUIRED_LABELS
+        if not labels.get(label)
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def deny_latest_tag(review: Review) -> None:
+    """Images are named by a digest or by a tag other than latest."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    causes = [
+        Cause(f'image "{image}" {problem}', f"{path}.image")
+        for path, container in containers(pod)
+        if (image := container.get("image") or "") and (problem := _tag_problem(image))
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def _tag_problem(image: str) -> str:
+    """Return what is wrong with the tag; empty if nothing is."""
+    name, _, digest = image.partition("@")
+    if digest:
+        return ""
+    # A colon before the last slash is the registry's port.
+    _, _, tag = name.rpartition("/")[2].partition(":")
+    if not tag:
+        return "has no tag, which means latest"
+    return "has the tag latest" if tag == "latest" else ""
+
+
+def deny_privileged(review: Review) -> None:
+    """Pods do not run privileged and do not share the node's namespaces."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    causes = [
+        Cause(f"{field} shares a namespace of the node", f"{pod.path}.{field}")
+        for field in _HOST_NAMESPACES
+        if pod.spec.get(field)
+    ]
+    causes += [
+        Cause(f'container "{container.get("name", "")}" is privileged', f"{path}.securityContext.privileged")
+        for path, container in containers(pod)
+        if (container.get("securityContext") or {}).get("privileged")
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
