@@ -1,6 +1,10 @@
 """One address of a pool: its channel, its stream, and the calls in flight on it.
 
 gRPC's exceptions end here and in ``stream``: outside there are only verdicts.
+
+Whether a worker serves ReviewStream shows only when it refuses one, and a message written before that would
+be lost with an error that does not say so. With transport Auto calls therefore go by Review until the stream
+has outlived a ListPolicies call made after it on the same connection.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ _SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
 MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
 """Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
 
+LIST_POLICIES_WITHIN_S: Final = 2.0
+
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
 
@@ -59,7 +65,7 @@ class Endpoint:
         self.state: State = "connecting"
         self._channel = channel
         self._transport = settings.transport
-        self._uses_stream = settings.transport != "Unary"
+        self._is_streaming = settings.transport == "Stream"
         self._max_in_flight = settings.max_in_flight
         self._failures = 0
         """Streams lost in a row without a verdict in between."""
@@ -67,6 +73,7 @@ class Endpoint:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._review: Unary = channel.unary_unary(f"{_SERVICE}/Review")
+        self._list: Unary = channel.unary_unary(f"{_SERVICE}/ListPolicies")
         self._review_stream: Stream = channel.stream_stream(f"{_SERVICE}/ReviewStream")
         self._stream: ReviewStream | None = None
         self._unary_calls: dict[Pending, asyncio.Task[None]] = {}
@@ -74,10 +81,11 @@ class Endpoint:
         self._ok_calls = metrics.calls(address, "OK")
         self._is_closing = False
         self._idle: asyncio.Event | None = None
-        self._spawn(self._connect())
+        self._is_lost = asyncio.Event()
+        self._spawn(self._keep_connected())
 
     def __repr__(self) -> str:
-        transport = "stream" if self._uses_stream else "unary"
+        transport = "stream" if self._is_streaming else "unary"
         return f"<Endpoint {self.address} {self.state} {transport}, {self.in_flight} in flight>"
 
     @property
@@ -90,7 +98,7 @@ class Endpoint:
         pending.carrier = self
         self.in_flight += 1
         self._deadlines.add(pending)
-        if self._uses_stream and len(pending.call.payload.json) <= MAX_STREAM_PAYLOAD_BYTES:
+        if self._is_streaming and len(pending.call.payload.json) <= MAX_STREAM_PAYLOAD_BYTES:
             if self._stream is None:
                 self._open_stream()
             assert self._stream is not None
@@ -124,14 +132,10 @@ class Endpoint:
         """Take back the calls of a stream that is over, and find out when the worker is there again."""
         if stream is self._stream:
             self._stream = None
+        self._is_streaming = self._transport == "Stream"
         if code == "UNIMPLEMENTED" and self._transport == "Auto":
             log.info("worker %s serves no ReviewStream: calling it by Review", self.address)
-            self._uses_stream = False
-            self.state = "ready"
-            for pending in unanswered:
-                self._ask_unary(pending)
-            return
-        if not self._is_closing:
+        elif not self._is_closing:
             self._lost(f"{code}: {details}")
         failure = failed_status(code, details)
         for pending in unanswered:
@@ -172,21 +176,36 @@ class Endpoint:
         if self.state != "down":
             self.state = "down"
             self._failures += 1
-            self._spawn(self._connect())
+            self._is_lost.set()
 
-    async def _connect(self) -> None:
-        """Wait until the worker can be reached, however long that takes."""
-        if self._failures > 1:
-            # A worker that takes connections and ends every stream must not be asked in a tight loop.
-            await asyncio.sleep(min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 10)))
-        await self._channel.channel_ready()
-        if self.state == "down":
-            log.info("worker %s is back", self.address)
-        if not self._is_closing:
-            self.state = "ready"
-        if self._uses_stream and self._stream is None and not self._is_closing:
-            # Opened before it is needed: the first review does not pay for it.
-            self._open_stream()
+    async def _keep_connected(self) -> None:
+        """Reach the worker, open its stream before it is needed, and do so again whenever it is lost."""
+        while True:
+            if self._failures > 1:
+                # A worker that takes connections and ends every stream must not be asked in a tight loop.
+                await asyncio.sleep(min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(self._failures, 10)))
+            await self._channel.channel_ready()
+            self._is_lost.clear()
+            if self._transport != "Unary" and self._stream is None:
+                self._open_stream()
+            if self._transport == "Auto":
+                await self._list_policies()
+                self._is_streaming = self._stream is not None
+            if not self._is_lost.is_set():
+                if self.state == "down":
+                    log.info("worker %s is back", self.address)
+                self.state = "ready"
+            await self._is_lost.wait()
+
+    async def _list_policies(self) -> None:
+        try:
+            answer = await self._list(b"", timeout=LIST_POLICIES_WITHIN_S)
+            assert isinstance(answer, bytes)
+            policies = worker_pb2.ListPoliciesResponse.FromString(answer).policies
+        except (grpc.aio.AioRpcError, DecodeError):
+            # Optional for a worker, and of no consequence here.
+            return
+        log.debug("worker %s serves %s", self.address, ", ".join(policy.name for policy in policies))
 
     def _ask_unary(self, pending: Pending) -> None:
         task = self._spawn(self._call_unary(pending))

@@ -35,6 +35,9 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
 that the next batch does not wait long behind it."""
 
+_LOST_STATUS: Final = "Internal error from Core"
+"""What grpc.aio says when a write met a stream that had just ended, in place of the status it ended with."""
+
 StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
@@ -161,6 +164,8 @@ class ReviewStream:
         except asyncio.CancelledError:
             # Raised by grpc for an RPC that was cancelled from this side, also by close().
             code, details = "CANCELLED", "the stream was closed"
+        if details == _LOST_STATUS:
+            code, details = "UNAVAILABLE", "the stream to the worker broke"
         self._writer.cancel()
         unanswered = [*self._written.values(), *(p for p in self._queue if p.carrier is not None)]
         self._written.clear()

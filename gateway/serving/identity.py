@@ -1,0 +1,155 @@
+"""Who may ask for reviews: bearer tokens, user names with passwords, names in client certificates.
+
+Any of the configured ways is enough; where none is configured nobody is asked. A certificate is judged once,
+when its connection begins; TLS itself ends the handshake of one that the CA did not sign. Credentials are
+compared as SHA-256 digests, each against all, so that time tells neither length nor position.
+
+Source: RFC 6750 section 2.1 (Bearer), RFC 7617 (Basic), RFC 9110 section 11.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import ConfigError
+from gateway.serving.files import file_error, fingerprint, read_file
+from gateway.serving.message import Response, error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gateway.config.model import Authentication, ServerTls
+
+logger = logging.getLogger(__name__)
+
+_REALM = b' realm="admission-gateway"'
+
+
+class Identity:
+    """The callers that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
+
+    def __init__(self, authentication: Authentication, tls: ServerTls) -> None:
+        """Read the credentials.
+
+        Raises:
+            ConfigError: A file cannot be read, holds no credential, or one that is malformed.
+        """
+        self._authentication = authentication
+        self._asks_certificate = tls.client_ca_file is not None
+        self._names = frozenset(tls.client_names)
+        self._schemes: dict[bytes, Path] = {}
+        if authentication.token_file is not None:
+            self._schemes[b"bearer"] = authentication.token_file
+        if authentication.basic_auth_file is not None:
+            self._schemes[b"basic"] = authentication.basic_auth_file
+        self._seen = fingerprint(self._schemes.values())
+        self._digests = self._load()
+        self._refusal = self._make_refusal()
+        self.is_required = bool(self._schemes) or self._asks_certificate
+        """Whether any way is configured, so that callers have to show who they are."""
+
+    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+        """Whether a client with this verified *certificate* is let in without further credentials.
+
+        Args:
+            certificate: As ``ssl.SSLSocket.getpeercert`` gives it; None where the client showed none.
+        """
+        if not self._asks_certificate or not certificate:
+            return False
+        return not self._names or not self._names.isdisjoint(_names_of(certificate))
+
+    def challenge(self, authorization: bytes | None) -> Response | None:
+        """Return the refusal 401 unless *authorization*, the value of that header, is a known credential.
+
+        None where nobody is asked.
+        """
+        if not self.is_required:
+            return None
+        scheme, _, credential = (authorization or b"").partition(b" ")
+        known = self._digests.get(scheme.lower())
+        if known is not None and _is_among(_decode(scheme, credential.strip()), known):
+            return None
+        return self._refusal
+
+    def refresh(self) -> bool:
+        """Read the files again if they changed; return whether new credentials are in force.
+
+        Files that cannot be used are logged once, and the old credentials stay.
+        """
+        seen = fingerprint(self._schemes.values())
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            self._digests = self._load()
+        except ConfigError as error:
+            logger.error("the credentials changed and cannot be used, the old ones stay: %s", error)
+            return False
+        logger.info("read the changed credentials")
+        return True
+
+    def _load(self) -> dict[bytes, tuple[bytes, ...]]:
+        return {
+            scheme: tuple(sha256(entry).digest() for entry in _entries(path, scheme))
+            for scheme, path in self._schemes.items()
+        }
+
+    def _make_refusal(self) -> Response:
+        ways = {b"bearer": (b"Bearer", "a bearer token"), b"basic": (b"Basic", "a user name with password")}
+        challenges = [ways[scheme][0] + _REALM for scheme in self._schemes]
+        wanted = [ways[scheme][1] for scheme in self._schemes]
+        if self._asks_certificate:
+            wanted.append("a client certificate with an allowed name")
+        # RFC 9110 wants a challenge with every 401, and none is registered for certificates.
+        header = b", ".join(challenges or [b"ClientCertificate" + _REALM])
+        return error_response(
+            401,
+            "not authenticated, expected " + " or ".join(wanted),
+            headers=b"WWW-Authenticate: %b\r\n" % header,
+        )
+
+
+def _names_of(certificate: dict[str, Any]) -> set[str]:
+    common = {value for rdn in certificate.get("subject", ()) for key, value in rdn if key == "commonName"}
+    return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"}
+
+
+def _decode(scheme: bytes, credential: bytes) -> bytes:
+    if scheme.lower() != b"basic":
+        return credential
+    try:
+        return base64.b64decode(credential, validate=True)
+    except binascii.Error:
+        return b""
+
+
+def _is_among(credential: bytes, known: tuple[bytes, ...]) -> bool:
+    digest = sha256(credential).digest()
+    found = False
+    for other in known:
+        found |= hmac.compare_digest(digest, other)
+    return found
+
+
+def _entries(path: Path, scheme: bytes) -> Iterator[bytes]:
+    """Yield the credentials of *path*, one a line; blank lines and those with a leading # do not count."""
+    field = "authentication.tokenFile" if scheme == b"bearer" else "authentication.basicAuthFile"
+    count = 0
+    for number, line in enumerate(read_file(path, field).splitlines(), start=1):
+        entry = line.strip()
+        if not entry or entry.startswith(b"#"):
+            continue
+        if scheme == b"bearer" and len(entry.split()) > 1:
+            raise file_error(path, field, f"line {number}: expected one token, found several words")
+        if scheme == b"basic" and (b":" not in entry or entry.startswith(b":")):
+            raise file_error(path, field, f"line {number}: expected user:password")
+        count += 1
+        yield entry
+    if not count:
+        raise file_error(path, field, "holds no credential, expected one a line")

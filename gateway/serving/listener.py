@@ -1,0 +1,216 @@
+"""The sockets of the front end: accept, serve, sweep, drain.
+
+Connections are accepted here rather than by ``loop.create_server``: each is given the TLS context of that
+moment, so that a new certificate or client CA takes effect without any server being replaced (closing an
+asyncio server loses what it has accepted and not yet started). Past ``Bounds.connections`` new clients wait
+in the backlog, and are served as soon as there is room: turned away, the API server would not try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.serving.protocol import Connection
+from gateway.serving.sockets import open_sockets
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from gateway.serving.connections import Connections
+    from gateway.serving.tls import ServerCertificate
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 1.0
+_ACCEPTS_AT_ONCE = 64
+"""So that a burst of new connections does not hold up the reviews on open ones."""
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Listener:
+    """Serves one address on the running loop, over TLS where it has a certificate."""
+
+    def __init__(
+        self,
+        address: str,
+        connections: Connections,
+        tls: ServerCertificate | None = None,
+        *,
+        reuse_port: bool = False,
+        checks: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        """Take note of what to serve; nothing is opened before ``start``.
+
+        Args:
+            address: HOST:PORT, or unix:PATH of a socket that does not exist yet. An empty host takes all
+                addresses of IPv4, ``[::]`` those of IPv6 too.
+            connections: The connections to be, with their service and bounds.
+            tls: None: plain HTTP.
+            reuse_port: Whether other processes listen at the same address and share its connections.
+            checks: Called about once a second, to look whether files have changed.
+        """
+        self._address = address
+        self.connections = connections
+        self.tls = tls
+        self._reuse_port = reuse_port
+        self._checks = tuple(checks)
+        self._sockets: list[socket.socket] = []
+        self._accepting = self._warned = False
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.accepted = 0
+        """Connections accepted so far."""
+        self.failed_handshakes = 0
+        """Those that ended before the first request could come."""
+
+    def __repr__(self) -> str:
+        state = "accepting" if self._accepting else "not accepting"
+        counts = f"{len(self.connections.open)} open, {self.connections.handshaking} in handshake"
+        return f"<Listener {self._address}, {state}, {counts}, {self.accepted} accepted>"
+
+    @property
+    def port(self) -> int:
+        """The port that is served, which the kernel chose where the address says 0."""
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Open the sockets and accept from now on.
+
+        Raises:
+            ConfigError: The address cannot be listened on.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._sockets = open_sockets(self._address, reuse_port=self._reuse_port)
+        self.connections.on_lost = self._resume_accepting
+        self._resume_accepting()
+        self._timer = self._loop.call_later(SWEEP_S, self.tick)
+
+    def tick(self) -> None:
+        """Sweep the connections and look for changed files; runs about once a second by itself."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = self._loop.call_later(SWEEP_S, self.tick)
+        self.connections.sweep()
+        if self.tls is not None:
+            self.tls.refresh()
+        for check in self._checks:
+            check()
+        self._warned = False
+        self._resume_accepting()
+
+    def reload_tls(self) -> bool:
+        """Load the TLS files now; return whether they are in force for new connections."""
+        return self.tls is not None and self.tls.refresh(force=True)
+
+    async def drain(self, drain_s: float) -> None:
+        """Stop accepting, see the requests in flight to their end, and close.
+
+        What the backlog held is still served, with 503 for new reviews. An idle connection is kept for
+        ``Bounds.drain_idle_s``, since a request may be on its way. After *drain_s* seconds what is left is
+        aborted. Returns when all is closed.
+        """
+        self.connections.service.draining = True
+        for sock in self._sockets:
+            while self._accept_one(sock):
+                pass
+        self._close_sockets()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                while self._handshakes or self.connections.open:
+                    if self._handshakes:
+                        await asyncio.wait(self._handshakes)
+                    await self.connections.emptied(self._loop)
+        await self.close()
+
+    async def close(self) -> None:
+        """Abort everything; returns when all is closed."""
+        self._close_sockets()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._handshakes:
+            task.cancel()
+        if self._handshakes:
+            await asyncio.wait(self._handshakes)
+        self.connections.abort()
+        if self.connections.open:
+            await self.connections.emptied(self._loop)
+
+    # -- accepting --------------------------------------------------------------------------------
+
+    def _resume_accepting(self) -> None:
+        if not self._accepting and self._sockets and self.connections.has_room:
+            self._accepting = True
+            for sock in self._sockets:
+                self._loop.add_reader(sock, self._accept_some, sock)
+
+    def _pause_accepting(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for sock in self._sockets:
+                self._loop.remove_reader(sock)
+
+    def _close_sockets(self) -> None:
+        self._pause_accepting()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+
+    def _accept_some(self, sock: socket.socket) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            if not self.connections.has_room:
+                if not self._warned:
+                    logger.warning("as many connections as are allowed: new ones wait (%r)", self)
+                self._warned = True
+                self._pause_accepting()
+                return
+            if not self._accept_one(sock):
+                return
+
+    def _accept_one(self, sock: socket.socket) -> bool:
+        """Accept a connection if one is there; return whether to go on."""
+        try:
+            client, _ = sock.accept()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            if error.errno in _OUT_OF_RESOURCES:
+                logger.error("cannot accept connections: %s (%r)", error.strerror, self)
+                self._pause_accepting()  # until the next sweep
+                return False
+            return True  # that one client is gone already
+        client.setblocking(False)  # noqa: FBT003 - the standard library's only way
+        self.accepted += 1
+        self.connections.handshaking += 1
+        task = self._loop.create_task(self._serve(client))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+        return True
+
+    async def _serve(self, client: socket.socket) -> None:
+        bounds = self.connections.bounds
+        context = self.tls.context if self.tls is not None else None
+        connection = Connection(self.connections)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                client,
+                ssl=context,
+                ssl_handshake_timeout=bounds.handshake_s if context is not None else None,
+                ssl_shutdown_timeout=bounds.answer_s if context is not None else None,
+            )
+        except OSError as error:  # ssl.SSLError, TimeoutError and lost connections are
+            logger.debug("a connection ended in its handshake: %s", error)
+        finally:
+            if not connection.is_made:
+                self.connections.handshaking -= 1
+                self.failed_handshakes += 1
+                connection.forget()
+                self._resume_accepting()

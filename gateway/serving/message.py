@@ -1,0 +1,181 @@
+"""Requests, their one answer each, and the bytes of an answer.
+
+Knows neither sockets nor parsers: ``gateway.serving.protocol`` makes requests and writes answers,
+``gateway.serving.routes`` and ``gateway.serving.admin`` decide them. Answers carry no Date and no Server
+header, so that the same review gives the same bytes.
+
+Source: RFC 9110 (semantics), RFC 9112 (HTTP/1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import orjson
+
+Cancel = Callable[[], object]
+"""Called at most once, when the client went away before the answer."""
+
+JSON = b"application/json"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+REVIEWED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+"""What nearly every answer is: to be completed with the length of the body, and the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer before it is bytes. ``headers`` are whole lines, each ending in CRLF."""
+
+    status: int
+    body: bytes
+    headers: bytes = b""
+    content_type: bytes = JSON
+    close: bool = False
+    """Whether the connection ends with this answer."""
+
+
+def error_response(status: int, text: str, *, headers: bytes = b"", close: bool = False) -> Response:
+    """Return an answer whose body is ``{"error": text}``."""
+    return Response(status, orjson.dumps({"error": text}), headers, close=close)
+
+
+def encode(response: Response, *, close: bool, head_only: bool) -> bytes:
+    """Return the bytes of *response*; with *head_only* (a HEAD request) without its body."""
+    status_line = _STATUS_LINES.get(response.status) or b"HTTP/1.1 %d \r\n" % response.status
+    return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b\r\n%b" % (
+        status_line,
+        response.content_type,
+        len(response.body),
+        response.headers,
+        b"Connection: close\r\n" if close else b"",
+        b"" if head_only else response.body,
+    )
+
+
+class Replier(Protocol):
+    """What a request needs of its connection."""
+
+    trusted: bool
+
+    def reply(self, request: HttpRequest, response: Response) -> None:
+        """Write *response*, in the order of requests."""
+
+    def reply_ok(self, request: HttpRequest, body: bytes) -> None:
+        """Write *body* as JSON with status 200."""
+
+
+class Tally(Protocol):
+    """Something that counts the requests in flight."""
+
+    in_flight: int
+
+
+class HttpRequest:
+    """One request, complete with its body, and the way to answer it.
+
+    The first call of ``respond`` or ``reply`` counts and all others are ignored, also those
+    that come after the client has gone.
+    """
+
+    __slots__ = (
+        "_connection",
+        "body",
+        "budget_s",
+        "deadline",
+        "headers",
+        "keep_alive",
+        "method",
+        "received_at",
+        "refusal",
+        "selected",
+        "tally",
+        "target",
+        "trusted",
+    )
+
+    def __init__(self, connection: Replier, received_at: float) -> None:
+        self._connection: Replier | None = connection
+        self.trusted = connection.trusted
+        """Whether the connection's client certificate is one that is let in."""
+        self.received_at = received_at
+        """Monotonic seconds at which the first byte came."""
+        self.method = b""
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        """By lower-case name; the values of a repeated one are joined with a comma and a space."""
+        self.body = b""
+        self.keep_alive = True
+        self.refusal: Response | None = None
+        """The answer, where the head alone decides it; the body is then read but not kept."""
+        self.selected: Any = None
+        """What the router's paths hold for the target; its type is the application's."""
+        self.budget_s = 0.0
+        """Seconds for the review, counted from ``received_at``."""
+        self.deadline = 0.0
+        """Monotonic seconds by which the answer has to be given."""
+        self.tally: Tally | None = None
+
+    def __repr__(self) -> str:
+        return f"<HttpRequest {self.method.decode('latin-1')} {self.target[:200].decode('latin-1')}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still wanted."""
+        return self._connection is not None
+
+    def respond(self, status: int, body: bytes, headers: bytes = b"", content_type: bytes = JSON) -> None:
+        """Answer the request.
+
+        Args:
+            status: HTTP status code.
+            body: The whole body, JSON unless *content_type* says otherwise.
+            headers: Further header lines, each ending in CRLF.
+            content_type: Value of the Content-Type header.
+        """
+        connection = self._connection
+        if connection is not None:
+            self._connection = None
+            if self.tally is not None:
+                self.tally.in_flight -= 1
+            if status == 200 and not headers and content_type is JSON:
+                connection.reply_ok(self, body)
+            else:
+                connection.reply(self, Response(status, body, headers, content_type))
+
+    def reply(self, response: Response) -> None:
+        """Answer the request with a ready-made *response*."""
+        connection = self.release()
+        if connection is not None:
+            connection.reply(self, response)
+
+    def release(self) -> Replier | None:
+        """Take the request out of flight; return its connection if it was still to be answered."""
+        connection = self._connection
+        if connection is not None:
+            self._connection = None
+            if self.tally is not None:
+                self.tally.in_flight -= 1
+        return connection
+
+
+class Service(Protocol):
+    """What answers the requests of a listener: the routes of reviews, or those of the admin port."""
+
+    draining: bool
+    """While True every answer ends its connection."""
+
+    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+        """Whether a client's verified *certificate* (as ``ssl.SSLSocket.getpeercert``) alone lets it in."""
+
+    def screen(self, request: HttpRequest) -> Response | None:
+        """Return the refusal that the head of *request* earns, None to read its body."""
+
+    def answer(self, request: HttpRequest) -> Cancel | None:
+        """Answer *request* now or later; return what withdraws it. Raises nothing."""

@@ -1,0 +1,274 @@
+"""One connection: requests in, answers out, in order.
+
+No task, future or timer per request: requests are read in the loop's read callback, the service is called
+from there, and an answer is one write. What has to end for its age is found by the sweep of
+``gateway.serving.connections``.
+
+Laws:
+1. Answers leave in the order of their requests, whatever the splitting of the bytes that carried these.
+2. A request is given to the service when its body is complete, one at a time; reading pauses while one is
+   being answered and more than a read buffer waits behind it.
+3. After a request that was not read to its end, the connection ends with that answer.
+4. An idle connection is closed only by the idle bound; age shows as ``Connection: close`` on an answer.
+
+Source: RFC 9112 section 9 (connection management).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gateway.serving.message import CONTINUE, REVIEWED, Cancel, HttpRequest, Response, encode, error_response
+from gateway.serving.reader import RequestReader
+
+if TYPE_CHECKING:
+    from gateway.serving.connections import Connections
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client, from the end of the TLS handshake to the end of the connection."""
+
+    __slots__ = (
+        "_advancing",
+        "_buffer",
+        "_cancel",
+        "_clock",
+        "_closing",
+        "_connections",
+        "_current",
+        "_owes_continue",
+        "_queue",
+        "_reader",
+        "_reading_paused",
+        "_retire_at",
+        "_service",
+        "_since",
+        "_transport",
+        "_unsent_bytes",
+        "_writing_paused",
+        "requests",
+        "trusted",
+    )
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._service = connections.service
+        self._buffer = connections.buffer
+        self._clock = connections.clock
+        self._reader = RequestReader(self, connections)
+        self._transport: asyncio.Transport | None = None
+        self._retire_at = 0.0
+        self.requests = 0
+        """Answered so far."""
+        self.trusted = False
+        """Whether the client's certificate alone lets it in."""
+
+        self._current: HttpRequest | None = None
+        self._cancel: Cancel | None = None
+        self._queue: deque[HttpRequest] = deque()
+        self._advancing = self._owes_continue = False
+
+        self._since = 0.0  # when the state that check() judges began
+        self._unsent_bytes = 0
+        self._closing = self._reading_paused = self._writing_paused = False
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the handshake has ended well."""
+        return self._transport is not None
+
+    @property
+    def state(self) -> str:
+        """One of ``closing``, ``sending``, ``answering``, ``reading`` and ``idle``."""
+        if self._closing:
+            return "closing"
+        if self._writing_paused:
+            return "sending"
+        if self._current is not None:
+            return "answering"
+        return "idle" if self._reader.request is None else "reading"
+
+    def __repr__(self) -> str:
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        return f"<Connection {address}, HTTP/1.1, {self.state}, {self.requests} requests>"
+
+    # -- called by the transport ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The TLS handshake is over."""
+        self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=self._connections.bounds.write_bytes)
+        self.trusted = self._service.recognises(transport.get_extra_info("peercert"))
+        self._since = self._clock()
+        self._retire_at = self._since + self._connections.lifetime_s()
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended, for whatever reason."""
+        request, cancel = self._current, self._cancel
+        self._closing = True
+        self._current = self._cancel = None
+        self._queue.clear()
+        self._reader.close()
+        self._connections.discard(self)
+        if request is not None:
+            request.release()
+            if cancel is not None:
+                cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to: the listener's one buffer, see READ_BUFFER_BYTES."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        reader = self._reader
+        if reader.deaf:
+            return
+        reader.feed(self._buffer[:nbytes])
+        if reader.request is not None:
+            if self._current is not None or self._writing_paused:
+                self._pause_reading()
+            else:
+                self._since = max(self._since, reader.request.received_at)
+
+    def pause_writing(self) -> None:
+        """More is written than the client reads."""
+        assert self._transport is not None
+        self._writing_paused = True
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._writing_paused = False
+        self._since = self._clock()
+        self._advance()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._closing and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def submit(self, request: HttpRequest) -> None:
+        """Have *request* answered once those before it are."""
+        self._owes_continue = False  # the body has come unasked
+        if self._current is None and not self._queue and not self._writing_paused:
+            self._begin(request)
+        elif not self._closing:
+            self._queue.append(request)
+            self._pause_reading()
+
+    def promise_continue(self) -> None:
+        """Send ``100 Continue``, once the requests before are answered."""
+        if self._current is None and not self._queue:
+            self._write(CONTINUE)
+        else:
+            self._owes_continue = True
+
+    def _begin(self, request: HttpRequest) -> None:
+        self._current = request
+        if request.refusal is not None:
+            request.reply(request.refusal)
+            return
+        cancel = self._service.answer(request)
+        if self._current is request:
+            self._cancel = cancel
+
+    def reply_ok(self, request: HttpRequest, body: bytes) -> None:
+        """Write *body* as JSON with status 200: what nearly every answer is, without a detour."""
+        now = self._clock()
+        if not request.keep_alive or now >= self._retire_at or self._service.draining or self._closing:
+            self.reply(request, Response(200, body))
+            return
+        self._since = now
+        self._current = self._cancel = None
+        self.requests += 1
+        self._connections.requests += 1
+        self._transport.write(REVIEWED % (len(body), body))  # type: ignore[union-attr] # made, and not closing
+        if self._reading_paused or self._owes_continue:
+            self._advance()
+
+    def reply(self, request: HttpRequest, response: Response) -> None:
+        """Write *response*, the answer to *request*, and turn to the next."""
+        self._since = now = self._clock()
+        close = response.close or not request.keep_alive or now >= self._retire_at or self._service.draining
+        self._current = self._cancel = None
+        self.requests += 1
+        self._connections.requests += 1
+        self._write(encode(response, close=close, head_only=request.method == b"HEAD"))
+        if close:
+            self.close()
+        elif self._reading_paused or self._owes_continue:
+            self._advance()
+
+    def _write(self, payload: bytes) -> None:
+        if self._transport is not None and not self._closing:
+            self._transport.write(payload)
+
+    def _advance(self) -> None:
+        """Begin what waits, until something is in flight; then read on."""
+        if self._advancing:
+            return
+        self._advancing = True
+        while self._queue and self._current is None and not self._writing_paused:
+            self._begin(self._queue.popleft())
+        self._advancing = False
+        if self._queue or self._current is not None or self._closing or self._transport is None:
+            return
+        if self._owes_continue:
+            self._owes_continue = False
+            self._write(CONTINUE)
+        if self._reading_paused and not self._writing_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # -- ending -----------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """End whatever has lasted too long at *now*, in monotonic seconds."""
+        bounds, lasted_s = self._connections.bounds, now - self._since
+        match self.state:
+            case "closing" if lasted_s > bounds.answer_s:
+                self.abort()
+            case "sending":
+                self._check_sending(now)
+            case "reading" if lasted_s > bounds.request_s:
+                text = f"request not complete {bounds.request_s:g} seconds after its first byte"
+                self._reader.refuse(error_response(408, text))
+            case "idle" if lasted_s > (bounds.drain_idle_s if self._service.draining else bounds.idle_s):
+                self.close()
+
+    def _check_sending(self, now: float) -> None:
+        assert self._transport is not None
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes, self._since = unsent_bytes, now
+        elif now - self._since > self._connections.bounds.answer_s:
+            self.abort()
+
+    def close(self) -> None:
+        """Send what is written, then end the connection. Nothing more is read."""
+        if not self._closing and self._transport is not None:
+            self._closing = self._reader.deaf = True
+            self._since = self._clock()
+            self._queue.clear()
+            if self._reading_paused:
+                self._transport.resume_reading()  # else TLS is not ended: the peer's word for it is unread
+            self._transport.close()
+
+    def forget(self) -> None:
+        """Let go of everything, since the handshake has failed."""
+        self._reader.close()
+
+    def abort(self) -> None:
+        """End the connection at once; a request in flight is withdrawn."""
+        if self._transport is not None:
+            self._closing = self._reader.deaf = True
+            self._transport.abort()

@@ -1,0 +1,196 @@
+"""Which request gets which answer: the table of paths, methods, media types, time and credentials.
+
+Where several refusals apply the first of these is given: credentials 401, path 404, method 405, media type
+415, ``timeout`` 400, body 413. Overload and draining are looked at when the body is complete, so that the
+503 meets a client that has finished writing and reads it.
+
+The table from exceptions to statuses exists once, here: ``failure``.
+
+Source: k8s.io/client-go rest/with_retry.go (a 503 with an integer Retry-After is sent again);
+k8s.io/apiserver pkg/util/webhook (paths, ``timeout``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import parse_qsl
+
+from gateway.core.durations import parse_duration
+from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
+from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gateway.serving.identity import Identity
+
+logger = logging.getLogger(__name__)
+
+LONGEST_BUDGET_S = 30.0
+"""The longest timeoutSeconds of a webhook, and what a request without ``timeout`` gets."""
+_TARGETS_KEPT = 1024
+"""Targets parsed once and remembered: paths times the whole seconds from 1 to 30 stay far below it."""
+
+Selected = TypeVar("Selected")
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """What of the configuration the routes need."""
+
+    deadline_reserve_s: float = 0.1
+    """Kept back of a review's budget, at most a fifth of it."""
+    max_concurrent_reviews: int = 4096
+
+
+def failure(error: BaseException) -> Response:
+    """Return the answer to a review that ended in *error*: whose fault it was gives the status."""
+    if isinstance(error, ReviewError):
+        return error_response(400, str(error))
+    if isinstance(error, Unavailable):
+        return error_response(503, str(error), headers=b"Retry-After: 1\r\n", close=True)
+    return error_response(500, "internal error: the gateway's log has the details")
+
+
+class Router(Generic[Selected]):
+    """The routes of reviews; ``selected`` is what ``paths`` holds for a request's path.
+
+    The application is called with each request whose head is in order, complete with body, ``budget_s`` and
+    ``deadline``. It answers with ``request.respond`` at once or later, or with ``Router.fail``, or raises; it
+    returns what withdraws the review when the client goes away, or None.
+    """
+
+    def __init__(
+        self,
+        app: Callable[[HttpRequest, Selected], Cancel | None],
+        paths: Mapping[str, Selected],
+        settings: RouterSettings | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self._app = app
+        self.identity = identity
+        self.in_flight = 0
+        """Reviews given to the application and not answered."""
+        self.draining = False
+        """While True new reviews are refused with 503, and every answer ends its connection."""
+        self.refused: Counter[int] = Counter()
+        """Refusals and failures so far, by status."""
+        self.replace(paths, settings or RouterSettings())
+
+    def __repr__(self) -> str:
+        draining = ", draining" if self.draining else ""
+        return f"<Router {len(self._paths)} paths, {self.in_flight} in flight{draining}>"
+
+    def replace(self, paths: Mapping[str, Selected], settings: RouterSettings) -> None:
+        """Use *paths* and *settings* from the next request on; those read already keep what they have."""
+        self._paths = paths
+        self._settings = settings
+        self._targets: dict[bytes, tuple[Selected, float]] = {}
+
+    # -- what the connections call ----------------------------------------------------------------
+
+    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+        """Whether a client's verified *certificate* alone lets it in."""
+        return self.identity is not None and self.identity.recognises(certificate)
+
+    def screen(self, request: HttpRequest) -> Response | None:
+        """Return the refusal that the head of *request* earns; None, with path and budget set, if none."""
+        headers = request.headers
+        identity = self.identity
+        if identity is not None and identity.is_required and not request.trusted:
+            refusal = identity.challenge(headers.get(b"authorization"))
+            if refusal is not None:
+                return self._count(refusal)
+        known = self._targets.get(request.target)
+        if known is None or request.method != b"POST" or headers.get(b"content-type") != JSON:
+            refusal = self._screen_slowly(request)
+            if refusal is not None:
+                return self._count(refusal)
+            known = self._targets[request.target]
+        if b"content-encoding" in headers:
+            return self._count(
+                error_response(415, "Content-Encoding is not understood, send the JSON as it is")
+            )
+        request.selected, request.budget_s = known
+        return None
+
+    def answer(self, request: HttpRequest) -> Cancel | None:
+        """Give *request* to the application, unless there is no room for it."""
+        try:
+            if self.draining or self.in_flight >= self._settings.max_concurrent_reviews:
+                raise self._no_room()
+            self.in_flight += 1
+            request.tally = self
+            request.deadline = request.received_at + request.budget_s
+            return self._app(request, request.selected)
+        except Exception as error:
+            self.fail(request, error)
+            return None
+
+    def fail(self, request: HttpRequest, error: Exception) -> None:
+        """Answer *request* with what *error* stands for; a fault of the gateway is logged, once."""
+        response = failure(error)
+        if response.status == 500:
+            logger.error("%s failed: a fault of the gateway", request, exc_info=error)
+        request.reply(self._count(response))
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def _no_room(self) -> Unavailable:
+        if self.draining:
+            return Draining("this replica is about to stop, try again")
+        limit = self._settings.max_concurrent_reviews
+        return Overloaded(f"{limit} reviews are in flight, as many as limits.maxConcurrentReviews allows")
+
+    def _count(self, response: Response) -> Response:
+        self.refused[response.status] += 1
+        return response
+
+    def _screen_slowly(self, request: HttpRequest) -> Response | None:
+        path, _, query = _origin_form(request.target).partition("?")
+        if path not in self._paths:
+            return error_response(404, f'nothing is configured at "{path[:200]}"')
+        if request.method != b"POST":
+            method = request.method.decode("ascii")
+            return error_response(
+                405, f"{method} is not possible here, expected POST", headers=b"Allow: POST\r\n"
+            )
+        content_type = request.headers.get(b"content-type", b"")
+        if content_type.partition(b";")[0].strip().lower() != JSON:
+            found = content_type.decode("latin-1")[:200] or "none"
+            return error_response(415, f"expected Content-Type application/json, found {found}")
+        try:
+            budget_s = self._budget_s(query)
+        except ValueError as error:
+            return error_response(400, f"timeout: {error}")
+        if len(self._targets) >= _TARGETS_KEPT:
+            self._targets.clear()
+        self._targets[request.target] = (self._paths[path], budget_s)
+        return None
+
+    def _budget_s(self, query: str) -> float:
+        """Return the seconds a review gets, less the reserve for the way back.
+
+        Raises:
+            ValueError: ``timeout`` is no duration, or not a positive one.
+        """
+        texts = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "timeout"]
+        timeout_s = parse_duration(texts[0]) if texts else LONGEST_BUDGET_S
+        if timeout_s <= 0:
+            raise ValueError(f'"{texts[0][:40]}" is not a positive duration')
+        budget_s = min(timeout_s, LONGEST_BUDGET_S)
+        return budget_s - min(self._settings.deadline_reserve_s, budget_s / 5)
+
+
+def _origin_form(target: bytes) -> str:
+    """Return path and query of *target*, which may name scheme and host too (RFC 9112, 3.2.2)."""
+    text = target.decode("latin-1")
+    if text.startswith("/"):
+        return text
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.lower() not in {"http", "https"}:
+        return text
+    return "/" + rest.partition("/")[2]

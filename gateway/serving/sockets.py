@@ -1,0 +1,71 @@
+"""From an address to listening sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from gateway.errors import ConfigError, Problem
+
+_BACKLOG = 4096
+"""The kernel cuts it to net.core.somaxconn. A burst of reviews beyond the 25 connections that an API server
+keeps opens one connection each."""
+
+
+def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socket]:
+    """Return the sockets that listen at *address*, HOST:PORT or unix:PATH; one for each address of a host.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        if address.startswith("unix:"):
+            sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            sockets[0].bind(address.removeprefix("unix:"))
+        else:
+            _bind_all(*parse_address(address), sockets, reuse_port=reuse_port)
+        for sock in sockets:
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
+    except (OSError, ValueError) as error:
+        for sock in sockets:
+            sock.close()
+        raise ConfigError([Problem("", "listen", f"cannot listen on {address}: {_reason(error)}")]) from None
+    return sockets
+
+
+def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port: bool) -> None:
+    every = host or "0.0.0.0"  # noqa: S104 - what an empty host asks for
+    found = socket.getaddrinfo(every, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # With port 0 a second address would get another port than the first.
+    for family, _, _, _, where in found[:1] if port == 0 else found:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sockets.append(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+        sock.bind(where)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    # Names that cannot be resolved come with negative numbers and a text of their own.
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno)  # type: ignore[arg-type] # not None, as just seen
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of *address*, HOST:PORT with an IPv6 address in brackets.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    host, separator, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not bracketed):
+        raise ValueError(f'expected HOST:PORT, found "{address}"')
+    return host[1:-1] if bracketed else host, int(port)

@@ -1,0 +1,147 @@
+"""The serving certificate: loaded, checked, and loaded again when its files change.
+
+A new context is used for the connections that are accepted from then on; open ones keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+
+from gateway.errors import ConfigError, Problem
+from gateway.serving.files import file_error, fingerprint, read_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.config.model import ServerTls
+
+logger = logging.getLogger(__name__)
+
+_TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Forward secrecy and authenticated encryption: what Go's client offers first too. TLS 1.3 has its own."""
+
+
+def server_context(settings: ServerTls) -> ssl.SSLContext:
+    """Return the context of a server that shows the certificate of *settings*.
+
+    With ``client_ca_file`` a client may show a certificate; one that this CA did not sign ends the handshake.
+
+    Raises:
+        ConfigError: A file is missing or unusable, or certificate and key do not belong together.
+    """
+    if settings.cert_file is None or settings.key_file is None:
+        missing = "tls.certFile" if settings.cert_file is None else "tls.keyFile"
+        raise ConfigError([Problem("", missing, "expected the path of a PEM file, found none")])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_TLS12_CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0  # the API server never resumes a session
+    context.set_alpn_protocols(["http/1.1"])
+    _load_pair(context, settings.cert_file, settings.key_file)
+    if settings.client_ca_file is not None:
+        _load_client_ca(context, settings.client_ca_file)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+    read_file(key_file, "tls.keyFile")
+    certificates_of(cert_file, "tls.certFile")
+    try:
+        # An empty password, since OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(cert_file, key_file, password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            message = f"is not the key of the certificate in {cert_file}"
+        else:
+            message = (
+                f"expected an unencrypted private key in PEM, found something else ({error.reason or error})"
+            )
+        raise file_error(key_file, "tls.keyFile", message) from None
+
+
+def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
+    certificates_of(path, "tls.clientCAFile")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise file_error(path, "tls.clientCAFile", f"cannot be used: {error.reason or error}") from None
+
+
+def certificates_of(path: Path, field: str) -> list[x509.Certificate]:
+    """Return the certificates in the PEM file *path*, which *field* names; at least one.
+
+    Raises:
+        ConfigError: The file cannot be read or holds no certificate.
+    """
+    try:
+        return x509.load_pem_x509_certificates(read_file(path, field))
+    except ValueError:
+        raise file_error(path, field, "expected certificates in PEM, found none that can be read") from None
+
+
+class ServerCertificate:
+    """The context that new connections are to use, kept up to date with its files."""
+
+    def __init__(self, settings: ServerTls) -> None:
+        """Load the files of *settings*.
+
+        Raises:
+            ConfigError: As ``server_context``.
+        """
+        self._settings = settings
+        self._seen = self._fingerprint()
+        self._load(settings)
+
+    def __repr__(self) -> str:
+        return f"<ServerCertificate {self._settings.cert_file}, {self.reloads} reloads>"
+
+    reloads = 0
+    """How often changed files were put in force."""
+
+    def _load(self, settings: ServerTls) -> None:
+        context = server_context(settings)
+        assert settings.cert_file is not None
+        leaf = certificates_of(settings.cert_file, "tls.certFile")[0]
+        self.not_after = leaf.not_valid_after_utc.timestamp()
+        """When the certificate expires, in seconds since 1970."""
+        self.context = context
+        if self.not_after < time.time():
+            logger.warning("the serving certificate in %s has expired", settings.cert_file)
+
+    def _fingerprint(self) -> object:
+        return fingerprint((self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file))
+
+    def refresh(self, *, force: bool = False) -> bool:
+        """Load the files again if they changed, or in any case with *force*; return whether it was done.
+
+        Files that cannot be used are logged once, and the old certificate stays.
+        """
+        seen = self._fingerprint()
+        if seen == self._seen and not force:
+            return False
+        self._seen = seen
+        try:
+            self._load(self._settings)
+        except ConfigError as error:
+            logger.error("the TLS files changed and cannot be used, the old ones stay in force: %s", error)
+            return False
+        self.reloads += 1
+        logger.info("loaded the TLS files anew from %s", self._settings.cert_file)
+        return True
+
+    def use(self, settings: ServerTls) -> None:
+        """Turn to the files of other *settings*.
+
+        Raises:
+            ConfigError: As ``server_context``; the old ones stay in force.
+        """
+        self._load(settings)
+        self._settings = settings
+        self._seen = self._fingerprint()

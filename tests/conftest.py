@@ -1,0 +1,68 @@
+"""Fixtures that more than one folder of tests needs: certificates, workers and gateways as processes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from tests.kit import GatewayProcess, WorkerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+@pytest.fixture
+def processes() -> Iterator[ExitStack]:
+    """What is pushed here is stopped in reverse order at the end of the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start_worker(
+    processes: ExitStack, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., WorkerProcess]:
+    """Start a scripted worker: ``start_worker(listen=None, *flags)``."""
+
+    def start(listen: str | None = None, *flags: str) -> WorkerProcess:
+        worker = WorkerProcess(listen or f"unix:{tmp_path_factory.mktemp('w')}/s", *flags)
+        processes.callback(worker.stop)
+        return worker
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Certificate and key files for localhost and 127.0.0.1."""
+    folder = tmp_path_factory.mktemp("certificate")
+    issued = authority.issue_cert("localhost", "127.0.0.1", key_type=trustme.KeyType.ECDSA)
+    issued.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
+    issued.private_key_pem.write_to_path(str(folder / "tls.key"))
+    return folder / "tls.crt", folder / "tls.key"
+
+
+@pytest.fixture
+def start_gateway(
+    processes: ExitStack, certificate: tuple[Path, Path], authority: trustme.CA
+) -> Callable[..., GatewayProcess]:
+    """Start a gateway: ``start_gateway(config_folder, *flags)``."""
+
+    def start(config: Path, *flags: str) -> GatewayProcess:
+        gateway = GatewayProcess(config, certificate, authority, *flags)
+        processes.callback(gateway.stop)
+        return gateway
+
+    return start

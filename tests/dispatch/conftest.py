@@ -1,0 +1,132 @@
+"""A dispatcher with real pools on an event loop of its own: uvloop and the standard one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from gateway.config.model import Namespace, WorkerPool
+from gateway.core.evaluation import Evaluation
+from gateway.core.labels import EVERYTHING
+from gateway.core.matching import Selection
+from gateway.core.review import decode
+from gateway.core.webhook import Rule, Webhook, WorkerRef
+from gateway.dispatch.deadlines import Deadlines
+from gateway.dispatch.dispatcher import Run, Workers
+from gateway.dispatch.pool import Pool
+from gateway.telemetry.metrics import Metrics
+from tests.kit import PATIENCE_S, REVIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gateway.core.verdict import Verdict
+
+ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
+
+
+class Bed:
+    """Pools under test, and reviews through them. Use it on a running loop."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.deadlines = Deadlines(asyncio.get_running_loop())
+        self.pools: dict[str, Pool] = {}
+        self.namespaces: dict[str, Namespace] = {}
+
+    async def add_pool(self, *targets: str, name: str = "pool", **settings: Any) -> Pool:
+        pool = Pool(
+            WorkerPool(name, tuple(targets), **settings), targets, self.deadlines, self.metrics.pool(name)
+        )
+        self.pools[name] = pool
+        await pool.start()
+        return pool
+
+    def start(self, scripts: list[dict[str, Any]], done: Callable[[Evaluation], None], **options: Any) -> Run:
+        webhooks = [
+            Webhook(
+                options.get("phase", "validate"),
+                "configuration",
+                f"h{number}.example.test",
+                WorkerRef(script.get("pool", "pool"), json.dumps(script)),
+                (ALWAYS,),
+                EVERYTHING,
+                EVERYTHING,
+                timeout_s=script.get("timeout_s", 10),
+            )
+            for number, script in enumerate(scripts)
+        ]
+        selection = Selection(webhooks[0].phase, webhooks)
+        body = options.get("body") or (REVIEWS / "pod-create-mutate.json").read_bytes()
+        evaluation = Evaluation(selection, decode(body), {})
+        budget_s = options.get("budget_s", 30.0)
+        limits_s = self.deadlines.now() + budget_s, budget_s
+        workers = Workers(self.pools, self.namespaces, self.deadlines.now)
+        run = Run(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
+        run.start()
+        return run
+
+    async def settle(self, *scripts: dict[str, Any], **options: Any) -> Evaluation:
+        """Return the finished evaluation of a review by webhooks with these scripts."""
+        done: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self.start(list(scripts), done.set_result, **options)
+        return await asyncio.wait_for(done, PATIENCE_S)
+
+    async def ask(self, script: dict[str, Any], **options: Any) -> Verdict:
+        """Return the verdict of one call."""
+        evaluation = await self.settle(script, **options)
+        (outcome,) = evaluation.outcomes
+        assert outcome.call is not None
+        assert outcome.call.verdict is not None
+        return outcome.call.verdict
+
+    async def report(self, **options: Any) -> dict[str, Any]:
+        """Return what the worker says it has seen."""
+        verdict = await self.ask({"report": True}, **options)
+        found: dict[str, Any] = json.loads(verdict.message)  # type: ignore[union-attr]
+        return found
+
+    def calls(self, code: str) -> float:
+        """Return how many calls ended with gRPC status *code*, over all pools and endpoints."""
+        return sum(
+            sample.value
+            for family in self.metrics.worker_calls.collect()
+            for sample in family.samples
+            if sample.name.endswith("_total") and sample.labels["code"] == code
+        )
+
+    def is_clean(self) -> bool:
+        """Whether nothing of any call is left."""
+        endpoints = [endpoint for pool in self.pools.values() for endpoint in pool.endpoints]
+        return not len(self.deadlines) and not any(endpoint.in_flight for endpoint in endpoints)
+
+    async def close(self) -> None:
+        for pool in self.pools.values():
+            await pool.close(1.0)
+        assert self.is_clean()
+        leftover = asyncio.all_tasks() - {asyncio.current_task()}
+        leftover = {task for task in leftover if "gateway" in repr(task.get_coro())}
+        assert not leftover
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def on_bed(request: pytest.FixtureRequest) -> Callable[[Callable[[Bed], Awaitable[None]]], None]:
+    """Run a coroutine function on a Bed that is closed, and checked for leftovers, after it."""
+
+    def run(test: Callable[[Bed], Awaitable[None]]) -> None:
+        async def body() -> None:
+            bed = Bed()
+            try:
+                await asyncio.wait_for(test(bed), PATIENCE_S)
+            finally:
+                await bed.close()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(body())
+
+    return run

@@ -1,0 +1,199 @@
+"""What workers say, by stream and by unary call, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import Namespace
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.dispatch.conftest import Bed
+    from tests.kit import WorkerProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+pytestmark = pytest.mark.slow
+
+DENIAL = {
+    "code": 422,
+    "reason": "Invalid",
+    "message": "no",
+    "causes": [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec.x"}],
+}
+ANSWERS: list[tuple[dict[str, Any], object]] = [
+    ({}, ALLOWED),
+    ({"deny": DENIAL}, Denied(422, "Invalid", "no", (Cause("FieldValueInvalid", "bad", "spec.x"),))),
+    ({"deny": {}}, Denied(400)),
+    ({"deny": {"code": 399}}, Denied(400)),
+    ({"deny": {"code": 600}}, Denied(400)),
+    ({"deny": {"code": 599}}, Denied(599)),
+    (
+        {"warnings": ["w"], "annotations": {"b": "2", "a": "1"}},
+        Allowed(warnings=("w",), audit_annotations=(("a", "1"), ("b", "2"))),
+    ),
+    ({"patch": "[]"}, Allowed(b"[]")),
+    (
+        {"status": "UNAVAILABLE", "details": "gone\nfishing"},
+        Failed(FailureReason.STATUS, "UNAVAILABLE: gone fishing", 503),
+    ),
+    (
+        {"status": "NOT_FOUND", "details": "no policy"},
+        Failed(FailureReason.STATUS, "NOT_FOUND: no policy", 404),
+    ),
+    ({"status": "INTERNAL"}, Failed(FailureReason.STATUS, "INTERNAL", 500)),
+    (
+        {"status": "UNKNOWN", "details": "x" * 5000},
+        Failed(FailureReason.STATUS, "UNKNOWN: " + "x" * 1000, 500),
+    ),
+    (
+        {"hang": True, "timeout_s": 1},
+        Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 1s", 504),
+    ),
+]
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
+def test_every_answer_means_the_same_by_either_transport(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, transport=transport)
+        assert await pool.wait_until_ready(30)
+        evaluation = await bed.settle(*(script for script, _ in ANSWERS))
+        for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
+            assert outcome.call is not None
+            assert outcome.call.verdict == expected, script
+        report = await bed.report()
+        assert report.get("unary", 0) == (0 if transport != "Unary" else len(ANSWERS) + 1)
+        assert report["cancelled"] == 1
+        assert bed.is_clean()
+
+    on_bed(test)
+
+
+def test_calls_of_one_review_go_in_one_batch_and_share_the_payload(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        await bed.settle(*[{}] * 8)
+        report = await bed.report()
+        assert (report["calls"], report["batches"], report["payloads"]) == (9, 2, 2)
+
+    on_bed(test)
+
+
+def test_a_worker_without_streams_is_called_by_unary_calls(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker(None, "--no-stream")
+
+    async def test(bed: Bed) -> None:
+        await bed.add_pool(worker.target, name="auto")
+        await bed.add_pool(worker.target, name="stream", transport="Stream")
+        assert await bed.ask({"pool": "auto"}) is ALLOWED
+        refused = await bed.ask({"pool": "stream"})
+        assert isinstance(refused, Failed)
+        assert refused.cause in {
+            "UNIMPLEMENTED: Method not found!",
+            "UNAVAILABLE: the stream to the worker broke",
+        }
+        assert await bed.pools["auto"].wait_until_ready(30)
+        assert await bed.ask({"pool": "auto"}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_large_requests_go_by_a_call_of_their_own(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+        head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",'
+        kind = b'"operation":"CREATE","kind":{"group":"","version":"v1","kind":"ConfigMap"},'
+        resource = b'"resource":{"group":"","version":"v1","resource":"configmaps"},'
+        review = head + kind + resource + b'"object":{"data":"' + b"x" * 6_000_000 + b'"}}}'
+        assert await bed.ask({}, body=review) is ALLOWED
+        report = await bed.report()
+        assert report["unary"] == 1
+
+    on_bed(test)
+
+
+def test_an_answer_over_the_limit_fails_that_call_alone(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        await bed.add_pool(worker.target, transport="Unary")
+        big, fine = (await bed.settle({"big": 9_000_000}, {})).outcomes
+        assert isinstance(big.verdict, Failed)
+        assert big.verdict.cause.startswith("RESOURCE_EXHAUSTED")
+        assert fine.verdict is ALLOWED
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("lie", ["twice", "wrong_id", "empty"])
+def test_a_lie_on_the_stream_hurts_the_liar_alone(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], lie: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+        liar, honest = (await bed.settle({lie: True, "timeout_s": 1}, {"delay_ms": 50})).outcomes
+        assert honest.verdict is ALLOWED
+        assert isinstance(liar.verdict, Failed) == (lie != "twice")
+        assert await bed.ask({}) is ALLOWED
+        assert (await bed.report())["streams"] == 1
+
+    on_bed(test)
+
+
+def test_garbage_ends_the_stream_and_a_new_one_takes_its_place(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+        failed = await bed.ask({"garbage": True})
+        assert isinstance(failed, Failed)
+        assert "VerdictBatch" in failed.cause
+        assert await bed.ask({}) is ALLOWED
+        unary = await bed.add_pool(worker.target, name="unary", transport="Unary")
+        failed = await bed.ask({"garbage": True, "pool": unary.settings.name})
+        assert failed == Failed(FailureReason.MALFORMED, "malformed answer: no ReviewResponse")
+
+    on_bed(test)
+
+
+def test_workers_get_the_namespace_and_the_request_as_it_was_written(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        bed.namespaces["default"] = Namespace("default", {}, b'{"kind":"Namespace"}')
+        for transport in ("Stream", "Unary"):
+            await bed.add_pool(worker.target, transport=transport, name=transport)
+            verdict = await bed.ask({"report": True, "pool": transport})
+            assert isinstance(verdict, Denied)
+            assert '"namespace": "{\\"kind\\":\\"Namespace\\"}"' in verdict.message
+            assert '"uid": "d6ac54b0-7080-491f-884c-e236f7528ce0"' in verdict.message
+
+    on_bed(test)

@@ -1,0 +1,186 @@
+"""Pools of several endpoints, and endpoints that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.core.verdict import ALLOWED, Failed, FailureReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from tests.dispatch.conftest import Bed
+    from tests.kit import WorkerProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+pytestmark = pytest.mark.slow
+
+
+def never(evaluation: object) -> None:
+    pytest.fail(f"an answer that nobody waits for: {evaluation}")
+
+
+def test_the_less_loaded_endpoint_takes_the_call(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    workers = [start_worker(), start_worker()]
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(*(worker.target for worker in workers))
+        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
+            await asyncio.sleep(0.01)
+        runs = [bed.start([{"hang": True}], never) for _ in range(10)]
+        assert [endpoint.in_flight for endpoint in pool.endpoints] == [5, 5]
+        for run in runs:
+            run.cancel()
+        assert bed.is_clean()
+
+    on_bed(test)
+
+
+def test_past_max_in_flight_a_call_is_refused_at_once(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        await bed.add_pool(worker.target, max_in_flight=2)
+        evaluation = await bed.settle(*[{"delay_ms": 20}] * 3)
+        *taken, refused = [outcome.verdict for outcome in evaluation.outcomes]
+        assert taken == [ALLOWED, ALLOWED]
+        assert refused == Failed(
+            FailureReason.STATUS,
+            "RESOURCE_EXHAUSTED: worker pool pool: 2 calls are in flight on each endpoint (maxInFlight)",
+            429,
+        )
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_a_cancelled_review_leaves_nothing_and_tells_the_worker(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        assert await (await bed.add_pool(worker.target, transport=transport)).wait_until_ready(30)
+        run = bed.start([{"hang": True}] * 3, never)
+        reached = "calls" if transport == "Stream" else "unary"
+        while (await bed.report())[reached] < 4:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        assert bed.is_clean()
+        assert bed.calls("CANCELLED") == 3
+        while (await bed.report()).get("cancelled") != 3:
+            await asyncio.sleep(0.01)
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_calls_fail_with_a_dead_worker_and_succeed_when_it_is_back(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], tmp_path: Path, transport: str
+) -> None:
+    listen = f"unix:{tmp_path}/s"
+    worker = start_worker(listen)
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, transport=transport)
+        assert await bed.ask({}) is ALLOWED
+        died = await bed.ask({"exit": True})
+        assert isinstance(died, Failed)
+        assert died.cause.startswith("UNAVAILABLE: ")
+        refused = await bed.ask({})
+        assert isinstance(refused, Failed)
+        assert refused.cause.startswith("UNAVAILABLE: ")
+        assert pool.endpoints[0].state == "down"
+        await asyncio.to_thread(start_worker, listen)
+        assert await pool.wait_until_ready(30)
+        assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_an_endpoint_that_is_down_is_not_chosen_while_another_is_up(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    dead, alive = start_worker(), start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(dead.target, alive.target)
+        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
+            await asyncio.sleep(0.01)
+        dead.signal(signal.SIGKILL)
+        while pool.endpoints[0].state != "down":
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_a_worker_that_drains_gets_nothing_new_while_there_is_another(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    leaving, staying = start_worker(), start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(leaving.target, staying.target, max_in_flight=1000)
+        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
+            await asyncio.sleep(0.01)
+        while not any(endpoint.state == "draining" for endpoint in pool.endpoints):
+            await bed.ask({"drain": True})
+        chosen = [pool.choose() for _ in range(20)]
+        assert all(not isinstance(one, Failed) and one.state == "ready" for one in chosen)
+
+    on_bed(test)
+
+
+def test_names_are_looked_up_and_every_address_is_an_endpoint(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker("127.0.0.1:0")
+    port = worker.target.rpartition(":")[2]
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(f"dns:///localhost:{port}", name="dns")
+        assert f"ipv4:127.0.0.1:{port}" in [endpoint.address for endpoint in pool.endpoints]
+        assert await pool.wait_until_ready(30)
+        assert await bed.ask({"pool": "dns"}) is ALLOWED
+        several = await bed.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
+        assert [endpoint.address for endpoint in several.endpoints] == [
+            f"ipv4:127.0.0.1:{port}",
+            f"ipv4:127.0.0.2:{port}",
+        ]
+        lost = await bed.add_pool("no-such-host.invalid:50051", name="lost")
+        assert lost.endpoints == ()
+        failed = await bed.ask({"pool": "lost"})
+        assert isinstance(failed, Failed)
+        assert failed.cause.startswith(
+            "UNAVAILABLE: worker pool lost: no-such-host.invalid:50051 cannot be resolved"
+        )
+
+    on_bed(test)
+
+
+def test_a_review_whose_time_is_up_makes_no_call(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+        evaluation = await bed.settle({}, {}, budget_s=0.0, phase="validate")
+        assert [outcome.verdict for outcome in evaluation.outcomes] == [
+            Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 0s", 504)
+        ] * 2
+        assert (await bed.report())["calls"] == 1
+
+    on_bed(test)

@@ -1,0 +1,196 @@
+"""What tests of more than one folder use: processes that are ended with the test, and configurations."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import trustme
+
+ROOT = Path(__file__).parents[1]
+REVIEWS = ROOT / "tests" / "reviews"
+PATIENCE_S = 60.0
+"""How long a test waits for what should take no time: a bound for broken code, not an expectation."""
+
+
+class Process:
+    """A child process that is ended, and waited for, with the test. Its standard error is kept."""
+
+    def __init__(self, *command: str, stdout: int | None = None) -> None:
+        self.child = subprocess.Popen(
+            command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.log = ""
+        self._logged = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            with self._logged:
+                self.log += line
+                self._logged.notify_all()
+        with self._logged:
+            self._logged.notify_all()
+
+    def expect(self, pattern: str, *, after: int = 0) -> re.Match[str]:
+        """Wait until the log, from character *after* on, matches *pattern*."""
+        with self._logged:
+            found = self._logged.wait_for(
+                lambda: re.search(pattern, self.log[after:]) or self.child.poll() is not None, PATIENCE_S
+            )
+        match = re.search(pattern, self.log[after:])
+        if not match:
+            self.stop()
+        assert match, f"no {pattern!r} in the log of a process that {found and 'runs or ended'}:\n{self.log}"
+        return match
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def wait(self) -> int:
+        status = self.child.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return status
+
+    def stop(self) -> None:
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(15)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+        self.wait()
+        for pipe in (self.child.stderr, self.child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class WorkerProcess(Process):
+    """The scripted worker of ``tests/fakes/worker.py``."""
+
+    def __init__(self, listen: str, *flags: str) -> None:
+        script = str(ROOT / "tests" / "fakes" / "worker.py")
+        super().__init__(sys.executable, script, "--listen", listen, *flags, stdout=subprocess.PIPE)
+        assert self.child.stdout is not None
+        port = self.child.stdout.readline().strip()
+        assert port, self.log
+        self.target = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+
+class GatewayProcess(Process):
+    """``admission-gateway serve`` with a configuration folder of the test's own."""
+
+    def __init__(
+        self, config: Path, certificate: tuple[Path, Path], authority: trustme.CA, *flags: str
+    ) -> None:
+        self.config = config
+        self._client_context = ssl.create_default_context()
+        authority.configure_trust(self._client_context)
+        super().__init__(
+            *(sys.executable, "-m", "gateway", "serve", "--config", str(config)),
+            *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
+            *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), *flags),
+        )
+        found = self.expect(r"serving on https://127\.0\.0\.1:(\d+), admin on http://127\.0\.0\.1:(\d+)")
+        self.port, self.admin_port = int(found[1]), int(found[2])
+
+    def connect(self) -> http.client.HTTPSConnection:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, context=self._client_context, timeout=PATIENCE_S
+        )
+        connection.connect()
+        return connection
+
+    def post(self, path: str, body: bytes, connection: http.client.HTTPSConnection | None = None) -> bytes:
+        """Return the body that answers *body*, which has to come with status 200."""
+        status, answer = self.exchange(path, body, connection)
+        assert status == 200, answer
+        return answer
+
+    def exchange(
+        self, path: str, body: bytes, connection: http.client.HTTPSConnection | None = None
+    ) -> tuple[int, bytes]:
+        used = connection or self.connect()
+        try:
+            used.request("POST", path, body, {"Content-Type": "application/json"})
+            response = used.getresponse()
+            return response.status, response.read()
+        finally:
+            if connection is None:
+                used.close()
+
+    def review(self, path: str, review: str | bytes) -> dict[str, Any]:
+        """Return ``response`` of the answer to a recorded review, by name, or to the bytes of one."""
+        body = review if isinstance(review, bytes) else (REVIEWS / f"{review}.json").read_bytes()
+        answer: dict[str, Any] = json.loads(self.post(path, body))
+        response: dict[str, Any] = answer["response"]
+        assert response["uid"] == json.loads(body)["request"]["uid"]
+        return response
+
+    def admin(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=PATIENCE_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, name: str, /, **labels: str) -> float:
+        """Return the sum of all samples of *name* that carry *labels*."""
+        total = 0.0
+        for line in self.admin("/metrics")[1].splitlines():
+            found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
+            if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
+                total += float(found[2])
+        return total
+
+
+def webhook_document(phase: str, name: str, pool: str, *scripts: dict[str, Any], **fields: Any) -> str:
+    """Return a webhook configuration as JSON (a YAML document): a webhook ``hN.NAME.test`` for each script.
+
+    A script's ``webhook`` member holds fields of that webhook; *fields* are those of all.
+    """
+    everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
+    webhooks = []
+    for number, script in enumerate(scripts):
+        policy = {key: value for key, value in script.items() if key != "webhook"}
+        webhooks.append(
+            {
+                "name": f"h{number}.{name}.test",
+                "clientConfig": {"worker": {"pool": pool, "policy": json.dumps(policy, sort_keys=True)}},
+                "rules": [everything],
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                **fields,
+                **script.get("webhook", {}),
+            }
+        )
+    kind = {"mutate": "MutatingWebhookConfiguration", "validate": "ValidatingWebhookConfiguration"}[phase]
+    document = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": webhooks,
+    }
+    return json.dumps(document) + "\n---\n"
+
+
+def pool_document(name: str, *targets: str, **spec: Any) -> str:
+    document = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "WorkerPool",
+        "metadata": {"name": name},
+        "spec": {"target": list(targets), **spec},
+    }
+    return json.dumps(document) + "\n---\n"

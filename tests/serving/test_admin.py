@@ -1,0 +1,112 @@
+"""The admin port."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.serving.admin import AdminRoutes
+from tests.serving.kit import Wire, connected, listening, refused, serving
+
+if TYPE_CHECKING:
+    from tests.serving.kit import Run
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\n\r\nok\n"
+EXPOSED = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=1.0.0\r\nContent-Length: 4\r\n\r\na 1\n"
+
+
+def get(target: bytes, method: bytes = b"GET") -> bytes:
+    return b"%b %b HTTP/1.1\r\nHost: a\r\n\r\n" % (method, target)
+
+
+def exposition() -> tuple[bytes, str]:
+    return b"a 1\n", "text/plain; version=1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "answer"),
+    [
+        (get(b"/livez"), OK),
+        (get(b"/livez?verbose"), OK),
+        (get(b"/readyz"), OK),
+        (get(b"/readyz", b"HEAD"), OK.removesuffix(b"ok\n")),
+        (get(b"/metrics"), EXPOSED),
+        (get(b"/metrics", b"HEAD"), EXPOSED.removesuffix(b"a 1\n")),
+        (get(b"/"), refused(b"404 Not Found", "expected /livez, /readyz or /metrics")),
+        (
+            b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+            refused(b"405 Method Not Allowed", "expected GET", b"Allow: GET, HEAD\r\n"),
+        ),
+    ],
+)
+def test_admin_answers(request_bytes: bytes, answer: bytes) -> None:
+    wire = Wire(service=AdminRoutes(lambda: None, exposition))
+    assert wire.feed(request_bytes * 2) == answer * 2
+
+
+def test_not_ready_says_why() -> None:
+    wire = Wire(service=AdminRoutes(lambda: "no configuration was loaded", exposition))
+    assert wire.feed(get(b"/readyz")) == refused(b"503 Service Unavailable", "no configuration was loaded")
+    wire.transport.written = b""
+    assert wire.feed(get(b"/livez")) == OK
+
+
+def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> tuple[bytes, str]:
+        raise KeyError("x")
+
+    wire = Wire(service=AdminRoutes(lambda: None, broken))
+    internal = refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
+    assert wire.feed(get(b"/metrics"), get(b"/livez")) == internal + OK
+    assert len(caplog.records) == 1
+
+
+def test_metrics_may_take_time_over_plain_http(run: Run) -> None:
+    async def later() -> tuple[bytes, str]:
+        await asyncio.sleep(0)
+        return exposition()
+
+    async def main() -> None:
+        async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
+            await client.send(get(b"/metrics") + get(b"/readyz"))
+            await client.expect(EXPOSED)
+            await client.expect(OK)
+
+    run(main())
+
+
+def test_failure_of_late_metrics_is_500(run: Run) -> None:
+    async def broken() -> tuple[bytes, str]:
+        raise KeyError("x")
+
+    async def main() -> None:
+        async with serving(AdminRoutes(lambda: None, broken), None, None) as (_listener, client):
+            await client.send(get(b"/metrics"))
+            await client.expect(
+                refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
+            )
+
+    run(main())
+
+
+def test_scraper_that_goes_away_ends_the_gathering(run: Run) -> None:
+    async def main() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def endless() -> tuple[bytes, str]:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return exposition()
+
+        async with listening(AdminRoutes(lambda: None, endless), None) as listener:
+            async with connected(listener, None) as client:
+                await client.send(get(b"/metrics"))
+                await asyncio.wait_for(begun.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 10)
+
+    run(main())

@@ -1,0 +1,214 @@
+"""Who is let in."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.config.model import Authentication, ServerTls
+from gateway.errors import ConfigError
+from gateway.serving.identity import Identity
+from gateway.serving.routes import Router
+from tests.serving.kit import PATHS, Application, Wire, ok, post, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REALM = b' realm="admission-gateway"'
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    path.write_text("# rotated monthly\n\nfirst-token\n  second-token  \n")
+    return path
+
+
+@pytest.fixture
+def passwords(tmp_path: Path) -> Path:
+    path = tmp_path / "passwords"
+    path.write_text("kube-apiserver:s3cret:with colon\nother:x\n")
+    return path
+
+
+def basic(text: str) -> bytes:
+    return b"Basic " + base64.b64encode(text.encode())
+
+
+def asking(authorization: bytes | None, identity: Identity) -> bytes:
+    app = Application()
+    wire = Wire(app, service=Router(app, PATHS, identity=identity))
+    extra = b"" if authorization is None else b"Authorization: %b\r\n" % authorization
+    return wire.feed(post(b"1", extra=extra))
+
+
+def test_nobody_is_asked_where_nothing_is_configured() -> None:
+    identity = Identity(Authentication(), ServerTls())
+    assert not identity.is_required
+    assert not identity.recognises(CERTIFICATE)
+    assert asking(None, identity) == ok(b"m:1")
+    assert asking(b"Bearer whatever", identity) == ok(b"m:1")
+    assert identity.challenge(None) is None
+
+
+@pytest.mark.parametrize("value", [b"Bearer first-token", b"bearer second-token", b"BEARER  first-token"])
+def test_known_token_is_let_in(tokens: Path, value: bytes) -> None:
+    assert asking(value, Identity(Authentication(token_file=tokens), ServerTls())) == ok(b"m:1")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Bearer first",
+        b"Bearer first-token2",
+        b"Bearer # rotated monthly",
+        b"first-token",
+        b"Basic first-token",
+        b"Token first-token",
+        b"Bearer first-token, Bearer first-token",
+    ],
+)
+def test_anything_else_is_401(tokens: Path, value: bytes | None) -> None:
+    answer = asking(value, Identity(Authentication(token_file=tokens), ServerTls()))
+    header = b"WWW-Authenticate: Bearer" + REALM + b"\r\n"
+    assert answer == refused(b"401 Unauthorized", "not authenticated, expected a bearer token", header)
+
+
+def test_credentials_asked_for_by_a_reload_are_asked_for_on_open_connections(tokens: Path) -> None:
+    app = Application()
+    router = Router(app, PATHS, identity=Identity(Authentication(), ServerTls()))
+    wire = Wire(app, service=router)
+    assert wire.feed(post(b"1")) == ok(b"m:1")
+    router.identity = Identity(Authentication(tokens), ServerTls())
+    wire.transport.written = b""
+    assert wire.feed(post(b"2")).startswith(b"HTTP/1.1 401 ")
+
+
+def test_credentials_come_before_any_other_refusal(tokens: Path) -> None:
+    app = Application()
+    wire = Wire(app, service=Router(app, PATHS, identity=Identity(Authentication(tokens), ServerTls())))
+    assert wire.feed(b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n").startswith(b"HTTP/1.1 401 ")
+
+
+def test_user_with_password_is_let_in(passwords: Path) -> None:
+    identity = Identity(Authentication(basic_auth_file=passwords), ServerTls())
+    assert asking(basic("kube-apiserver:s3cret:with colon"), identity) == ok(b"m:1")
+    for wrong in (basic("kube-apiserver:s3cret"), basic("other"), basic(""), b"Basic !!", b"Bearer other:x"):
+        answer = asking(wrong, identity)
+        assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+        assert b"WWW-Authenticate: Basic" + REALM + b"\r\n" in answer
+
+
+def test_any_of_the_configured_ways_is_enough(tokens: Path, passwords: Path) -> None:
+    identity = Identity(Authentication(tokens, passwords), ServerTls(client_ca_file=tokens))
+    assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+    assert asking(basic("other:x"), identity) == ok(b"m:1")
+    assert asking(None, identity) == refused(
+        b"401 Unauthorized",
+        "not authenticated, expected a bearer token or a user name with password"
+        " or a client certificate with an allowed name",
+        b"WWW-Authenticate: Bearer%b, Basic%b\r\n" % (REALM, REALM),
+    )
+
+
+CERTIFICATE = {
+    "subject": ((("organizationName", "system"),), (("commonName", "kube-apiserver"),)),
+    "subjectAltName": (("DNS", "api.internal"), ("IP Address", "10.0.0.1")),
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "certificate", "recognised"),
+    [
+        ((), CERTIFICATE, True),
+        (("kube-apiserver",), CERTIFICATE, True),
+        (("x", "api.internal"), CERTIFICATE, True),
+        (("10.0.0.1",), CERTIFICATE, False),
+        (("system",), CERTIFICATE, False),
+        (("x",), CERTIFICATE, False),
+        ((), None, False),
+        ((), {}, False),
+    ],
+)
+def test_certificate_is_judged_by_its_names(
+    names: tuple[str, ...],
+    certificate: dict[str, object] | None,
+    recognised: bool,
+    tmp_path: Path,
+) -> None:
+    identity = Identity(Authentication(), ServerTls(client_ca_file=tmp_path, client_names=names))
+    assert identity.recognises(certificate) is recognised
+
+
+def test_certificate_does_not_count_where_only_tokens_are_configured(tokens: Path) -> None:
+    assert not Identity(Authentication(token_file=tokens), ServerTls()).recognises(CERTIFICATE)
+
+
+def test_changed_file_is_read_again(tokens: Path) -> None:
+    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    assert not identity.refresh()
+    tokens.write_text("third\n")
+    assert identity.refresh()
+    assert asking(b"Bearer third", identity) == ok(b"m:1")
+    assert asking(b"Bearer first-token", identity).startswith(b"HTTP/1.1 401 ")
+
+
+def test_changed_file_of_the_same_size_is_read_again(tokens: Path) -> None:
+    tokens.write_text("aaaa\n")
+    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    changed_ns = tokens.stat().st_mtime_ns + 1
+    tokens.write_text("bbbb\n")
+    os.utime(tokens, ns=(changed_ns, changed_ns))
+    assert identity.refresh()
+    assert asking(b"Bearer bbbb", identity) == ok(b"m:1")
+
+
+@pytest.mark.parametrize("content", [None, "", "# none\n", "two words\n"])
+def test_file_that_becomes_unusable_changes_nothing_and_is_logged_once(
+    tokens: Path, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    if content is None:
+        tokens.unlink()
+    else:
+        tokens.write_text(content)
+    with caplog.at_level(logging.INFO):
+        assert not identity.refresh()
+        assert not identity.refresh()
+    assert len(caplog.records) == 1
+    assert str(tokens) in caplog.text
+    assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "authentication.basicAuthFile: holds no credential, expected one a line"),
+        ("a:b\nnobody\n", "authentication.basicAuthFile: line 2: expected user:password"),
+        (":b\n", "authentication.basicAuthFile: line 1: expected user:password"),
+    ],
+)
+def test_unusable_file_is_an_error_that_does_not_show_secrets(
+    passwords: Path, content: str, message: str
+) -> None:
+    passwords.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        Identity(Authentication(basic_auth_file=passwords), ServerTls())
+    assert str(raised.value) == f"{passwords}: {message}"
+
+
+def test_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Identity(Authentication(token_file=tmp_path / "none"), ServerTls())
+    assert (
+        str(raised.value)
+        == f"{tmp_path / 'none'}: authentication.tokenFile: cannot be read: No such file or directory"
+    )

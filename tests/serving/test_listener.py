@@ -1,0 +1,308 @@
+"""Sockets: where is listened, how many are let in, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.serving.connections import Bounds, Connections
+from gateway.serving.listener import Listener
+from gateway.serving.routes import Router
+from gateway.serving.sockets import open_sockets, parse_address
+from tests.serving.kit import (
+    CLOSE,
+    PATHS,
+    Application,
+    Clock,
+    connected,
+    listening,
+    ok,
+    post,
+    refused,
+    serving,
+    until,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    from gateway.serving.tls import ServerCertificate
+    from tests.serving.kit import Run
+
+DRAINING = refused(
+    b"503 Service Unavailable", "this replica is about to stop, try again", b"Retry-After: 1\r\n" + CLOSE
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("0.0.0.0:8443", "0.0.0.0", 8443),
+        ("[::]:8443", "::", 8443),
+        ("[::1]:0", "::1", 0),
+        ("localhost:1", "localhost", 1),
+        (":8443", "", 8443),
+    ],
+)
+def test_address_has_host_and_port(address: str, host: str, port: int) -> None:
+    assert parse_address(address) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "8443", "localhost", "localhost:", "::1:80", "a:http", "a:70000", "a:-1"]
+)
+def test_anything_else_is_no_address(address: str) -> None:
+    with pytest.raises(ValueError, match="expected HOST:PORT, found"):
+        parse_address(address)
+
+
+def test_address_in_use_is_a_clear_error(run: Run) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            listener = Listener(address, Connections(Router(Application(), PATHS)))
+            with pytest.raises(ConfigError) as raised:
+                await listener.start()
+        assert str(raised.value) == f"listen: cannot listen on {address}: Address already in use"
+
+    run(main())
+
+
+@pytest.mark.parametrize("address", ["[::1]:0", "localhost:0", "[::]:0", ":0"])
+def test_every_form_of_address_is_served(run: Run, address: str) -> None:
+    async def main() -> None:
+        listener = Listener(address, Connections(Router(Application(), PATHS)))
+        await listener.start()
+        host = "::1" if "::1" in address else "127.0.0.1"
+        reader, writer = await asyncio.open_connection(host, listener.port)
+        writer.write(post(b"1"))
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        writer.close()
+        await listener.close()
+
+    run(main())
+
+
+def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        address = tmp_path / "s"
+        listener = Listener(f"unix:{address}", Connections(Router(Application(), PATHS)))
+        await listener.start()
+        reader, writer = await asyncio.open_unix_connection(str(address))
+        writer.write(post(b"1"))
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        assert [repr(c) for c in listener.connections.open] == [
+            "<Connection local, HTTP/1.1, idle, 1 requests>"
+        ]
+        writer.close()
+        await listener.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:x", "no-such-host.invalid:1", "192.0.2.1:1"])
+def test_address_that_cannot_be_had_is_a_clear_error(address: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^listen: cannot listen on {address}: \S+"):
+        open_sockets(address)
+
+
+def test_processes_share_an_address(run: Run) -> None:
+    async def main() -> None:
+        first = Listener("127.0.0.1:0", Connections(Router(Application(), PATHS)), reuse_port=True)
+        await first.start()
+        second = Listener(
+            f"127.0.0.1:{first.port}", Connections(Router(Application(), PATHS)), reuse_port=True
+        )
+        await second.start()
+        for _ in range(40):
+            async with connected(first, None) as client:
+                await client.send(post(b"1"))
+                await client.expect(ok(b"m:1"))
+        assert first.accepted + second.accepted == 40
+        assert first.accepted
+        assert second.accepted
+        await first.close()
+        await second.close()
+
+    run(main())
+
+
+def test_past_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        bounds = Bounds(connections=2)
+        async with (
+            serving(Router(Application(), PATHS), None, None, bounds) as (listener, first),
+            connected(listener, None) as second,
+        ):
+            for client in (first, second):
+                await client.send(post(b"1"))
+                await client.expect(ok(b"m:1"))
+            async with connected(listener, None) as third:
+                await third.send(post(b"3"))
+                await until(lambda: "not accepting" in repr(listener))
+                listener.tick()
+                assert len(listener.connections.open) == 2
+                await first.close()
+                await third.expect(ok(b"m:3"))
+        assert listener.accepted == 3
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert "as many connections as are allowed: new ones wait" in caplog.text
+
+
+def test_checks_run_with_the_sweep(run: Run) -> None:
+    async def main() -> None:
+        ran: list[int] = []
+        connections = Connections(Router(Application(), PATHS))
+        listener = Listener("127.0.0.1:0", connections, checks=[lambda: ran.append(1)])
+        await listener.start()
+        listener.tick()
+        assert ran == [1]
+        await listener.close()
+        listener.tick()
+        assert ran == [1]
+
+    run(main())
+
+
+def test_silent_client_is_dropped_in_the_handshake(run: Run, certificate: ServerCertificate) -> None:
+    async def main() -> None:
+        bounds = Bounds(handshake_s=0.05)
+        async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            await until(lambda: listener.failed_handshakes == 1)
+            writer.close()
+
+    run(main())
+
+
+def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCertificate) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def fail_handshakes(listener: Listener, count: int) -> None:
+        expected = listener.failed_handshakes + count
+        for attempt in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            if attempt % 2:
+                writer.write(post(b"1"))
+            writer.close()
+        await until(lambda: listener.failed_handshakes == expected)
+
+    async def main() -> None:
+        async with listening(Router(Application(), PATHS), certificate) as listener:
+            await fail_handshakes(listener, 2)  # the loop opens files of its own on first use
+            await asyncio.sleep(0)
+            before = open_files()
+            await fail_handshakes(listener, 20)
+            await until(lambda: open_files() <= before)
+            assert listener.connections.handshaking == 0
+
+    run(main())
+
+
+def test_plain_http_on_the_tls_port_is_not_answered(run: Run, certificate: ServerCertificate) -> None:
+    async def main() -> None:
+        app = Application()
+        async with listening(Router(app, PATHS), certificate) as listener:
+            async with connected(listener, None) as client:
+                await client.send(post(b"1"))
+                assert b"HTTP" not in await client.rest()
+            await until(lambda: listener.failed_handshakes == 1)
+            assert app.seen == []
+
+    run(main())
+
+
+def test_drain_lets_reviews_in_flight_end_and_refuses_new_ones(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        app, clock = Application(holds=True), Clock()
+        router = Router(app, PATHS)
+        async with listening(router, certificate, clock=clock) as listener:
+            async with (
+                connected(listener, client_tls) as busy,
+                connected(listener, client_tls) as idle,
+                connected(listener, client_tls) as quiet,
+            ):
+                await until(lambda: len(listener.connections.open) == 3)
+                port = listener.port
+                await busy.send(post(b"1"))
+                await asyncio.wait_for(app.arrived.wait(), 10)
+                draining = asyncio.ensure_future(listener.drain(30))
+                await until(lambda: router.draining)
+                await until(lambda: "not accepting" in repr(listener))
+                with pytest.raises(OSError, match=r"(?i)refused|connect"):
+                    await asyncio.open_connection("127.0.0.1", port)
+                await idle.send(post(b"2"))
+                assert await idle.rest() == DRAINING
+                clock.now += 1.5
+                listener.tick()
+                assert await quiet.rest() == b""
+                assert not draining.done()
+                app.seen[0].respond(200, b"1")
+                assert await busy.rest() == ok(b"1", CLOSE)
+            await asyncio.wait_for(draining, 10)
+            assert not listener.connections.open
+            assert router.in_flight == 0
+
+    run(main())
+
+
+def test_drain_serves_what_the_backlog_holds(run: Run) -> None:
+    async def main() -> None:
+        router = Router(Application(), PATHS)
+        async with listening(router, None) as listener:
+            with socket.create_connection(("127.0.0.1", listener.port)) as client:  # not accepted yet
+                client.setblocking(False)  # noqa: FBT003
+                draining = asyncio.ensure_future(listener.drain(30))
+                loop = asyncio.get_running_loop()
+                await loop.sock_sendall(client, post(b"1"))
+                answer = b""
+                while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), 10):
+                    answer += piece
+                assert answer == DRAINING
+            await asyncio.wait_for(draining, 10)
+
+    run(main())
+
+
+def test_drain_aborts_what_does_not_end_in_time(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        app = Application(holds=True)
+        async with serving(Router(app, PATHS), certificate, client_tls) as (listener, client):
+            await client.send(post(b"1"))
+            await asyncio.wait_for(app.arrived.wait(), 10)
+            await asyncio.wait_for(listener.drain(0.05), 10)
+            assert app.cancelled == app.seen
+            assert not listener.connections.open
+
+    run(main())
+
+
+def test_close_ends_handshakes_and_connections(run: Run, certificate: ServerCertificate) -> None:
+    async def main() -> None:
+        async with listening(Router(Application(), PATHS), certificate) as listener:
+            async with connected(listener, None) as client:
+                await until(lambda: "1 in handshake" in repr(listener))
+                await asyncio.wait_for(listener.close(), 10)
+                assert await client.rest() == b""
+            assert "0 open, 0 in handshake" in repr(listener)
+
+    run(main())
+
+
+def test_repr_is_a_status_line() -> None:
+    listener = Listener("127.0.0.1:1", Connections(Router(Application(), PATHS)))
+    assert repr(listener) == "<Listener 127.0.0.1:1, not accepting, 0 open, 0 in handshake, 0 accepted>"

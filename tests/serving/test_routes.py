@@ -1,0 +1,218 @@
+"""The table of requests and answers, row by row."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Draining, GatewayError, MalformedReview, Overloaded, UnsupportedReview
+from gateway.serving.routes import Router, RouterSettings
+from tests.serving.kit import CLOSE, PATHS, Application, Wire, ok, post, refused
+
+RETRY = b"Retry-After: 1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "answer"),
+    [
+        (post(b"", b"/"), refused(b"404 Not Found", 'nothing is configured at "/"')),
+        (post(b"", b"/mutate/"), refused(b"404 Not Found", 'nothing is configured at "/mutate/"')),
+        (
+            post(b"", b"/mutate/two?timeout=1s"),
+            refused(b"404 Not Found", 'nothing is configured at "/mutate/two"'),
+        ),
+        (
+            post(b"").replace(b"POST", b"DELETE"),
+            refused(
+                b"405 Method Not Allowed", "DELETE is not possible here, expected POST", b"Allow: POST\r\n"
+            ),
+        ),
+        (
+            post(b"").replace(b"Content-Type: application/json\r\n", b""),
+            refused(b"415 Unsupported Media Type", "expected Content-Type application/json, found none"),
+        ),
+        (
+            post(b"").replace(b"application/json\r\nAccept-E", b"application/jsonp\r\nAccept-E"),
+            refused(
+                b"415 Unsupported Media Type",
+                "expected Content-Type application/json, found application/jsonp",
+            ),
+        ),
+        (
+            post(b"", extra=b"Content-Encoding: gzip\r\n"),
+            refused(
+                b"415 Unsupported Media Type", "Content-Encoding is not understood, send the JSON as it is"
+            ),
+        ),
+        (
+            post(b"", b"/mutate?timeout=5"),
+            refused(b"400 Bad Request", 'timeout: "5" is not a duration such as 100ms, 2s or 1m30s'),
+        ),
+        (
+            post(b"", b"/mutate?timeout="),
+            refused(b"400 Bad Request", 'timeout: "" is not a duration such as 100ms, 2s or 1m30s'),
+        ),
+        (
+            post(b"", b"/mutate?timeout=0s"),
+            refused(b"400 Bad Request", 'timeout: "0s" is not a positive duration'),
+        ),
+        (
+            post(b"", b"/mutate?timeout=-1s"),
+            refused(b"400 Bad Request", 'timeout: "-1s" is not a positive duration'),
+        ),
+        # Where several refusals apply: path, method, media type, timeout.
+        (
+            b"PUT /no?timeout=x HTTP/1.1\r\nHost: a\r\n\r\n",
+            refused(b"404 Not Found", 'nothing is configured at "/no"'),
+        ),
+        (
+            b"PUT /mutate?timeout=x HTTP/1.1\r\nHost: a\r\n\r\n",
+            refused(b"405 Method Not Allowed", "PUT is not possible here, expected POST", b"Allow: POST\r\n"),
+        ),
+        (
+            b"POST /mutate?timeout=x HTTP/1.1\r\nHost: a\r\n\r\n",
+            refused(b"415 Unsupported Media Type", "expected Content-Type application/json, found none"),
+        ),
+    ],
+)
+def test_refusal_keeps_the_connection(request_bytes: bytes, answer: bytes) -> None:
+    wire = Wire()
+    assert wire.feed(request_bytes + post(b"next")) == answer + ok(b"m:next")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"application/json", b"Application/JSON", b"application/json; charset=utf-8", b"application/json ;a=b"],
+)
+def test_json_with_any_parameters_is_accepted(value: bytes) -> None:
+    stream = post(b"x").replace(b"Content-Type: application/json", b"Content-Type: " + value)
+    assert Wire().feed(stream) == ok(b"m:x")
+
+
+@pytest.mark.parametrize(
+    ("query", "budget_s"),
+    [
+        (b"", 29.9),
+        (b"?timeout=10s", 9.9),
+        (b"?timeout=30s", 29.9),
+        (b"?timeout=1h", 29.9),
+        (b"?timeout=1s", 0.9),
+        (b"?timeout=500ms", 0.4),
+        (b"?timeout=200ms", 0.16),
+        (b"?timeout=1.5s", 1.4),
+        (b"?timeout=%310s", 9.9),
+        (b"?other=1&timeout=2s&timeout=5s", 1.9),
+        (b"?nothing", 29.9),
+    ],
+)
+def test_budget_is_the_timeout_less_a_reserve(query: bytes, budget_s: float) -> None:
+    wire = Wire()
+    for _ in range(2):  # once parsed, once remembered
+        wire.feed(post(b"", b"/mutate" + query))
+    assert [request.budget_s for request in wire.app.seen] == pytest.approx([budget_s] * 2)
+
+
+@given(st.integers(1, 100_000), st.integers(0, 10_000))
+def test_reserve_takes_at_most_a_fifth(timeout_ms: int, reserve_ms: int) -> None:
+    app = Application()
+    wire = Wire(app, service=Router(app, PATHS, RouterSettings(deadline_reserve_s=reserve_ms / 1000)))
+    wire.feed(post(b"", b"/mutate?timeout=%dms" % timeout_ms))
+    whole_s = min(timeout_ms / 1000, 30)
+    assert whole_s * 0.8 - 1e-9 <= app.seen[0].budget_s <= whole_s
+
+
+def test_many_different_targets_are_not_all_remembered() -> None:
+    app = Application()
+    router = Router(app, PATHS)
+    wire = Wire(app, service=router)
+    for number in range(1100):
+        wire.feed(post(b"", b"/mutate?x=%d" % number))
+    assert len(app.seen) == 1100
+    assert len(router._targets) < 1100
+
+
+def test_new_paths_are_in_force_with_the_next_request() -> None:
+    app = Application()
+    router = Router(app, PATHS)
+    wire = Wire(app, service=router)
+    wire.feed(post(b"1"), post(b"2", b"/new"))
+    router.replace({"/mutate": "other", "/new": "new"}, RouterSettings())
+    wire.transport.written = b""
+    assert wire.feed(post(b"1"), post(b"2", b"/new"), post(b"3", b"/mutate/one")).startswith(
+        ok(b"other:1") + ok(b"new:2") + b"HTTP/1.1 404 "
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (MalformedReview("no request"), refused(b"400 Bad Request", "no request")),
+        (UnsupportedReview("v2"), refused(b"400 Bad Request", "v2")),
+        (Overloaded("full"), refused(b"503 Service Unavailable", "full", RETRY + CLOSE)),
+        (Draining("going"), refused(b"503 Service Unavailable", "going", RETRY + CLOSE)),
+    ],
+)
+def test_error_of_the_application_has_its_status(error: Exception, answer: bytes) -> None:
+    raising = Wire(Application(raises=error))
+    assert raising.feed(post()) == answer
+    later = Wire(Application(holds=True))
+    later.feed(post())
+    assert isinstance(later.service, Router)
+    later.service.fail(later.app.seen[0], error)
+    assert later.transport.written == answer
+    for wire in (raising, later):
+        assert isinstance(wire.service, Router)
+        assert wire.service.in_flight == 0
+        assert wire.is_closed() == (b"503" in answer)
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), GatewayError("odd")])
+def test_any_other_error_is_500_and_logged_once(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire(Application(raises=error))
+    with caplog.at_level(logging.DEBUG):
+        answer = wire.feed(post(b"1"), post(b"2", b"/other"))
+    internal = refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
+    assert answer == internal + refused(b"404 Not Found", 'nothing is configured at "/other"')
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
+    assert isinstance(wire.service, Router)
+    assert wire.service.refused == {500: 1, 404: 1}
+
+
+def test_more_reviews_than_allowed_are_refused_at_once() -> None:
+    app = Application(holds=True)
+    router = Router(app, PATHS, RouterSettings(max_concurrent_reviews=2))
+    wires = [Wire(app, service=router) for _ in range(3)]
+    for wire in wires:
+        wire.feed(post())
+    assert router.in_flight == 2
+    text = "2 reviews are in flight, as many as limits.maxConcurrentReviews allows"
+    assert wires[2].transport.written == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
+    assert wires[2].transport.closed
+    app.seen[0].respond(200, b"")
+    wires[1].lose()
+    assert router.in_flight == 0
+    assert wires[0].feed(post()) == ok(b"")
+    assert router.in_flight == 1
+
+
+def test_refusals_do_not_count_as_in_flight() -> None:
+    app = Application()
+    router = Router(app, PATHS, RouterSettings(max_concurrent_reviews=0))
+    assert Wire(app, service=router).feed(post(b"", b"/other")).startswith(b"HTTP/1.1 404")
+
+
+def test_while_draining_reviews_are_refused_so_that_the_api_server_tries_again() -> None:
+    wire = Wire()
+    wire.service.draining = True
+    text = "this replica is about to stop, try again"
+    assert wire.feed(post()) == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
+    assert wire.app.seen == []
+
+
+def test_repr_is_a_status_line() -> None:
+    router = Router(Application(), PATHS)
+    router.draining = True
+    assert repr(router) == "<Router 4 paths, 0 in flight, draining>"

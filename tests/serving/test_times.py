@@ -1,0 +1,139 @@
+"""What ends a connection for its time: one sweep, a clock that is set by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.serving.connections import Bounds, Connections
+from gateway.serving.routes import Router
+from tests.serving.kit import CLOSE, Application, Wire, ok, post, refused
+
+LATE = refused(b"408 Request Timeout", "request not complete 30 seconds after its first byte", CLOSE)
+
+
+def test_idle_connection_lives_longer_than_the_90_s_of_the_api_server() -> None:
+    wire = Wire()
+    wire.feed(post(b"1"))
+    wire.later(120)
+    assert not wire.is_closed()
+    wire.later(0.1)
+    assert wire.is_closed()
+    assert wire.transport.written == ok(b"m:1")
+
+
+def test_idle_time_begins_with_the_last_answer() -> None:
+    wire = Wire()
+    wire.later(119)
+    wire.feed(post(b"1"))
+    wire.later(119)
+    assert not wire.is_closed()
+
+
+def test_unused_connection_ends_after_the_idle_time() -> None:
+    wire = Wire()
+    wire.later(121)
+    assert wire.is_closed()
+    assert wire.transport.written == b""
+
+
+@pytest.mark.parametrize("received", [1, 60, len(post(b"12345")) - 1])
+def test_request_that_does_not_end_is_408_after_30_s(received: int) -> None:
+    wire = Wire()
+    wire.later(100)
+    wire.feed(post(b"12345")[:received])
+    wire.later(30)
+    assert wire.transport.written == b""
+    wire.later(0.1)
+    assert wire.transport.written == LATE
+    assert wire.is_closed()
+
+
+def test_trickle_does_not_extend_the_30_s() -> None:
+    wire = Wire()
+    for byte in post(b"12345")[:31]:
+        wire.feed(bytes([byte]))
+        wire.later(1)
+    assert wire.transport.written == LATE
+
+
+def test_waiting_behind_another_request_does_not_count_as_reading() -> None:
+    wire = Wire(Application(holds=True))
+    wire.feed(post(b"1") + post(b"2")[:60])
+    wire.later(29)
+    wire.app.seen[0].respond(200, b"")
+    wire.later(29)
+    wire.feed(post(b"2")[60:])
+    assert len(wire.app.seen) == 2
+
+
+def test_request_in_flight_is_left_alone() -> None:
+    wire = Wire(Application(holds=True))
+    wire.feed(post(b"1"))
+    wire.later(500)
+    wire.app.seen[0].respond(200, b"1")
+    assert wire.transport.written == ok(b"1")
+
+
+def test_client_that_does_not_read_its_answer_for_30_s_is_dropped() -> None:
+    wire = Wire()
+    wire.transport.unsent = 70_000
+    wire.feed(post(b"1"))
+    wire.connection.pause_writing()
+    wire.later(29)
+    wire.transport.unsent = 69_000  # slow, but reading
+    wire.later(2)
+    wire.later(30)
+    assert not wire.transport.aborted
+    wire.later(1)
+    assert wire.transport.aborted
+
+
+def test_closing_connection_that_does_not_end_is_aborted() -> None:
+    wire = Wire()
+    wire.feed(post(b"1", extra=CLOSE))
+    wire.later(30)
+    assert not wire.transport.aborted
+    wire.later(1)
+    assert wire.transport.aborted
+
+
+def test_old_connection_ends_with_its_next_answer_and_not_before() -> None:
+    wire = Wire()
+    for _ in range(6):
+        wire.later(99.9)
+        wire.feed(post(b"1"))
+    assert wire.transport.written == ok(b"m:1") * 6
+    wire.later(100)
+    assert not wire.is_closed()
+    assert wire.feed(post(b"2")).endswith(ok(b"m:2", CLOSE))
+    assert wire.is_closed()
+
+
+@pytest.mark.parametrize(("drawn", "lifetime_s"), [(0.0, 540.0), (0.5, 600.0), (1.0, 660.0)])
+def test_lifetimes_differ_by_a_tenth_either_way(drawn: float, lifetime_s: float) -> None:
+    connections = Connections(Router(Application(), {}), Bounds(), jitter=lambda: drawn)
+    assert connections.lifetime_s() == pytest.approx(lifetime_s)
+
+
+def test_deadline_counts_from_the_first_byte() -> None:
+    wire = Wire(Application(holds=True))
+    stream = post(b"1", b"/mutate?timeout=10s")
+    wire.feed(stream[:5])
+    wire.clock.now += 3
+    wire.feed(stream[5:])
+    assert wire.app.seen[0].deadline == pytest.approx(1000 + 10 - 0.1)
+
+
+def test_while_draining_idle_connections_end_soon_and_others_with_their_answer() -> None:
+    wire, busy = Wire(), Wire(Application(holds=True))
+    busy.feed(post(b"1"))
+    for each in (wire, busy):
+        each.service.draining = True
+        each.later(0.5)
+        assert not each.is_closed()
+        each.later(1)
+    assert wire.is_closed()
+    assert not busy.is_closed()
+    busy.app.seen[0].respond(200, b"1")
+    assert busy.transport.written == ok(b"1", CLOSE)
+    assert busy.is_closed()

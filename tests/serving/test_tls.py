@@ -1,0 +1,320 @@
+"""The serving certificate, client certificates, and their change while connections are open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import ssl
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from cryptography import x509
+
+from gateway.config.model import Authentication, ServerTls
+from gateway.errors import ConfigError
+from gateway.serving.devcert import make_development_certificate
+from gateway.serving.identity import Identity
+from gateway.serving.routes import Router
+from gateway.serving.tls import ServerCertificate
+from tests.serving.kit import PATHS, Application, connected, listening, ok, post, refused, serving, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.serving.kit import Run
+
+UNKNOWN_CLIENT = refused(
+    b"401 Unauthorized",
+    "not authenticated, expected a client certificate with an allowed name",
+    b'WWW-Authenticate: ClientCertificate realm="admission-gateway"\r\n',
+)
+
+
+def client_with(ca: trustme.CA, signer: trustme.CA, name: str) -> ssl.SSLContext:
+    """Return a client that trusts *ca* and shows a certificate of *signer* for *name*."""
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    signer.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    return context
+
+
+def renew(ca: trustme.CA, files: ServerTls) -> None:
+    """Put another certificate for localhost into *files*."""
+    assert files.cert_file is not None
+    assert files.key_file is not None
+    leaf = ca.issue_cert("localhost", key_type=trustme.KeyType.ECDSA)
+    leaf.private_key_pem.write_to_path(files.key_file)
+    leaf.cert_chain_pems[0].write_to_path(files.cert_file)
+
+
+def with_file(settings: ServerTls, field: str, path: Path | None) -> ServerTls:
+    """Return *settings* with *path* as *field*."""
+    changed: dict[str, Any] = {field: path}
+    return dataclasses.replace(settings, **changed)
+
+
+def test_only_http_1_1_and_modern_tls_are_spoken(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with listening(Router(Application(), PATHS), certificate) as listener:
+            client_tls.set_alpn_protocols(["h2", "http/1.1"])
+            async with connected(listener, client_tls) as client:
+                session = client.writer.get_extra_info("ssl_object")
+                assert session.selected_alpn_protocol() == "http/1.1"
+                assert session.version() == "TLSv1.3"
+                assert session.compression() is None
+            client_tls.maximum_version = ssl.TLSVersion.TLSv1_2
+            async with connected(listener, client_tls) as client:
+                assert client.writer.get_extra_info("ssl_object").cipher()[0].startswith("ECDHE-ECDSA-")
+            with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+                client_tls.minimum_version = ssl.TLSVersion.TLSv1_1
+            with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+                client_tls.maximum_version = ssl.TLSVersion.TLSv1_1
+            client_tls.set_ciphers("ALL:@SECLEVEL=0")
+            with pytest.raises(OSError):  # noqa: PT011 - an alert or a reset, as the loop has it
+                async with connected(listener, client_tls):
+                    pass
+            await until(lambda: listener.failed_handshakes == 1)
+
+    run(main())
+
+
+def test_changed_certificate_is_for_new_connections_and_open_ones_go_on(
+    run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        certificate = ServerCertificate(tls_files)
+        async with serving(Router(Application(), PATHS), certificate, client_tls) as (listener, old):
+            await old.send(post(b"1"))
+            await old.expect(ok(b"m:1"))
+            renew(ca, tls_files)
+            listener.tick()
+            async with connected(listener, client_tls) as new:
+                assert new.certificate() != old.certificate()
+                for client in (new, old):
+                    await client.send(post(b"2"))
+                    await client.expect(ok(b"m:2"))
+        assert certificate.reloads == 1
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_no_connection_is_lost_while_certificates_change(
+    run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with listening(Router(Application(), PATHS), ServerCertificate(tls_files)) as listener:
+            seen = set()
+
+            async def ask(number: int) -> None:
+                async with connected(listener, client_tls) as client:
+                    await client.send(post(b"%d" % number))
+                    await client.expect(ok(b"m:%d" % number))
+                    seen.add(client.certificate())
+
+            for turn in range(5):
+                asking = [asyncio.ensure_future(ask(turn * 20 + number)) for number in range(20)]
+                renew(ca, tls_files)
+                await asyncio.sleep(0)
+                assert listener.reload_tls()
+                await asyncio.gather(*asking)
+            assert len(seen) > 1
+            assert listener.failed_handshakes == 0
+
+    run(main())
+
+
+def test_pair_that_does_not_fit_keeps_the_old_one(
+    ca: trustme.CA, tls_files: ServerTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = ServerCertificate(tls_files)
+    context = certificate.context
+    assert not certificate.refresh()
+    assert tls_files.key_file is not None
+    ca.issue_cert("localhost", key_type=trustme.KeyType.ECDSA).private_key_pem.write_to_path(
+        tls_files.key_file
+    )
+    with caplog.at_level(logging.INFO):
+        assert not certificate.refresh()
+        assert not certificate.refresh()
+    assert certificate.context is context
+    expected = (
+        f"the TLS files changed and cannot be used, the old ones stay in force: {tls_files.key_file}: "
+        f"tls.keyFile: is not the key of the certificate in {tls_files.cert_file}"
+    )
+    assert [record.getMessage() for record in caplog.records] == [expected]
+    renew(ca, tls_files)
+    assert certificate.refresh()
+    assert certificate.context is not context
+
+
+def test_expiry_is_that_of_the_certificate(tls_files: ServerTls) -> None:
+    assert tls_files.cert_file is not None
+    loaded = x509.load_pem_x509_certificate(tls_files.cert_file.read_bytes())
+    assert ServerCertificate(tls_files).not_after == loaded.not_valid_after_utc.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "message"),
+    [
+        ("cert_file", None, "tls.certFile: cannot be read: No such file or directory"),
+        ("key_file", None, "tls.keyFile: cannot be read: No such file or directory"),
+        ("cert_file", "nonsense", "tls.certFile: expected certificates in PEM, found none that can be read"),
+        (
+            "key_file",
+            "nonsense",
+            "tls.keyFile: expected an unencrypted private key in PEM, found something else",
+        ),
+        (
+            "client_ca_file",
+            "nonsense",
+            "tls.clientCAFile: expected certificates in PEM, found none that can be read",
+        ),
+    ],
+)
+def test_unusable_file_is_an_error_that_names_it(
+    tls_files: ServerTls, tmp_path: Path, field: str, content: str | None, message: str
+) -> None:
+    path = tmp_path / "changed"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        ServerCertificate(with_file(tls_files, field, path))
+    assert str(raised.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(("field", "name"), [("cert_file", "tls.certFile"), ("key_file", "tls.keyFile")])
+def test_file_that_is_not_configured_is_an_error(tls_files: ServerTls, field: str, name: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ServerCertificate(with_file(tls_files, field, None))
+    assert str(raised.value) == f"{name}: expected the path of a PEM file, found none"
+
+
+def test_other_settings_are_used_only_if_they_load(tls_files: ServerTls, tmp_path: Path) -> None:
+    certificate = ServerCertificate(tls_files)
+    context = certificate.context
+    with pytest.raises(ConfigError):
+        certificate.use(ServerTls(tmp_path / "no", tmp_path / "no"))
+    assert certificate.context is context
+    certificate.use(ServerTls(*make_development_certificate(tmp_path / "dev")))
+    assert certificate.context is not context
+    assert not certificate.refresh()
+
+
+# -- client certificates --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mutual(ca: trustme.CA, tls_files: ServerTls, tmp_path: Path) -> ServerTls:
+    """Like ``tls_files``, with clients named ``kube-apiserver`` of the same authority let in."""
+    ca.cert_pem.write_to_path(tmp_path / "ca.crt")
+    return dataclasses.replace(
+        tls_files, client_ca_file=tmp_path / "ca.crt", client_names=("kube-apiserver",)
+    )
+
+
+def test_client_certificate_lets_in_by_its_name(
+    run: Run, ca: trustme.CA, mutual: ServerTls, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        router = Router(Application(), PATHS, identity=Identity(Authentication(), mutual))
+        async with listening(router, ServerCertificate(mutual)) as listener:
+            for context, answer in (
+                (client_with(ca, ca, "kube-apiserver"), ok(b"m:1")),
+                (client_with(ca, ca, "someone-else"), UNKNOWN_CLIENT),
+                (client_tls, UNKNOWN_CLIENT),
+            ):
+                async with connected(listener, context) as client:
+                    for _ in range(2):
+                        await client.send(post(b"1"))
+                        await client.expect(answer)
+
+    run(main())
+
+
+def test_certificate_of_another_authority_does_not_get_past_tls(
+    run: Run, ca: trustme.CA, mutual: ServerTls
+) -> None:
+    async def main() -> None:
+        app = Application()
+        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        async with listening(router, ServerCertificate(mutual)) as listener:
+            received = b""
+            with contextlib.suppress(OSError):  # an alert or a reset, as the loop has it
+                async with connected(listener, client_with(ca, trustme.CA(), "kube-apiserver")) as client:
+                    await client.send(post(b"1"))
+                    received = await client.rest()
+            assert received == b""
+            await until(lambda: listener.failed_handshakes == 1)
+            assert app.seen == []
+
+    run(main())
+
+
+def test_changed_client_authority_is_for_new_connections(run: Run, ca: trustme.CA, mutual: ServerTls) -> None:
+    async def main() -> None:
+        assert mutual.client_ca_file is not None
+        other = trustme.CA()
+        router = Router(Application(), PATHS, identity=Identity(Authentication(), mutual))
+        known = client_with(ca, ca, "kube-apiserver")
+        async with serving(router, ServerCertificate(mutual), known) as (listener, old):
+            await old.send(post(b"1"))
+            await old.expect(ok(b"m:1"))
+            other.cert_pem.write_to_path(mutual.client_ca_file)
+            listener.tick()
+            async with connected(listener, client_with(ca, other, "kube-apiserver")) as new:
+                await new.send(post(b"2"))
+                await new.expect(ok(b"m:2"))
+            await old.send(post(b"3"))
+            await old.expect(ok(b"m:3"))
+
+    run(main())
+
+
+# -- the development certificate ------------------------------------------------------------------
+
+
+def test_development_certificate_serves_its_names(run: Run, tmp_path: Path) -> None:
+    cert_file, key_file = make_development_certificate(tmp_path / "state" / "tls")
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    context = ssl.create_default_context(cafile=cert_file)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+
+    async def main() -> None:
+        router = Router(Application(), PATHS)
+        async with listening(router, ServerCertificate(ServerTls(cert_file, key_file))) as listener:
+            for name in ("localhost", "127.0.0.1", "::1", "admission-gateway.admission-gateway.svc"):
+                _, writer = await asyncio.open_connection(
+                    "127.0.0.1", listener.port, ssl=context, server_hostname=name
+                )
+                writer.close()
+                await writer.wait_closed()
+
+    run(main())
+
+
+def test_development_certificate_is_kept_while_it_is_usable(tmp_path: Path) -> None:
+    cert_file, key_file = make_development_certificate(tmp_path)
+    first = cert_file.read_bytes()
+    make_development_certificate(tmp_path)
+    assert cert_file.read_bytes() == first
+    key_file.write_bytes(b"damaged")
+    make_development_certificate(tmp_path)
+    assert cert_file.read_bytes() != first
+    ServerCertificate(ServerTls(cert_file, key_file))
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "tls.crt", "tls.key"]
+
+
+def test_development_certificate_asked_for_by_many_is_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        pairs = set(pool.map(make_development_certificate, [tmp_path] * 8))
+    assert len(pairs) == 1
+    ServerCertificate(ServerTls(*pairs.pop()))
