@@ -189,8 +189,10 @@ def _own_annotations(
         yield f"mutation.{place}", orjson.dumps({**names, "mutated": outcome.has_changed}).decode()
     if outcome.is_patched and audit_level == "Request":
         assert isinstance(verdict, Allowed)
-        patch = {**names, "patch": parse_patch(verdict.patch), "patchType": "JSONPatch"}
-        yield f"patch.{place}", orjson.dumps(patch, option=orjson.OPT_SORT_KEYS).decode()
+        # Members in the API server's order, those of the operations sorted.
+        operations = orjson.dumps(parse_patch(verdict.patch), option=orjson.OPT_SORT_KEYS)
+        patch = {**names, "patch": orjson.Fragment(operations), "patchType": "JSONPatch"}
+        yield f"patch.{place}", orjson.dumps(patch).decode()
     if isinstance(verdict, Failed) and not outcome.rejects:
         yield f"failed-open.{place}", webhook.name
 

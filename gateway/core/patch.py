@@ -41,8 +41,8 @@ def parse_patch(patch: bytes) -> list[Operation]:
     """Return the operations of a JSON Patch; empty bytes, ``null`` and ``[]`` give none.
 
     Raises:
-        PatchSyntaxError: not JSON, or not an array of objects (a null element fails later,
-            when applied).
+        PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), or
+            nested too deeply.
     """
     if not patch:
         return []
@@ -57,6 +57,11 @@ def parse_patch(patch: bytes) -> list[Operation]:
     for index, operation in enumerate(operations):
         if operation is not None and not isinstance(operation, dict):
             raise PatchSyntaxError(f"operation {index} is not a JSON object")
+    try:
+        # orjson reads deeper than it writes, and an audit annotation quotes the patch one level down.
+        orjson.dumps([operations])
+    except TypeError:
+        raise PatchSyntaxError("nested too deeply") from None
     return [operation or {} for operation in operations]
 
 

@@ -90,28 +90,28 @@ def decode(body: bytes) -> AdmissionRequest:
         UnsupportedReview: an AdmissionReview of another version.
     """
     api_version, document, json = _open(body)
+    get = document.get
+    asked_resource, asked_kind = get("requestResource"), get("requestKind")
     try:
         # Absent members are rare and cost an exception; present ones of a wrong type are checked below.
         resource = _resource(document["resource"])
-        request_resource = _resource(document.get("requestResource") or document["resource"])
-        kind = _kind(document.get("requestKind") or document["kind"])
+        request_resource = resource if asked_resource is None else _resource(asked_resource)
+        kind = _kind(document["kind"] if asked_kind is None else asked_kind)
         uid, operation = document["uid"], document["operation"]
     except (KeyError, TypeError):
         raise _malformed(document) from None
-    get = document.get
-    sub_resource = get("subResource") or ""
+    sub_resource, namespace = get("subResource"), get("namespace")
+    asked_sub_resource = sub_resource if asked_resource is None else get("requestSubResource")
     request = AdmissionRequest(
         api_version=api_version,
         uid=cast("str", uid),
         operation=cast("str", operation),
         resource=resource,
-        sub_resource=cast("str", sub_resource),
+        sub_resource=cast("str", "" if sub_resource is None else sub_resource),
         request_resource=request_resource,
-        request_sub_resource=cast(
-            "str", (get("requestSubResource") or "") if get("requestResource") else sub_resource
-        ),
+        request_sub_resource=cast("str", "" if asked_sub_resource is None else asked_sub_resource),
         kind=kind,
-        namespace=cast("str", get("namespace") or ""),
+        namespace=cast("str", "" if namespace is None else namespace),
         object=cast("Json | None", get("object")),
         old_object=cast("Json | None", get("oldObject")),
         dry_run=get("dryRun") is True,
@@ -172,8 +172,12 @@ def _is_sound(request: AdmissionRequest) -> bool:
             request.request_resource == request.resource
             or all(type(part) is str for part in request.request_resource)
         )
-        and type(request.document.get("dryRun") or False) is bool
+        and (request.dry_run or _is_false(request.document.get("dryRun")))
     )
+
+
+def _is_false(value: object) -> bool:
+    return value is None or value is False
 
 
 def _malformed(document: Json) -> MalformedReview:
@@ -203,12 +207,10 @@ def _malformed(document: Json) -> MalformedReview:
         ("dryRun", lambda value: isinstance(value, bool), "true or false"),
     ]
     checks += [check for check in optional if document.get(check[0]) is not None]
-    for member, is_right, expected in checks:
-        if not is_right(document.get(member)):
-            return MalformedReview(
-                f"request.{member}: found {_shown(document.get(member))}, expected {expected}"
-            )
-    return MalformedReview("request: not an AdmissionRequest")
+    member, expected = next(
+        (member, expected) for member, is_right, expected in checks if not is_right(document.get(member))
+    )
+    return MalformedReview(f"request.{member}: found {_shown(document.get(member))}, expected {expected}")
 
 
 def _is_named(*members: str) -> Callable[[object], bool]:

@@ -1,0 +1,169 @@
+"""The command line: ``serve``, ``check``, ``review``.
+
+Results go to standard output and everything else to standard error. Exit status: 0 done, 1 it failed, 2 it
+was called wrongly. An error is words for a person, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from gateway import __version__
+from gateway.errors import ConfigError, GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.webhook import Phase
+
+# gRPC looks for forks at every call otherwise; the gateway starts processes afresh instead.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command that *argv* (default: the process's own arguments) names, and exit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parsed = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if parsed.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    try:
+        status = parsed.run(parsed, arguments[arguments.index(parsed.command) + 1 :])
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        status = 1
+    except GatewayError as error:
+        print(f"admission-gateway: {error}", file=sys.stderr)
+        status = 1
+    except (KeyboardInterrupt, BrokenPipeError):
+        status = 1
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "admission-gateway", description="One admission webhook in front of many gRPC policy workers."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--verbose", action="store_true", help="log debugging details")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="run the gateway"))
+
+    check = commands.add_parser("check", help="validate a configuration as serve would")
+    _add_config(check, required=True)
+    check.set_defaults(run=_check)
+
+    review = commands.add_parser("review", help="run one AdmissionReview through phases and workers")
+    review.add_argument("file", metavar="FILE", help="an AdmissionReview, JSON or YAML; - for standard input")
+    _add_config(review, required=True)
+    review.add_argument("--phase", choices=("mutate", "validate", "both"), default="both")
+    review.add_argument("--explain", action="store_true", help="say for each webhook what came of it")
+    review.set_defaults(run=_review)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="DIR_OR_FILE",
+        nargs="+",
+        action="extend",
+        type=Path,
+        required=required,
+        default=None if required else [],
+        help="configuration files, or folders of them",
+    )
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser, required=False)
+    parser.add_argument(
+        "--dev", action="store_true", help="a self-signed certificate and, without --config, sample policies"
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="HTTPS front end")
+    parser.add_argument(
+        "--admin-listen", metavar="HOST:PORT", help="/livez, /readyz and /metrics, plain HTTP"
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="serving certificate, PEM")
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key, PEM")
+    parser.add_argument("--client-ca", metavar="FILE", type=Path, help="CA of the callers' certificates, PEM")
+    parser.add_argument("--processes", metavar="N", type=_positive, help="gateway processes on one port")
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        type=Path,
+        default=Path(".admission-gateway"),
+        help="where --dev keeps its certificate (default: %(default)s)",
+    )
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_serve, parser=parser)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
+    return number
+
+
+def _serve(parsed: argparse.Namespace, arguments: list[str]) -> int:
+    import uvloop
+
+    from gateway.options import Options
+    from gateway.process.serve import serve, serve_child
+
+    if not parsed.config and not parsed.dev:
+        parsed.parser.error("--config or --dev is needed")
+    if (parsed.tls_cert is None) != (parsed.tls_key is None):
+        parsed.parser.error("--tls-cert and --tls-key go together")
+    options = Options(
+        config=tuple(parsed.config),
+        dev=parsed.dev,
+        state=parsed.state,
+        listen=parsed.listen,
+        admin_listen=parsed.admin_listen,
+        processes=parsed.processes,
+        tls_cert=parsed.tls_cert,
+        tls_key=parsed.tls_key,
+        client_ca=parsed.client_ca,
+    )
+    if parsed.child:
+        number, parent, runtime = parsed.child.split(":", 2)
+        uvloop.run(serve_child(options, int(number), Path(runtime), int(parent)))
+    else:
+        uvloop.run(serve(options, arguments))
+    return 0
+
+
+def _check(parsed: argparse.Namespace, _: list[str]) -> int:
+    from gateway.app import summary
+    from gateway.config.load import load
+
+    print(f"valid: {summary(load(parsed.config))}")
+    return 0
+
+
+def _review(parsed: argparse.Namespace, _: list[str]) -> int:
+    import uvloop
+
+    from gateway.config.load import load
+    from gateway.offline import read_review, review
+
+    logging.getLogger().setLevel(logging.ERROR)
+    config = load(parsed.config)
+    phases: list[Phase] = ["mutate", "validate"] if parsed.phase == "both" else [parsed.phase]
+    answer, lines = uvloop.run(review(config, read_review(parsed.file), phases))
+    if parsed.explain:
+        print("\n".join(lines), file=sys.stderr)
+    print(answer.decode())
+    return 0

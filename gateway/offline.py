@@ -1,0 +1,134 @@
+"""One review without the front end: ``admission-gateway review``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.admit import Answer, admit
+from gateway.config.parsing import parse
+from gateway.core.explain import explain
+from gateway.core.response import encode
+from gateway.core.review import decode
+from gateway.errors import MalformedReview
+from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.snapshot import Pools
+from gateway.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.admit import Snapshot
+    from gateway.config.model import Config
+    from gateway.core.webhook import Phase
+
+BUDGET_S: Final = 30.0
+_READY_WITHIN_S: Final = 10.0
+
+
+async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[bytes, list[str]]:
+    """Return the AdmissionReview that answers *body*, and a line of explanation for each webhook.
+
+    Runs the real phases with the real workers; those with a command are started, and stopped again. With
+    two phases the second sees the object as the first left it, and the answer is that of both.
+
+    Raises:
+        ReviewError: *body* is not a review that can be answered.
+        ConfigError: a pool's TLS files cannot be read.
+    """
+    decode(body)
+    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
+    workers = LocalWorkers(runtime)
+    pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
+    try:
+        workers.update(config.pools)
+        snapshot = await pools.snapshot(config)
+        await pools.wait_until_ready(_READY_WITHIN_S)
+        answers: list[Answer] = []
+        lines: list[str] = []
+        for phase in phases:
+            answer = await _run(snapshot, f"/{phase}", body)
+            answers.append(answer)
+            lines += explain(answer.evaluation, snapshot.paths[f"/{phase}"], snapshot.namespace_labels)
+            if not answer.decision.allowed:
+                break
+            body = _after(answer, body)
+        return _combined(answers), lines
+    finally:
+        with contextlib.suppress(OSError):
+            await pools.close(0.0)
+        await workers.stop(STOP_GRACE_S)
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+async def _run(snapshot: Snapshot, path: str, body: bytes) -> Answer:
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    deadline = snapshot.workers.now() + BUDGET_S
+    admit(
+        snapshot,
+        snapshot.paths[path],
+        body,
+        (deadline, BUDGET_S),
+        answered.set_result,
+        answered.set_exception,
+    )
+    return await answered
+
+
+def _after(answer: Answer, body: bytes) -> bytes:
+    """Return the review as the next phase would get it."""
+    if not answer.decision.patch:
+        return body
+    request = answer.evaluation.request
+    changed = {**request.document, "object": answer.evaluation.final_object}
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": request.api_version, "request": changed})
+
+
+def _combined(answers: Sequence[Answer]) -> bytes:
+    last = answers[-1].decision
+    decision = replace(
+        last,
+        patch=answers[0].decision.patch if last.allowed else b"",
+        warnings=tuple(dict.fromkeys(text for answer in answers for text in answer.decision.warnings)),
+        audit_annotations={
+            key: value
+            for answer in reversed(answers)
+            for key, value in answer.decision.audit_annotations.items()
+        },
+    )
+    request = answers[0].evaluation.request
+    return encode(request.api_version, request.uid, decision)
+
+
+def read_review(file: str) -> bytes:
+    """Return the JSON of the review in *file*, which may be YAML; ``-`` is standard input.
+
+    Raises:
+        MalformedReview: it cannot be read, or is neither JSON nor YAML.
+    """
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise MalformedReview(f"{file}: cannot be read: {error.strerror}") from None
+    try:
+        orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return _from_yaml(content, file)
+    return content
+
+
+def _from_yaml(content: bytes, file: str) -> bytes:
+    text = content.decode(errors="replace")
+    for document in parse(text, json_only=False):
+        for field, message in document.found:
+            raise MalformedReview(": ".join(filter(None, (file, field, message))))
+        return orjson.dumps(document.root)
+    raise MalformedReview(f"{file}: empty, expected an AdmissionReview")

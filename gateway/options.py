@@ -1,0 +1,80 @@
+"""What ``serve`` was started with: where the configuration is, and what the command line overrides in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.load import fingerprint, load
+from gateway.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.config.model import Config, GatewaySettings
+
+DEV_CONFIG: Final = Path(__file__).with_name("dev.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of ``serve``. None: not given, the configuration's value counts."""
+
+    config: tuple[Path, ...] = ()
+    dev: bool = False
+    """Start without a configuration or certificate of one's own."""
+    state: Path = field(default_factory=lambda: Path(".admission-gateway"))
+    """Folder for the development certificate."""
+    listen: str | None = None
+    admin_listen: str | None = None
+    processes: int | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+
+    @property
+    def sources(self) -> Sequence[Path]:
+        """The files and folders that hold the configuration."""
+        return (DEV_CONFIG,) if self.dev and not self.config else self.config
+
+    def load(self) -> Config:
+        """Return the configuration with the overrides applied.
+
+        Raises:
+            ConfigError: it cannot be used; nothing is changed.
+        """
+        config = load(self.sources)
+        return replace(config, gateway=self._override(config.gateway))
+
+    def fingerprint(self) -> object:
+        """Return a value that changes when the configuration's files do; cheap enough for every second."""
+        return fingerprint(self.sources)
+
+    def _override(self, settings: GatewaySettings) -> GatewaySettings:
+        tls = settings.tls
+        if self.tls_cert is not None or self.tls_key is not None:
+            tls = replace(tls, cert_file=self.tls_cert, key_file=self.tls_key)
+        if self.client_ca is not None:
+            tls = replace(tls, client_ca_file=self.client_ca)
+        if tls.cert_file is None and self.dev:
+            from gateway.serving.devcert import make_development_certificate
+
+            try:
+                cert_file, key_file = make_development_certificate(self.state)
+            except OSError as error:
+                where = Problem("", "", f"the state folder {self.state} cannot be written: {error.strerror}")
+                raise ConfigError([where]) from None
+            tls = replace(tls, cert_file=cert_file, key_file=key_file)
+        listen = self.listen or (LOOPBACK_LISTEN if self.dev and not self.config else settings.listen)
+        return replace(
+            settings,
+            tls=tls,
+            listen=listen,
+            admin_listen=self.admin_listen or settings.admin_listen,
+            processes=self.processes or settings.processes,
+        )
+
+
+LOOPBACK_LISTEN: Final = "127.0.0.1:8443"
+"""A development gateway is for its own machine."""

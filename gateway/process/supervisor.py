@@ -1,0 +1,152 @@
+"""Several gateway processes behind one port, and the one admin port that speaks for all of them.
+
+Each process is started fresh (a fork would take gRPC's threads apart) and listens at the same address with
+SO_REUSEPORT, so that the kernel spreads connections. One that ends is started again. Nothing is shared
+between them: each loads the configuration and keeps its own connections to the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import ConfigError, Problem
+from gateway.process.children import Child
+from gateway.serving.admin import AdminRoutes
+from gateway.serving.connections import Connections
+from gateway.serving.listener import Listener
+from gateway.serving.sockets import parse_address
+from gateway.serving.tls import server_context
+from gateway.telemetry.scrape import Unreachable, fetch, summed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gateway.config.model import Config
+    from gateway.options import Options
+
+log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.25
+_STOP_MARGIN_S: Final = 5.0
+"""What a process gets beyond its ``drainSeconds`` before it is killed."""
+
+
+class Supervisor:
+    """The parent of several gateway processes. Make it on a running event loop."""
+
+    def __init__(self, options: Options, config: Config, arguments: list[str], runtime: Path) -> None:
+        self._options = options
+        self._config = config
+        self._arguments = arguments
+        self._count = config.gateway.processes
+        self._sockets = [runtime / f"gateway-{number}.sock" for number in range(self._count)]
+        self._runtime = runtime
+        self._children: list[Child] = []
+        self._not_ready: str | None = "starting"
+        self._seen = options.fingerprint()
+        self._poller: asyncio.Task[None] | None = None
+        self._held: socket.socket | None = None
+        self._admin = Listener(
+            config.gateway.admin_listen,
+            Connections(AdminRoutes(lambda: self._not_ready, self._exposition)),
+        )
+
+    async def start(self, on_config: Callable[[Config], None]) -> None:
+        """Start the processes; *on_config* is told each later configuration that loads.
+
+        Raises:
+            ConfigError: an address cannot be listened on, or the certificate cannot be used.
+        """
+        server_context(self._config.gateway.tls)
+        await self._admin.start()
+        self._held = _hold_port(self._config.gateway.listen)
+        host, port = self._config.gateway.listen.rpartition(":")[0], self._held.getsockname()[1]
+        for number in range(self._count):
+            command = [
+                *(sys.executable, "-m", "gateway", "serve", *self._arguments),
+                *("--listen", f"{host}:{port}", "--child", f"{number}:{os.getpid()}:{self._runtime}"),
+            ]
+            self._children.append(Child(f"gateway process {number}", command))
+        self._poller = asyncio.create_task(self._poll(on_config))
+
+    def reload(self) -> None:
+        """Have all processes load the configuration again."""
+        self._seen = None
+        for child in self._children:
+            child.signal(signal.SIGHUP)
+
+    async def stop(self) -> None:
+        """Have all processes answer what is in flight, and end them."""
+        self._not_ready = "draining"
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
+        grace_s = self._config.gateway.drain_s + _STOP_MARGIN_S
+        await asyncio.gather(*(child.stop(grace_s) for child in self._children))
+        if self._held is not None:
+            self._held.close()
+        await self._admin.close()
+
+    async def _poll(self, on_config: Callable[[Config], None]) -> None:
+        """Follow the readiness of the processes, and the configuration for what the parent itself does."""
+        while True:
+            states = await asyncio.gather(*(self._ask(path) for path in self._sockets))
+            unready = [f"process {number}: {state}" for number, state in enumerate(states) if state]
+            if self._not_ready == "starting" and not unready:
+                self._announce()
+            if self._not_ready != "starting" or not unready:
+                self._not_ready = "; ".join(unready) or None
+            seen = self._options.fingerprint()
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    on_config(await asyncio.to_thread(self._options.load))
+                except ConfigError:
+                    # Each process says what is wrong with it.
+                    log.debug("configuration refused")
+            await asyncio.sleep(_POLL_S)
+
+    def _announce(self) -> None:
+        assert self._held is not None
+        listen, admin_listen = self._config.gateway.listen, self._config.gateway.admin_listen
+        log.info(
+            "serving on https://%s:%d, admin on http://%s:%d: %d processes",
+            *(listen.rpartition(":")[0], self._held.getsockname()[1]),
+            *(admin_listen.rpartition(":")[0], self._admin.port, self._count),
+        )
+
+    async def _ask(self, path: Path) -> str | None:
+        try:
+            status, body = await fetch(path, "/readyz")
+        except Unreachable as error:
+            return str(error)
+        return None if status == 200 else body.decode(errors="replace")
+
+    async def _exposition(self) -> tuple[bytes, str]:
+        answers = await asyncio.gather(
+            *(fetch(path, "/metrics") for path in self._sockets), return_exceptions=True
+        )
+        return summed([answer[1] for answer in answers if not isinstance(answer, BaseException)])
+
+
+def _hold_port(address: str) -> socket.socket:
+    """Return a socket that keeps the port of *address* for processes that share it; it does not listen."""
+    host, port = parse_address(address)
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
+        family, _, _, _, where = found[0]
+        held = socket.socket(family, socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(where)
+    except OSError as error:
+        problem = Problem("", "listen", f"cannot listen on {address}: {error.strerror}")
+        raise ConfigError([problem]) from None
+    return held

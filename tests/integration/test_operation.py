@@ -1,0 +1,303 @@
+"""Running it: reload, drain, processes, metrics, and what a person sees who gets it wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import trustme
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-mutate"
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        input=stdin.decode() if stdin is not None else None,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def denial(message: str) -> dict[str, Any]:
+    return {"deny": {"message": message}}
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_a_changed_configuration_is_used_and_a_bad_one_refused(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by_signal: bool
+) -> None:
+    worker = start_worker()
+    file = tmp_path / "c.yaml"
+    pool = pool_document("pool", worker.target)
+    file.write_text(pool + webhook_document("validate", "v", "pool", denial("first")))
+    gateway = start_gateway(tmp_path)
+    connection = gateway.connect()
+    body = (REVIEWS / f"{POD}.json").read_bytes()
+
+    def message() -> str:
+        answer = json.loads(gateway.post("/validate", body, connection))
+        text: str = answer["response"]["status"]["message"]
+        return text
+
+    def change(text: str, expected_log: str) -> None:
+        seen = len(gateway.log)
+        file.write_text(text)
+        if by_signal:
+            gateway.signal(signal.SIGHUP)
+        gateway.expect(expected_log, after=seen)
+
+    assert message() == "h0.v.test: first"
+    change(pool + webhook_document("validate", "v", "pool", denial("second")), "configuration reloaded")
+    assert message() == "h0.v.test: second"
+    assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
+    change(pool + webhook_document("validate", "v", "pol", denial("third")), "configuration refused")
+    assert "webhooks[0].clientConfig.worker.pool" in gateway.log
+    assert message() == "h0.v.test: second"
+    assert gateway.metric("admission_gateway_config_last_reload_successful") == 0
+    assert gateway.admin("/readyz")[0] == 200
+    change(pool + webhook_document("validate", "v", "pool", denial("fourth")), "configuration reloaded")
+    assert message() == "h0.v.test: fourth"
+    connection.close()
+
+
+def test_a_review_keeps_the_configuration_it_started_with(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    old, new = start_worker(), start_worker()
+    file = tmp_path / "c.yaml"
+    slow = {"delay_ms": 1500, "warnings": ["old"], "webhook": {"sideEffects": "NoneOnDryRun"}}
+    file.write_text(pool_document("old", old.target) + webhook_document("mutate", "m", "old", slow, slow))
+    gateway = start_gateway(tmp_path)
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(gateway.review("/mutate", POD)))
+    thread.start()
+    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
+        pass
+    seen = len(gateway.log)
+    file.write_text(
+        pool_document("new", new.target) + webhook_document("mutate", "n", "new", {"warnings": ["new"]})
+    )
+    gateway.expect("configuration reloaded", after=seen)
+    assert gateway.review("/mutate", POD)["warnings"] == ["new"]
+    thread.join(PATIENCE_S)
+    assert answers[0]["warnings"] == ["old"]
+    assert answers[0]["allowed"] is True
+
+
+def test_sigterm_answers_what_is_in_flight(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    worker = start_worker()
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target)
+        + webhook_document("validate", "v", "pool", {"delay_ms": 1000, "warnings": ["done"]})
+    )
+    gateway = start_gateway(tmp_path)
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(gateway.review("/validate", POD)))
+    thread.start()
+    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
+        pass
+    gateway.signal(signal.SIGTERM)
+    gateway.expect("stopping")
+    assert gateway.admin("/readyz")[0] == 503
+    thread.join(PATIENCE_S)
+    assert answers[0]["warnings"] == ["done"]
+    assert gateway.wait() == 0
+    assert "Traceback" not in gateway.log
+
+
+def test_a_client_that_goes_away_withdraws_its_calls(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    worker = start_worker()
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {"hang": True})
+    )
+    gateway = start_gateway(tmp_path)
+    connection = gateway.connect()
+    body = (REVIEWS / f"{POD}.json").read_bytes()
+    connection.request("POST", "/validate", body, {"Content-Type": "application/json"})
+    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
+        pass
+    connection.close()
+    while gateway.metric("admission_gateway_worker_calls_total", code="CANCELLED") != 1:
+        pass
+    assert gateway.metric("admission_gateway_reviews_in_flight") == 0
+
+
+def test_several_processes_answer_as_one(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    worker = start_worker()
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", denial("first"))
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    for _ in range(20):
+        assert gateway.review("/validate", POD)["status"]["message"] == "h0.v.test: first"
+    assert gateway.metric("admission_gateway_review_duration_seconds_count") == 20
+    assert gateway.metric("admission_gateway_worker_endpoints", state="ready") == 2
+    assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
+    seen = len(gateway.log)
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", denial("second"))
+    )
+    gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
+    for _ in range(10):
+        assert gateway.review("/validate", POD)["status"]["message"] == "h0.v.test: second"
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
+    assert "Traceback" not in gateway.log
+
+
+def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    script = ROOT / "tests" / "fakes" / "worker.py"
+    pool = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "WorkerPool",
+        "metadata": {"name": "local"},
+        "spec": {"command": ["python", str(script)]},
+    }
+    (tmp_path / "c.yaml").write_text(
+        json.dumps(pool)
+        + "\n---\n"
+        + webhook_document("validate", "dies", "local", {"exit": True})
+        + webhook_document("validate", "lives", "local", denial("alive"))
+    )
+    gateway = start_gateway(tmp_path)
+    assert gateway.review("/validate/lives", POD)["status"]["message"] == "h0.lives.test: alive"
+    assert "UNAVAILABLE" in gateway.review("/validate/dies", POD)["status"]["message"]
+    while gateway.review("/validate/lives", POD)["status"]["message"] != "h0.lives.test: alive":
+        pass
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
+    found = subprocess.run(["pgrep", "-f", f"{script} --listen"], capture_output=True, check=False)
+    assert found.stdout == b""
+
+
+def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
+    tmp_path: Path,
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
+    certificate: tuple[Path, Path],
+    authority: trustme.CA,
+) -> None:
+    worker = start_worker()
+    config = tmp_path / "config"
+    config.mkdir()
+    for file in certificate:
+        shutil.copy(file, tmp_path)
+    (config / "c.yaml").write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {})
+    )
+    files = "--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")
+    gateway = start_gateway(config, *files)
+    old = gateway.connect()
+    body = (REVIEWS / f"{POD}.json").read_bytes()
+    gateway.post("/validate", body, old)
+    before = old.sock.getpeercert()
+    issued = authority.issue_cert("127.0.0.1")
+    (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
+    (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
+    while True:
+        new = gateway.connect()
+        after = new.sock.getpeercert()
+        new.close()
+        if after != before:
+            break
+    gateway.post("/validate", body, old)
+    old.close()
+
+
+def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        webhook_document("validate", "v", "nowhere", {}, {"webhook": {"timeoutSeconds": 31}})
+    )
+    result = run("check", "--config", str(tmp_path))
+    assert result.returncode == 1
+    assert "webhooks[0].clientConfig.worker.pool" in result.stderr
+    assert "webhooks[1].timeoutSeconds" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert run("check").returncode == 2
+    good = run("check", "--config", "gateway/dev.yaml")
+    assert (good.returncode, good.stderr) == (0, "")
+
+
+def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:
+    assert run("serve").returncode == 2
+    config = tmp_path / "empty.yaml"
+    config.write_text("")
+    for flags, expected in (
+        (("--config", str(tmp_path / "nowhere")), "nowhere"),
+        (("--config", str(config)), "tls.certFile"),
+        (("--config", str(config), "--dev", "--listen", "127.0.0.1:nope", "--state", str(tmp_path)), "nope"),
+    ):
+        result = run("serve", "--admin-listen", "127.0.0.1:0", *flags)
+        assert result.returncode == 1, flags
+        assert expected in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker: StartWorker) -> None:
+    worker = start_worker()
+    only_nodes = {
+        "rules": [
+            {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"]}
+        ]
+    }
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target)
+        + webhook_document("mutate", "m", "pool", {"label": "added"}, {"webhook": only_nodes})
+        + webhook_document(
+            "validate", "v", "pool", {"label": "added", "webhook": {"failurePolicy": "Ignore"}}
+        )
+    )
+    pod = REVIEWS / f"{POD}.json"
+    result = run("review", str(pod), "--config", str(tmp_path), "--explain")
+    assert result.returncode == 0, result.stderr
+    response = json.loads(result.stdout)["response"]
+    assert response["allowed"] is True
+    assert "patch" in response
+    explained = result.stderr.splitlines()
+    assert explained[0].startswith("mutate m/h0.m.test: matched, allowed in ")
+    assert "changed the object: [" in explained[0]
+    assert explained[1] == (
+        "mutate m/h1.m.test: not matched, no rule is for CREATE core/v1 pods in namespace default"
+    )
+    # The validating phase sees the label that the mutating one added, so there is no patch to refuse.
+    assert explained[2].startswith("validate v/h0.v.test: matched, allowed in ")
+    yaml = run("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
+    assert json.loads(yaml.stdout)["response"]["patch"] == response["patch"]
+    for text in (b"", b"{", b"kind: Pod", b"a: [1"):
+        wrong = run("review", "-", "--config", str(tmp_path), stdin=text)
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert "Traceback" not in wrong.stderr
+        assert wrong.stderr.startswith("admission-gateway: ")
