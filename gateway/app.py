@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 from gateway.admit import Admission
 from gateway.errors import ConfigError
 from gateway.serving.admin import AdminRoutes
-from gateway.serving.connections import Bounds, Connections
+from gateway.serving.connections import Connections
 from gateway.serving.identity import Identity
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.admit import Snapshot
-    from gateway.config.model import Config, GatewaySettings, WorkerPool
+    from gateway.config.model import Config, WorkerPool
     from gateway.core.matching import Selection
     from gateway.options import Options
     from gateway.serving.message import HttpRequest
@@ -59,6 +59,7 @@ class Gateway:
         self._seen: object = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._router: Router[Selected] = Router(self._review, {})
+        self._connections = Connections(self._router)
         self._listener: Listener | None = None
         self._admin: Listener | None = None
         self._certificate: ServerCertificate | None = None
@@ -87,13 +88,11 @@ class Gateway:
         routes = AdminRoutes(lambda: self._not_ready, self._exposition)
         self._admin = Listener(admin_address, Connections(routes))
         await self._admin.start()
-        self._certificate = ServerCertificate(settings.tls)
-        connections = Connections(self._router, Bounds(body_bytes=settings.max_request_bytes))
         self._seen = self._options.fingerprint()
         await self._put_in_force(config, on_config)
         self._listener = Listener(
             settings.listen,
-            connections,
+            self._connections,
             self._certificate,
             reuse_port=self._reuse_port,
             checks=(lambda: self._look_for_changes(on_config),),
@@ -126,7 +125,6 @@ class Gateway:
             self._seen = self._options.fingerprint()
             try:
                 config = await asyncio.to_thread(self._options.load)
-                self._adopt(config.gateway)
                 await self._put_in_force(config, on_config)
             except ConfigError as error:
                 self.metrics.reload_successful.set(0)
@@ -135,32 +133,27 @@ class Gateway:
             log.info("configuration reloaded: %s", summary(config))
             return True
 
-    def _adopt(self, settings: GatewaySettings) -> None:
-        """Use new settings of the front end; nothing is changed if they cannot all be used."""
-        assert self.config is not None
-        assert self._listener is not None
-        old = self.config.gateway
-        identity = Identity(settings.authentication, settings.tls)
-        if settings.tls != old.tls:
-            self._certificate = ServerCertificate(settings.tls)
-            self._listener.tls = self._certificate
-        self._router.identity = identity
-        connections = self._listener.connections
-        connections.bounds = replace(connections.bounds, body_bytes=settings.max_request_bytes)
-        for name in ("listen", "admin_listen", "processes"):
-            if getattr(settings, name) != getattr(old, name):
-                log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
-
     async def _put_in_force(self, config: Config, on_config: Callable[[Config], None]) -> None:
-        settings = config.gateway
-        if self._router.identity is None:
-            self._router.identity = Identity(settings.authentication, settings.tls)
-        on_config(config)
+        """Make all that can fail, then swap it in; when this raises, nothing has changed."""
+        settings, old = config.gateway, self.config.gateway if self.config is not None else None
+        identity = Identity(settings.authentication, settings.tls)
+        certificate = self._certificate
+        if certificate is None or old is None or settings.tls != old.tls:
+            certificate = ServerCertificate(settings.tls)
         snapshot = await self._pools.snapshot(config)
+        on_config(config)
+        self._certificate = certificate
+        if self._listener is not None:
+            self._listener.tls = certificate
+        self._connections.bounds = replace(self._connections.bounds, body_bytes=settings.max_request_bytes)
+        self._router.identity = identity
         self._router.replace(
             {path: (snapshot, selection) for path, selection in snapshot.paths.items()},
             RouterSettings(settings.deadline_reserve_s, settings.max_concurrent_reviews),
         )
+        for name in ("listen", "admin_listen", "processes"):
+            if old is not None and getattr(settings, name) != getattr(old, name):
+                log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
         self.config = config
         self.metrics.reload_successful.set(1)
         self.metrics.reload_timestamp.set(time.time())

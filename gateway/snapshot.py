@@ -14,6 +14,7 @@ from gateway.core.speculation import ChangeMemory
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.dispatcher import Workers
 from gateway.dispatch.pool import Pool
+from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +81,11 @@ class Pools:
             for name, settings in config.pools.items()
             if name not in kept
         }
-        await asyncio.gather(*(pool.start() for pool in made.values()))
+        try:
+            await asyncio.gather(*(pool.start() for pool in made.values()))
+        except ConfigError:
+            await asyncio.gather(*(pool.close(0.0) for pool in made.values()))
+            raise
         gone = [pool for name, pool in self._pools.items() if name not in kept]
         self._pools = {**kept, **made}
         for pool in gone:

@@ -78,6 +78,7 @@ class Endpoint:
         self._stream: ReviewStream | None = None
         self._unary_calls: dict[Pending, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        metrics.remember(address)
         self._ok_calls = metrics.calls(address, "OK")
         self._is_closing = False
         self._idle: asyncio.Event | None = None

@@ -29,7 +29,7 @@ _MAX_CODE: Final = 600
 
 
 class PoolMetrics:
-    """The series of one worker pool."""
+    """The series of one worker pool, shared by all that goes by its name, as old and new do in a reload."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self.batch_size = metrics.worker_batch_size.labels(pool)
@@ -37,6 +37,11 @@ class PoolMetrics:
         self._pool = pool
         self._worker_calls = metrics.worker_calls
         self._calls: dict[tuple[str, str], Counter] = {}
+        self._endpoints: dict[str, int] = {}
+
+    def remember(self, endpoint: str) -> None:
+        """Keep the series of *endpoint* until :meth:`forget` was called as often as this."""
+        self._endpoints[endpoint] = self._endpoints.get(endpoint, 0) + 1
 
     def calls(self, endpoint: str, code: str) -> Counter:
         """Return the counter of calls to *endpoint* that ended with gRPC status *code*."""
@@ -47,6 +52,10 @@ class PoolMetrics:
 
     def forget(self, endpoint: str) -> None:
         """Drop the series of an endpoint that is gone: workers come and go under ever new addresses."""
+        self._endpoints[endpoint] -= 1
+        if self._endpoints[endpoint]:
+            return
+        del self._endpoints[endpoint]
         for address, code in [key for key in self._calls if key[0] == endpoint]:
             del self._calls[address, code]
             self._worker_calls.remove(self._pool, address, code)
@@ -119,12 +128,16 @@ class Metrics:
         )
         self._kept = self._speculation.labels("kept")
         self._discarded = self._speculation.labels("discarded")
+        self._pools: dict[str, PoolMetrics] = {}
         self._reviews: dict[tuple[str, str, bool], Histogram] = {}
         self._called: dict[tuple[str, str, str, int, bool], tuple[Histogram, Counter]] = {}
 
     def pool(self, name: str) -> PoolMetrics:
         """Return the series of the worker pool *name*."""
-        return PoolMetrics(self, name)
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = PoolMetrics(self, name)
+        return pool
 
     def review(self, phase: str, operation: str, *, allowed: bool, seconds: float) -> None:
         """Count one review that was answered."""
