@@ -147,6 +147,6 @@ def _hold_port(address: str) -> socket.socket:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(where)
     except OSError as error:
-        problem = Problem("", "listen", f"cannot listen on {address}: {error.strerror}")
+        problem = Problem("", "", f"cannot listen on {address}: {error.strerror}")
         raise ConfigError([problem]) from None
     return held

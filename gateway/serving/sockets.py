@@ -31,7 +31,7 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
     except (OSError, ValueError) as error:
         for sock in sockets:
             sock.close()
-        raise ConfigError([Problem("", "listen", f"cannot listen on {address}: {_reason(error)}")]) from None
+        raise ConfigError([Problem("", "", f"cannot listen on {address}: {_reason(error)}")]) from None
     return sockets
 
 

@@ -69,7 +69,7 @@ def test_address_in_use_is_a_clear_error(run: Run) -> None:
             listener = Listener(address, Connections(Router(Application(), PATHS)))
             with pytest.raises(ConfigError) as raised:
                 await listener.start()
-        assert str(raised.value) == f"listen: cannot listen on {address}: Address already in use"
+        assert str(raised.value) == f"cannot listen on {address}: Address already in use"
 
     run(main())
 
@@ -108,7 +108,7 @@ def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:x", "no-such-host.invalid:1", "192.0.2.1:1"])
 def test_address_that_cannot_be_had_is_a_clear_error(address: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^listen: cannot listen on {address}: \S+"):
+    with pytest.raises(ConfigError, match=rf"^cannot listen on {address}: \S+"):
         open_sockets(address)
 
 
