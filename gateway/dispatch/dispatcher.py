@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from gateway.core.verdict import Failed
 from gateway.dispatch.pending import Pending
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.dispatch.endpoint import Endpoint
     from gateway.dispatch.pool import Pool
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,12 @@ class Run:
         call = pending.call
         if self._out.pop(call, None) is not None:
             call.elapsed_s = self._now() - pending.started
-            self._step(lambda: self._evaluation.receive(call, verdict))
+            self._step(self._evaluation.receive, call, verdict)
 
-    def _step(self, move: Callable[[], Iterable[Call]]) -> None:
+    def _step(self, move: Callable[P, Iterable[Call]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Make a *move* of the evaluation, and whatever follows from it."""
         try:
-            self._carry_out(move())
+            self._carry_out(move(*args, **kwargs))
         except Exception as error:
             self.cancel()
             self._crashed(error)
@@ -144,4 +146,4 @@ class Run:
         for call in calls:
             pending = self._out.pop(call, None)
             if pending is not None and pending.carrier is not None:
-                pending.carrier.withdraw(pending)
+                pending.carrier.withdraw(pending, "CANCELLED")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.dispatch.deadlines import TICK_S
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pb import worker_pb2
@@ -79,7 +78,6 @@ class Endpoint:
         self._unary_calls: dict[Pending, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.remember(address)
-        self._ok_calls = metrics.calls(address, "OK")
         self._is_closing = False
         self._idle: asyncio.Event | None = None
         self._is_lost = asyncio.Event()
@@ -107,21 +105,25 @@ class Endpoint:
         else:
             self._ask_unary(pending)
 
-    def withdraw(self, pending: Pending) -> None:
-        """Forget a call whose answer is no longer wanted; it is not settled."""
-        is_late = self._deadlines.now() >= pending.deadline - TICK_S
-        self._leave(pending, "DEADLINE_EXCEEDED" if is_late else "CANCELLED")
+    def withdraw(self, pending: Pending, code: str) -> None:
+        """Forget a call whose answer is no longer wanted; it is counted as *code*, and not settled."""
+        self.count(code)
+        self._leave(pending)
         task = self._unary_calls.pop(pending, None)
         if task is not None:
             task.cancel()
         elif self._stream is not None:
             self._stream.withdraw(pending)
 
-    def finish(self, pending: Pending, verdict: Verdict, code: str) -> None:
-        """Settle a call; *code* is the gRPC status for the metrics."""
+    def finish(self, pending: Pending, verdict: Verdict) -> None:
+        """Settle a call by the worker's own word."""
         self._failures = 0
-        self._leave(pending, code)
+        self._leave(pending)
         pending.settle(verdict)
+
+    def count(self, code: str, number: int = 1) -> None:
+        """Count calls that ended with gRPC status *code*."""
+        self._metrics.called(self.address, code, number)
 
     def draining(self, stream: ReviewStream) -> None:
         """The worker wants nothing new."""
@@ -141,7 +143,8 @@ class Endpoint:
         failure = failed_status(code, details)
         for pending in unanswered:
             if pending.carrier is not None:
-                self._leave(pending, code)
+                self.count(code)
+                self._leave(pending)
                 pending.settle(failure)
 
     async def close(self, grace_s: float) -> None:
@@ -160,11 +163,10 @@ class Endpoint:
         await self._channel.close()
         self._metrics.forget(self.address)
 
-    def _leave(self, pending: Pending, code: str) -> None:
+    def _leave(self, pending: Pending) -> None:
         self.in_flight -= 1
         pending.carrier = None
         self._deadlines.remove(pending)
-        (self._ok_calls if code == "OK" else self._metrics.calls(self.address, code)).inc()
         if self._idle is not None and not self.in_flight:
             self._idle.set()
 
@@ -239,7 +241,8 @@ class Endpoint:
             verdict = failed_malformed("no ReviewResponse")
         self._unary_calls.pop(pending, None)
         if pending.carrier is not None:
-            self.finish(pending, verdict, code)
+            self.count(code)
+            self.finish(pending, verdict)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

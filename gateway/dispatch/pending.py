@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Carrier(Protocol):
     """What carries a call: a stream, or the unary method of an endpoint."""
 
-    def withdraw(self, pending: Pending) -> None:
-        """Tell the worker that the answer is no longer wanted."""
+    def withdraw(self, pending: Pending, code: str) -> None:
+        """Tell the worker that the answer is no longer wanted; *code* is the gRPC status for the metrics."""
 
 
 class Asker(Protocol):
@@ -54,5 +54,5 @@ class Pending:
         """End the call because its deadline struck."""
         carrier = self.carrier
         if carrier is not None:
-            carrier.withdraw(self)
+            carrier.withdraw(self, "DEADLINE_EXCEEDED")
             self.settle(failed_deadline(self.timeout_s))

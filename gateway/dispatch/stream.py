@@ -44,8 +44,11 @@ StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 class StreamOwner(Protocol):
     """Whom a stream reports to."""
 
-    def finish(self, pending: Pending, verdict: Verdict, code: str) -> None:
-        """Take the verdict of a call; *code* is the gRPC status for the metrics."""
+    def finish(self, pending: Pending, verdict: Verdict) -> None:
+        """Take the verdict of a call."""
+
+    def count(self, code: str, number: int = 1) -> None:
+        """Count calls that ended with gRPC status *code*."""
 
     def draining(self, stream: ReviewStream) -> None:
         """The worker is going away and wants nothing new."""
@@ -174,18 +177,24 @@ class ReviewStream:
 
     def _take(self, batch: worker_pb2.VerdictBatch) -> None:
         written, finish = self._written, self._owner.finish
+        answered = 0
         for verdict in batch.verdicts:
             pending = written.pop(verdict.id, None)
             if pending is None:
                 # Answered twice, too late, or never asked.
                 continue
             outcome = verdict.WhichOneof("outcome")
-            if outcome == "response":
-                finish(pending, verdict_of(verdict.response), "OK")
-            elif outcome == "error":
+            if outcome == "error":
                 code = status_name(verdict.error.code)
-                finish(pending, failed_status(code, verdict.error.message), code)
+                self._owner.count(code)
+                finish(pending, failed_status(code, verdict.error.message))
+                continue
+            answered += 1
+            if outcome == "response":
+                finish(pending, verdict_of(verdict.response))
             else:
-                finish(pending, failed_malformed("a verdict without an outcome"), "OK")
+                finish(pending, failed_malformed("a verdict without an outcome"))
+        if answered:
+            self._owner.count("OK", answered)
         if batch.draining:
             self._owner.draining(self)
