@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import orjson
 
@@ -20,28 +20,45 @@ class Payload:
     Calls that show the same thing share the Payload itself, so that a batch carries it once.
     """
 
-    __slots__ = ("_json", "_request", "object", "object_json")
+    __slots__ = ("_changed_json", "_json", "_object", "_request")
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
         self._request = request
-        self._json = request.json if changed is None else None
-        self.object: Json | None = request.object if changed is None else changed[0]
-        self.object_json: bytes | None = None if changed is None else changed[1]
+        self._object: Json | None = None
+        self._changed_json: bytes | None = None
+        self._json: bytes | None = request.json
+        if changed is not None:
+            self._object, self._changed_json = changed
+            self._json = None
 
     @property
     def json(self) -> bytes:
         """The AdmissionRequest's JSON with the object as it is at this point."""
         if self._json is None:
-            assert self.object_json is not None
-            changed = {**self._request.document, "object": orjson.Fragment(self.object_json)}
+            assert self._changed_json is not None
+            changed = {**self._request.document, "object": orjson.Fragment(self._changed_json)}
             self._json = orjson.dumps(changed)
         return self._json
 
-    def fresh_object(self) -> object:
-        """Return a copy of the object that the caller may change; raises TypeError if it nests too deeply."""
-        if self.object_json is None:
-            self.object_json = orjson.dumps(self.object)
-        return orjson.loads(self.object_json)
+    @property
+    def object(self) -> Json | None:
+        """The object as it is at this point; not to be changed."""
+        if self._changed_json is None:
+            return self._request.object
+        if self._object is None:
+            self._object = orjson.loads(self._changed_json)
+        return self._object
+
+    def fresh_object(self) -> Json | None:
+        """Return a copy of the object that the caller may change."""
+        if self._changed_json is None:
+            return cast("Json | None", orjson.loads(self._request.json).get("object"))
+        return cast("Json", orjson.loads(self._changed_json))
+
+    def rest(self) -> None:
+        """Let go of what is parsed until it is asked for again."""
+        self._object = None
+        self._request.rest()
 
 
 class Call:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import orjson
 
+from gateway.core.call import Payload
 from gateway.core.diff import diff, same
 from gateway.core.patch import apply_patch, parse_patch
 from gateway.core.verdict import Allowed, Cause, Denied, DryRunRefused, Failed
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from gateway.core.call import Outcome
     from gateway.core.evaluation import Evaluation
-    from gateway.core.review import Json
 
 AuditLevel = Literal["None", "Metadata", "Request"]
 
@@ -86,7 +86,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     annotations, dropped = _annotations(outcomes, audit_level, is_mutating=is_mutating)
     return Decision(
         status,
-        _final_patch(evaluation.request.object, evaluation.final_object) if status is None else b"",
+        _final_patch(evaluation) if status is None and evaluation.has_changed else b"",
         _warnings(outcome.spoken.warnings for outcome in outcomes if outcome.spoken is not None),
         annotations,
         dropped,
@@ -130,14 +130,14 @@ def _refusal(outcome: Outcome) -> Status:
             raise AssertionError(f"{name} allows the request and does not refuse it")
 
 
-def _final_patch(original: Json | None, final: Json | None) -> bytes:
-    if original is final:
-        return b""
-    operations = diff(original, final)
+def _final_patch(evaluation: Evaluation) -> bytes:
+    final = evaluation.final_object
+    operations = diff(evaluation.request.object, final)
     if not operations:
+        # Changed, and changed back.
         return b""
     patch = orjson.dumps(operations)
-    check = apply_patch(orjson.loads(orjson.dumps(original)), parse_patch(patch))
+    check = apply_patch(Payload(evaluation.request).fresh_object(), parse_patch(patch))
     assert same(check, final), f"the derived patch does not give the final object: {patch[:1000]!r}"
     return patch
 

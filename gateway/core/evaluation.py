@@ -71,6 +71,8 @@ class Evaluation:
         self.outcomes: list[Outcome] = []
         """In the order of a serial run."""
         self.done = False
+        self.has_changed = False
+        """Whether any patch so far changed the object."""
         self.kept_ahead = 0
         self.discarded_ahead = 0
         """How many calls made ahead of their turn turned out useful, and useless."""
@@ -126,12 +128,14 @@ class Evaluation:
                 if not self._settle_next(calls):
                     self._speculate(calls)
                     break
-            elif self._round == 0 and self.is_mutating and any(o.has_changed for o in self.outcomes):
+            elif self._round == 0 and self.has_changed:
                 self._round = 1
                 self._place = self._ahead = 0
                 self._calls = [None] * len(self._invocations)
             else:
                 self._finish()
+        if not self.done:
+            self._payload.rest()
         return calls
 
     def _settle_next(self, calls: list[Call]) -> bool:
@@ -210,7 +214,7 @@ class Evaluation:
         failure = None
         try:
             operations = parse_patch(verdict.patch)
-            if operations and self._payload.object is None:
+            if operations and not self.request.has_object:
                 failure = Failed(
                     FailureReason.PATCH_FORBIDDEN,
                     f"answered a patch, but a {self.request.operation} request has no object to change",
@@ -239,6 +243,7 @@ class Evaluation:
         patched_json = orjson.dumps([[patched]])[2:-2]
         if same(patched, self._payload.object):
             return False
+        self.has_changed = True
         self._payload = Payload(self.request, (patched, patched_json))
         self._ahead = 0
         for place in range(self._place, len(self._calls)):

@@ -9,7 +9,7 @@ Source: k8s.io/api admission/v1 types.go; kubernetes/apiserver plugin/webhook/re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
@@ -47,7 +47,12 @@ _kind = cast("Callable[[object], Resource]", itemgetter("group", "version", "kin
 
 @dataclass(slots=True)
 class AdmissionRequest:
-    """One request for admission. Nothing in it is changed after decoding, ``object`` included."""
+    """One request for admission. Nothing in it is changed after decoding, ``object`` included.
+
+    The parsed form is a cache of ``json`` that :meth:`rest` lets go of: a few hundred small containers for
+    each review that waits for its workers would be cold memory by the time they are freed, which costs more
+    than parsing again the few that are asked for once more.
+    """
 
     api_version: str
     """``admission.k8s.io/v1`` or ``…/v1beta1``: what the review came in, and the answer goes out in."""
@@ -65,12 +70,32 @@ class AdmissionRequest:
     namespace: str
     """Empty for cluster-scoped objects; a Namespace object's own name."""
     dry_run: bool
-    document: Json
-    """The whole parsed request."""
+    has_object: bool
+    """Whether there is an object that a patch could change: not on DELETE."""
     json: bytes
     """The AdmissionRequest's JSON."""
-    old_object: Json | None
-    object: Json | None
+    _parsed: Json | None = field(repr=False)
+
+    @property
+    def document(self) -> Json:
+        """The whole request, parsed."""
+        if self._parsed is None:
+            self._parsed = orjson.loads(self.json)
+        return cast("Json", self._parsed)
+
+    @property
+    def object(self) -> Json | None:
+        """The object as the client wants it."""
+        return cast("Json | None", self.document.get("object"))
+
+    @property
+    def old_object(self) -> Json | None:
+        """The object as it is stored, on UPDATE and DELETE."""
+        return cast("Json | None", self.document.get("oldObject"))
+
+    def rest(self) -> None:
+        """Let go of the parsed form until it is asked for again."""
+        self._parsed = None
 
     @property
     def shape(self) -> tuple[Hashable, ...]:
@@ -119,13 +144,12 @@ def decode(body: bytes) -> AdmissionRequest:
         request_sub_resource=cast("str", "" if asked_sub_resource is None else asked_sub_resource),
         kind=kind,
         namespace=cast("str", "" if namespace is None else namespace),
-        object=cast("Json | None", get("object")),
-        old_object=cast("Json | None", get("oldObject")),
         dry_run=get("dryRun") is True,
-        document=document,
+        has_object=get("object") is not None,
         json=json,
+        _parsed=document,
     )
-    if not _is_sound(request):
+    if not _is_sound(request, document):
         raise _malformed(document)
     return request
 
@@ -162,8 +186,9 @@ def _open(body: bytes) -> tuple[str, Json, bytes]:
         raise MalformedReview("request: nested too deeply") from None
 
 
-def _is_sound(request: AdmissionRequest) -> bool:
+def _is_sound(request: AdmissionRequest, document: Json) -> bool:
     """Whether every member that decides something has its type."""
+    held, old = document.get("object"), document.get("oldObject")
     return (
         type(request.uid) is str
         and request.uid != ""
@@ -171,9 +196,9 @@ def _is_sound(request: AdmissionRequest) -> bool:
         and type(request.namespace) is str
         and type(request.sub_resource) is str
         and type(request.request_sub_resource) is str
-        and (request.object is None or type(request.object) is dict)
-        and (request.old_object is None or type(request.old_object) is dict)
-        and (request.dry_run or _is_false(request.document.get("dryRun")))
+        and (held is None or type(held) is dict)
+        and (old is None or type(old) is dict)
+        and (request.dry_run or _is_false(document.get("dryRun")))
     )
 
 

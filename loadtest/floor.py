@@ -1,0 +1,80 @@
+"""The floor that the gateway is measured against: its own front end, and nothing behind it.
+
+TLS, HTTP and routing are the gateway's; a review is parsed with orjson and answered with the same bytes every
+time. What the gateway costs above it is matching, calling workers, deciding and counting.
+
+``python -m loadtest.floor REVIEW --state DIR`` prints its address to standard error and serves until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import uvloop
+
+from gateway.app import relax_garbage_collection
+from gateway.config.model import ServerTls
+from gateway.serving.connections import Connections
+from gateway.serving.devcert import make_development_certificate
+from gateway.serving.listener import Listener
+from gateway.serving.routes import Router
+from gateway.serving.tls import ServerCertificate
+
+if TYPE_CHECKING:
+    from gateway.serving.message import HttpRequest
+
+PATH = "/validate"
+
+
+def fixed_answer(review: bytes) -> bytes:
+    """Return an AdmissionReview that allows *review*, as the gateway words it."""
+    uid = orjson.loads(review)["request"]["uid"]
+    return orjson.dumps(
+        {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "response": {"uid": uid, "allowed": True},
+        }
+    )
+
+
+async def serve(answer: bytes, state: Path) -> None:
+    """Answer every review with *answer* until SIGTERM or SIGINT; *state* keeps the certificate."""
+
+    def review(request: HttpRequest, _: None) -> None:
+        orjson.loads(request.body)
+        request.respond(200, answer)
+
+    certificate = ServerCertificate(ServerTls(*make_development_certificate(state)))
+    listener = Listener("127.0.0.1:0", Connections(Router(review, {PATH: None})), certificate)
+    await listener.start()
+    relax_garbage_collection()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    print(f"serving on https://127.0.0.1:{listener.port}", file=sys.stderr, flush=True)
+    await stopping.wait()
+    await listener.close()
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Answers every AdmissionReview without a look at it.")
+    parser.add_argument(
+        "review", type=Path, metavar="REVIEW", help="an AdmissionReview, JSON; its uid is answered"
+    )
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
+    )
+    arguments = parser.parse_args()
+    uvloop.run(serve(fixed_answer(arguments.review.read_bytes()), arguments.state))
+
+
+if __name__ == "__main__":
+    main()
