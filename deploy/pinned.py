@@ -1,0 +1,97 @@
+"""The part of constraints.txt that one list of pyproject.toml needs, with hashes, for ``pip install -r``.
+
+constraints.txt pins the development tools too, and an image has no use for those. The lines to keep follow
+from what stands in the two files already: the names in the list are the roots, and the ``# via`` comments of
+pip-compile say which package came in for which. Nothing is resolved anew and no index is asked. A package
+that was missed would not go unnoticed: with hashes required, pip refuses what has none.
+
+Source: pip documentation, "Secure installs" (hash-checking mode); pip-tools, ``--annotation-style split``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[1]
+LISTS = ("dependencies", "build-system")
+
+_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+def main() -> None:
+    """Write the lines for the list that the command line names to standard output."""
+    parser = argparse.ArgumentParser(description="Writes the part of constraints.txt that a list needs.")
+    parser.add_argument("list", choices=LISTS, help="of pyproject.toml: what runs, or what builds the wheel")
+    wanted = parser.parse_args().list
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    try:
+        sys.stdout.write(select(constraints, roots_of(project, wanted)))
+    except LookupError as error:
+        sys.exit(f"pinned: {error.args[0]}")
+
+
+def roots_of(project: dict[str, Any], wanted: str) -> list[str]:
+    """Return the names in the list *wanted*, one of ``LISTS``, of a parsed pyproject.toml."""
+    found: list[str] = (
+        project["project"]["dependencies"]
+        if wanted == "dependencies"
+        else project["build-system"]["requires"]
+    )
+    return [_name(requirement) for requirement in found]
+
+
+def select(constraints: str, roots: Iterable[str]) -> str:
+    """Return the blocks of *constraints*, in their order, for *roots* and for what came in because of them.
+
+    Raises:
+        LookupError: a root is not pinned; the text names it.
+    """
+    blocks = _blocks(constraints)
+    wanted = {_name(root) for root in roots}
+    if missing := sorted(wanted - blocks.keys()):
+        raise LookupError(f"constraints.txt does not pin {', '.join(missing)}; run `make constraints`")
+    parents = {name: set(_parents(block)) for name, block in blocks.items()}
+    while more := {name for name in parents.keys() - wanted if parents[name] & wanted}:
+        wanted |= more
+    return "".join(block for name, block in blocks.items() if name in wanted)
+
+
+def _blocks(constraints: str) -> dict[str, str]:
+    """Each pinned package by its normalised name: its line, its hashes, and the comment below."""
+    blocks: dict[str, str] = {}
+    name = None
+    for line in constraints.splitlines(keepends=True):
+        if not line[0].isspace():
+            name = None if line.startswith("#") else _name(line)
+        if name is not None and line.strip():
+            blocks[name] = blocks.get(name, "") + line
+    return blocks
+
+
+def _parents(block: str) -> Iterable[str]:
+    """The packages, and the project itself, that ``# via`` names: on its own line, or one a line below it."""
+    for line in block.splitlines():
+        _, hash_sign, comment = line.partition("#")
+        text = comment.strip().removeprefix("via").strip()
+        if hash_sign and text:
+            yield _name(text)
+
+
+def _name(requirement: str) -> str:
+    """The name that *requirement* begins with, as PEP 503 normalises it."""
+    found = _NAME.match(requirement.strip())
+    return _SEPARATORS.sub("-", found[0]).lower() if found else ""
+
+
+if __name__ == "__main__":
+    main()

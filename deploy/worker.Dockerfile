@@ -1,0 +1,23 @@
+# The sample policies, and a template for your own. The gateway's image has the worker SDK in it:
+#
+#     docker build -f deploy/worker.Dockerfile -t sample-policies:0.1.0 .
+#
+# For policies of your own, in a folder with policies.py (and requirements.txt, if they need more), make the
+# commented lines count in place of the last two and build with that folder:
+#
+#     docker build -f deploy/worker.Dockerfile -t pod-policies:1.0.0 path/to/folder
+ARG GATEWAY_IMAGE=admission-gateway:0.1.0
+
+FROM ${GATEWAY_IMAGE}
+EXPOSE 50051
+
+# USER 0:0
+# COPY requirements.txt /tmp/
+# RUN pip --python /opt/admission-gateway/bin/python install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+# USER 65532:65532
+# COPY policies.py /policies/
+# ENTRYPOINT ["python", "/policies/policies.py"]
+# CMD ["--listen", "0.0.0.0:50051"]
+
+ENTRYPOINT ["python", "-m", "workers.samples"]
+CMD ["--listen", "0.0.0.0:50051"]

@@ -1,0 +1,94 @@
+"""The manifests as the API server gets them, and the configuration in them as the gateway does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from gateway.cli import _parser
+from gateway.config.documents import read_documents
+from gateway.options import Options
+from tests.kit import ROOT
+from workers.main import parse_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.config.model import Config
+    from workers.main import Options as WorkerOptions
+
+DEPLOY = ROOT / "deploy"
+MANIFEST = DEPLOY / "manifest.yaml"
+REGISTRATION = DEPLOY / "registration.yaml"
+CERT_MANAGER = DEPLOY / "cert-manager.yaml"
+GATEWAY = "admission-gateway"
+WORKER = "sample-policies"
+CA_PLACEHOLDER = "CA_BUNDLE"
+
+Manifest = dict[str, Any]
+
+
+def objects(file: Path) -> list[Manifest]:
+    """The objects in *file*, read as strictly as the gateway reads its own: no key twice, no odd types."""
+    documents = list(read_documents(file, file.read_text()))
+    problems = [problem for document in documents for problem in document.report.problems()]
+    assert not problems
+    return [cast("Manifest", document.content) for document in documents]
+
+
+def only(kind: str, name: str, file: Path = MANIFEST) -> Manifest:
+    """The one object of *kind* and *name* in *file*."""
+    (found,) = (o for o in objects(file) if (o["kind"], o["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def pod(name: str) -> Manifest:
+    """The spec of the pods of the Deployment *name*."""
+    spec: Manifest = only("Deployment", name)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(name: str) -> Manifest:
+    """The one container of the Deployment *name*."""
+    (found,) = pod(name)["containers"]
+    return cast("Manifest", found)
+
+
+def arguments() -> Any:
+    """The gateway's command line, through the program's own parser."""
+    return _parser().parse_args(container(GATEWAY)["args"])
+
+
+def worker_options() -> WorkerOptions:
+    """The worker's command line, through its own parser."""
+    return parse_options(container(WORKER)["args"])
+
+
+def write_config_map(folder: Path) -> Path:
+    """Lay the ConfigMap out in *folder* as the kubelet would mount it; return *folder*."""
+    for name, text in only("ConfigMap", GATEWAY)["data"].items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def configured(folder: Path, certificate: tuple[Path, Path]) -> Config:
+    """The configuration that the gateway's container would serve, its files being elsewhere."""
+    parsed = arguments()
+    return Options(
+        config=(write_config_map(folder),),
+        listen=parsed.listen,
+        admin_listen=parsed.admin_listen,
+        processes=parsed.processes,
+        tls_cert=certificate[0],
+        tls_key=certificate[1],
+    ).load()
+
+
+def make_certificates(folder: Path) -> None:
+    """Run ``certificate.sh`` for *folder*."""
+    if shutil.which("openssl") is None:
+        pytest.skip("certificate.sh needs openssl, which is not installed")
+    subprocess.run(["sh", DEPLOY / "certificate.sh", folder], check=True, capture_output=True)

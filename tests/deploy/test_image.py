@@ -1,0 +1,255 @@
+"""The images: what is installed in them, and that the Dockerfiles fit this tree. No image is built here."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from deploy.pinned import _name, roots_of, select
+from gateway import __version__
+from gateway.cli import _parser
+from tests.deploy.cluster import DEPLOY
+from tests.kit import ROOT
+from workers.main import parse_options
+
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCKERFILE = DEPLOY / "Dockerfile"
+WORKER_DOCKERFILE = DEPLOY / "worker.Dockerfile"
+BOTH = pytest.mark.parametrize("file", [DOCKERFILE, WORKER_DOCKERFILE], ids=lambda file: file.name)
+
+
+# -- what is installed ----------------------------------------------------------------------------
+
+
+def pinned(wanted: str) -> dict[str, list[str]]:
+    """The packages that ``pinned.py WANTED`` writes, as the build runs it, each with its hashes."""
+    command = [sys.executable, str(DEPLOY / "pinned.py"), wanted]
+    found: dict[str, list[str]] = {}
+    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+        if re.match(r"\S+==", line):
+            found[_name(line)] = []
+        elif "--hash" in line:
+            found[list(found)[-1]].append(line.strip(" \\"))
+    return found
+
+
+def installed_closure(roots: list[str]) -> set[str]:
+    """*roots* and what they need, by what the installed packages themselves say; extras left out."""
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            for requirement in map(Requirement, requires(name) or ()):
+                if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                    waiting.append(_name(requirement.name))
+    return found
+
+
+def imported(package: str) -> set[str]:
+    """The names of all top-level modules that *package* imports, wherever in the code."""
+    names: set[str] = set()
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def distributions_of(modules: set[str]) -> set[str]:
+    """The distributions that bring *modules*, by the files that they installed."""
+    by_module = packages_distributions()
+    return {
+        _name(distribution)
+        for module in modules
+        if (top := module.partition(".")[0]) not in sys.stdlib_module_names
+        for distribution in by_module.get(top, [f"unknown: {module}"])
+        # google is a namespace that several distributions share, stubs among them.
+        if not distribution.startswith("types-")
+    } - {"admission-gateway"}
+
+
+def test_the_image_gets_what_its_own_packages_ask_for_and_nothing_else() -> None:
+    assert set(pinned("dependencies")) == installed_closure(roots_of(PROJECT, "dependencies"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["gateway", "workers"])
+def test_everything_that_the_code_imports_is_in_the_image(package: str) -> None:
+    needed = distributions_of(imported(package))
+    assert "grpcio" in needed
+    assert needed <= set(pinned("dependencies"))
+
+
+def test_the_wheel_is_built_with_what_pyproject_asks_for() -> None:
+    assert set(pinned("build-system")) == {"setuptools"}
+
+
+def test_every_package_of_the_image_has_hashes_so_that_pip_takes_no_other_file() -> None:
+    for wanted in ("dependencies", "build-system"):
+        assert all(pinned(wanted).values())
+
+
+def test_no_development_tool_is_in_the_image() -> None:
+    tools = {_name(requirement) for requirement in PROJECT["project"]["optional-dependencies"]["dev"]}
+    assert not tools & set(pinned("dependencies"))
+
+
+def test_a_dependency_that_is_not_pinned_is_named() -> None:
+    with pytest.raises(LookupError, match="does not pin no-such-thing"):
+        select(CONSTRAINTS, ["grpcio", "No_Such.Thing"])
+
+
+class Pins(NamedTuple):
+    """A made-up constraints.txt: which package came in for which."""
+
+    parents: dict[str, list[str]]
+
+    def text(self) -> str:
+        blocks = []
+        for name, parents in self.parents.items():
+            via = f" {parents[0]}" if len(parents) == 1 else "".join(f"\n    #   {p}" for p in parents)
+            blocks.append(f"{name}==1.0 \\\n    --hash=sha256:00\n    # via{via}\n")
+        return "".join(blocks)
+
+    def reachable(self, roots: list[str]) -> set[str]:
+        found = set(roots)
+        for _ in self.parents:
+            found |= {name for name, parents in self.parents.items() if found & set(parents)}
+        return found
+
+
+@st.composite
+def pins(draw: st.DrawFn) -> tuple[Pins, list[str]]:
+    names = [f"package-{number}" for number in range(draw(st.integers(1, 8)))]
+    some = st.lists(st.sampled_from([*names, "admission-gateway"]), min_size=1, max_size=3, unique=True)
+    return Pins({name: draw(some) for name in names}), draw(st.lists(st.sampled_from(names), unique=True))
+
+
+@pytest.mark.slow
+@given(pins())
+def test_what_is_selected_is_what_the_roots_lead_to(given_pins: tuple[Pins, list[str]]) -> None:
+    made, roots = given_pins
+    selected = re.findall(r"^(\S+)==", select(made.text(), roots), re.MULTILINE)
+    assert set(selected) == made.reachable(roots)
+    assert len(set(selected)) == len(selected)
+
+
+# -- the Dockerfiles ------------------------------------------------------------------------------
+
+
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """Instruction and arguments, continued lines joined, comments left out."""
+    lines = [line for line in file.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
+
+
+def last(file: Path, instruction: str) -> str:
+    return [rest for word, rest in instructions(file) if word == instruction][-1]
+
+
+def copied(file: Path) -> list[str]:
+    """What is copied from the tree, not from another stage."""
+    sources = [rest.split()[:-1] for word, rest in instructions(file) if word == "COPY"]
+    return [s for source in sources if not source[0].startswith("--from=") for s in source]
+
+
+def is_sent(path: str) -> bool:
+    """Whether .dockerignore lets *path* through: of the patterns that match, the last one decides."""
+    sent = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.strip().removeprefix("!").removeprefix("**/")
+        if not pattern or pattern.startswith("#"):
+            continue
+        names = [path, *map(str, Path(path).parents), Path(path).name if "**/" in line else path]
+        if any(fnmatch.fnmatchcase(name.rstrip("/"), pattern) for name in names if name != "."):
+            sent = line.startswith("!")
+    return sent
+
+
+def test_what_the_dockerfile_copies_exists_and_is_sent_to_the_builder() -> None:
+    assert copied(DOCKERFILE)
+    for source in copied(DOCKERFILE):
+        assert (ROOT / source).exists()
+        assert is_sent(source)
+
+
+def test_the_builder_gets_nothing_else() -> None:
+    for path in (
+        ".git",
+        ".venv",
+        "tests",
+        "constraints.in",
+        "deploy/manifest.yaml",
+        "certs/ca.key",
+        "README.md",
+    ):
+        assert not is_sent(path)
+
+
+def test_all_that_the_wheel_takes_in_is_copied() -> None:
+    include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    sources = {source.rstrip("/") for source in copied(DOCKERFILE)}
+    assert {pattern.rstrip("*") for pattern in include} <= sources
+
+
+@BOTH
+def test_every_stage_starts_from_an_image_that_can_be_replaced_and_is_not_the_latest(file: Path) -> None:
+    defaults = dict(rest.split("=", 1) for word, rest in instructions(file) if word == "ARG")
+    for word, rest in instructions(file):
+        if word == "FROM":
+            name = re.fullmatch(r"\$\{(\w+)\}", rest.split()[0])
+            assert name
+            assert re.search(r":\d[^/]*$", defaults[name[1]])
+    assert ":latest" not in file.read_text()
+
+
+def test_the_worker_is_built_on_the_gateway_of_this_version() -> None:
+    assert ("ARG", f"GATEWAY_IMAGE=admission-gateway:{__version__}") in instructions(WORKER_DOCKERFILE)
+
+
+def test_the_gateways_image_starts_the_program_without_a_shell() -> None:
+    (program,) = json.loads(last(DOCKERFILE, "ENTRYPOINT"))
+    assert program in PROJECT["project"]["scripts"]
+    parsed = _parser().parse_args(json.loads(last(DOCKERFILE, "CMD")))
+    assert (parsed.command, [str(path) for path in parsed.config]) == ("serve", ["/etc/admission-gateway"])
+    assert last(DOCKERFILE, "STOPSIGNAL") == "SIGTERM"
+
+
+def test_the_workers_image_serves_the_sample_policies() -> None:
+    assert json.loads(last(WORKER_DOCKERFILE, "ENTRYPOINT")) == ["python", "-m", "workers.samples"]
+    assert parse_options(json.loads(last(WORKER_DOCKERFILE, "CMD"))).listen == ("0.0.0.0:50051",)
+
+
+def test_the_image_runs_as_a_numbered_user_that_is_not_root() -> None:
+    user, _, group = last(DOCKERFILE, "USER").partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    # The worker's image inherits it.
+    assert "USER" not in {word for word, _ in instructions(WORKER_DOCKERFILE)}
+
+
+def test_nothing_is_installed_without_hashes_except_the_wheel_built_here() -> None:
+    commands = " && ".join(rest for word, rest in instructions(DOCKERFILE) if word == "RUN")
+    installs = re.findall(r"pip(?: --python \S+)? install ([^&]*)", commands)
+    assert installs
+    for options in installs:
+        assert "--require-hashes" in options or {"--no-index", "--no-deps"} <= set(options.split())
