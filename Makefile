@@ -1,5 +1,5 @@
 # Targets for people; everything they need is installed into .venv from constraints.txt.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -159,6 +159,8 @@ class Gateway:
         for name in ("listen", "admin_listen", "processes"):
             if old is not None and getattr(settings, name) != getattr(old, name):
                 log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
+        for warning in config.warnings:
+            log.warning("%s", warning)
         self.config = config
         self.metrics.reload_successful.set(1)
         self.metrics.reload_timestamp.set(time.time())
@@ -211,6 +213,6 @@ def relax_garbage_collection() -> None:
 def summary(config: Config) -> str:
     """Return what *config* holds, in one line for the log."""
     return (
-        f"{len(config.mutating)} mutating and {len(config.validating)} validating webhooks, "
-        f"{len(config.pools)} worker pools, {len(config.namespaces)} namespaces"
+        f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
+        f"worker pools: {len(config.pools)}; namespaces: {len(config.namespaces)}"
     )

@@ -149,7 +149,10 @@ def _check(parsed: argparse.Namespace, _: list[str]) -> int:
     from gateway.app import summary
     from gateway.config.load import load
 
-    print(f"valid: {summary(load(parsed.config))}")
+    config = load(parsed.config)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"valid: {summary(config)}")
     return 0
 
 

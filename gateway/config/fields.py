@@ -37,14 +37,24 @@ class Report:
     """File, document, kind and name; completed once kind and name are known."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """Field path and message."""
+    doubtful: list[tuple[str, str]] = field(default_factory=list)
+    """Likewise, for what is accepted and hardly meant."""
 
     def add(self, path: str, message: str) -> None:
         """Note that the field at *path* (empty: the whole document) is wrong."""
         self.found.append((path, message))
 
+    def warn(self, path: str, message: str) -> None:
+        """Note that the field at *path* will not do what it seems to say."""
+        self.doubtful.append((path, message))
+
     def problems(self) -> list[Problem]:
-        """Everything noted, as it is shown to the operator."""
+        """Everything noted that is wrong, as it is shown to the operator."""
         return [Problem(self.where, path, message) for path, message in self.found]
+
+    def warnings(self) -> list[Problem]:
+        """Everything noted that is doubtful, as it is shown to the operator."""
+        return [Problem(self.where, path, message) for path, message in self.doubtful]
 
 
 def child(path: str, name: str) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.core.webhook import Phase, Webhook
+    from gateway.errors import Problem
 
 __all__ = ["fingerprint", "load"]
 
@@ -74,7 +75,8 @@ def load(paths: Sequence[Path]) -> Config:
     problems = [problem for document in documents for problem in document.report.problems()]
     if problems:
         raise ConfigError(problems)
-    return _config(whole)
+    warnings = [warning for document in documents for warning in document.report.warnings()]
+    return _config(whole, tuple(warnings))
 
 
 def _documents(file: Path, problem: str | None) -> Iterator[Document]:
@@ -143,7 +145,7 @@ def _place(document: Document) -> str:
     return f"{document.report.where}, {document.path}" if document.path else document.report.where
 
 
-def _config(whole: _Whole) -> Config:
+def _config(whole: _Whole, warnings: tuple[Problem, ...]) -> Config:
     configurations = sorted(whole.configurations, key=lambda configuration: configuration.name.encode())
 
     def webhooks(phase: Phase) -> tuple[Webhook, ...]:
@@ -156,4 +158,5 @@ def _config(whole: _Whole) -> Config:
         namespaces=whole.namespaces,
         gateway=whole.gateway,
         configurations=frozenset((each.phase, each.name) for each in configurations),
+        warnings=warnings,
     )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.core.webhook import Webhook
+    from gateway.errors import Problem
 
 Transport = Literal["Auto", "Stream", "Unary"]
 AuditLevel = Literal["None", "Metadata", "Request"]
@@ -112,3 +113,5 @@ class Config:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     configurations: frozenset[tuple[str, str]] = frozenset()
     """(phase, name) of every configuration object, also of those without a webhook."""
+    warnings: tuple[Problem, ...] = ()
+    """What is accepted and will not do what it seems to say."""

@@ -1,7 +1,7 @@
 """The rules of a webhook: which operations on which resources it is for.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go (validateRuleWithOperations,
-validateResources).
+validateResources), and the warnings beside it (warnings.go).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from gateway.config.fields import one_of, shown
+from gateway.core.rules import NEVER_SENT_RESOURCES
 from gateway.core.webhook import OPERATIONS, Rule, Scope
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ def read_rule(fields: Fields) -> Rule:
         resources=_read_resources(fields),
         scope=fields.choice("scope", SCOPES, "*"),
     )
+    for group in rule.api_groups:
+        for resource in rule.resources:
+            if (group, resource) in NEVER_SENT_RESOURCES:
+                fields.report.warn(
+                    fields.path,
+                    f"{resource}.{group} is excluded from admission webhooks; this rule will have no effect",
+                )
     fields.finish()
     return rule
 

@@ -29,7 +29,7 @@ _NEVER_SENT_KINDS: Final = {
 }
 # Questions that the API server asks on behalf of every caller: a webhook in their way locks a cluster out.
 # kube-apiserver itself leaves them out from 1.37 on (KEP-5793).
-_NEVER_SENT_RESOURCES: Final = {
+NEVER_SENT_RESOURCES: Final = {
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -37,13 +37,14 @@ _NEVER_SENT_RESOURCES: Final = {
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
     ("authorization.k8s.io", "subjectaccessreviews"),
 }
+"""Group and resource."""
 
 
 def is_never_sent(request: AdmissionRequest) -> bool:
     """Whether kube-apiserver keeps this kind of request from every webhook."""
     group, _, kind = request.kind
     return (group, kind) in _NEVER_SENT_KINDS or any(
-        (resource[0], resource[2]) in _NEVER_SENT_RESOURCES
+        (resource[0], resource[2]) in NEVER_SENT_RESOURCES
         for resource in (request.resource, request.request_resource)
     )
 

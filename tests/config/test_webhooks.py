@@ -574,3 +574,35 @@ def test_all_problems_of_a_configuration_come_at_once(
         "webhooks[0].rules[0].scope",
         "webhooks[0].extra",
     }
+
+
+@pytest.mark.parametrize(
+    ("groups", "resources", "named"),
+    [
+        (["authentication.k8s.io"], ["tokenreviews"], ["tokenreviews.authentication.k8s.io"]),
+        (
+            ["authorization.k8s.io", "apps"],
+            ["pods", "subjectaccessreviews", "localsubjectaccessreviews"],
+            ["subjectaccessreviews.authorization.k8s.io", "localsubjectaccessreviews.authorization.k8s.io"],
+        ),
+        (["*"], ["tokenreviews"], []),
+        (["authentication.k8s.io"], ["*"], []),
+        (["authorization.k8s.io"], ["tokenreviews"], []),
+    ],
+)
+def test_a_rule_for_what_is_never_sent_is_accepted_with_a_warning(
+    load_documents: Callable[..., Config],
+    change: Callable[..., Any],
+    groups: list[str],
+    resources: list[str],
+    named: list[str],
+) -> None:
+    rule = RULE | {"apiGroups": groups, "resources": resources}
+    config = load_documents(POOL, change(VALIDATING, "webhooks.0.rules", [rule]))
+    assert [(warning.field, warning.message) for warning in config.warnings] == [
+        (
+            "webhooks[0].rules[0]",
+            f"{name} is excluded from admission webhooks; this rule will have no effect",
+        )
+        for name in named
+    ]
