@@ -33,23 +33,17 @@ class KeyPair:
 
 def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """The file of PEM certificates that the field *name* gives, below *folder*."""
-    return _checked(fields, name, folder, _certificates)
+    return _checked(fields, name, folder, certificates)
 
 
 def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """The file with a bearer token a line that the field *name* gives, below *folder*."""
-    return _checked(fields, name, folder, _credential_lines)
+    return _checked(fields, name, folder, bearer_tokens)
 
 
 def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """The file with ``user:password`` a line that the field *name* gives, below *folder*."""
-
-    def check(content: bytes) -> None:
-        for number, line in _credential_lines(content):
-            if line.find(":") < 1:
-                raise UnusableFileError(f"line {number} is not USER:PASSWORD")
-
-    return _checked(fields, name, folder, check)
+    return _checked(fields, name, folder, basic_credentials)
 
 
 def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
@@ -85,16 +79,39 @@ def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], o
     return path
 
 
-def _certificates(content: bytes) -> list[x509.Certificate]:
+def certificates(content: bytes) -> list[x509.Certificate]:
+    """Return the certificates in the PEM *content*, at least one.
+
+    Raises:
+        UnusableFileError: there is none that can be read.
+    """
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise UnusableFileError("holds no PEM certificate that can be read") from error
 
 
+def bearer_tokens(content: bytes) -> list[bytes]:
+    """Return the tokens in *content*, one a line; blank lines and those with a leading # do not count.
+
+    Raises:
+        UnusableFileError: there is none, or a line holds several words.
+    """
+    return _credentials(content, lambda line: len(line.split()) == 1, "one token")
+
+
+def basic_credentials(content: bytes) -> list[bytes]:
+    """Return the ``user:password`` pairs in *content*, one a line, as :func:`bearer_tokens` does.
+
+    Raises:
+        UnusableFileError: there is none, or a line has no user.
+    """
+    return _credentials(content, lambda line: line.find(b":") > 0, "USER:PASSWORD")
+
+
 def _certificate_key(content: bytes) -> bytes:
     # The first is the server's own; those that follow lead to the root (RFC 8446 section 4.4.2).
-    leaf = _certificates(content)[0]
+    leaf = certificates(content)[0]
     try:
         return leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -111,14 +128,13 @@ def _public_key(content: bytes) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _credential_lines(content: bytes) -> list[tuple[int, str]]:
-    """The lines that count, each with its number from 1."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise UnusableFileError("is not UTF-8 text") from error
-    numbered = enumerate(map(str.strip, text.splitlines()), 1)
-    lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-    if not lines:
+def _credentials(content: bytes, is_right: Callable[[bytes], bool], expected: str) -> list[bytes]:
+    found = []
+    for number, line in enumerate(map(bytes.strip, content.splitlines()), 1):
+        if line and not line.startswith(b"#"):
+            if not is_right(line):
+                raise UnusableFileError(f"line {number} is not {expected}")
+            found.append(line)
+    if not found:
         raise UnusableFileError("holds no credential, so that nobody could call")
-    return lines
+    return found

@@ -15,12 +15,12 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 from gateway.process.children import Child
 from gateway.serving.admin import AdminRoutes
 from gateway.serving.connections import Connections
 from gateway.serving.listener import Listener
-from gateway.serving.sockets import parse_address
 from gateway.serving.tls import server_context
 from gateway.telemetry.scrape import Unreachable, fetch, summed
 
@@ -138,9 +138,9 @@ class Supervisor:
 
 def _hold_port(address: str) -> socket.socket:
     """Return a socket that keeps the port of *address* for processes that share it; it does not listen."""
-    host, port = parse_address(address)
+    host, port = parse_host_port(address)
     try:
-        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, where = found[0]
         held = socket.socket(family, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

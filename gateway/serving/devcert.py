@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gateway.config.credentials import certificates
 from gateway.errors import ConfigError
-from gateway.serving.tls import certificates_of
+from gateway.serving.files import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _is_usable(cert_file: Path, key_file: Path) -> bool:
     try:
-        expiry = certificates_of(cert_file, "tls.certFile")[0].not_valid_after_utc
+        expiry = read_as(certificates, cert_file, "tls.certFile")[0].not_valid_after_utc
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password="")
     except (ConfigError, OSError):  # ssl.SSLError is an OSError
         return False

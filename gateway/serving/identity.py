@@ -16,12 +16,12 @@ import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from gateway.config.credentials import basic_credentials, bearer_tokens
 from gateway.errors import ConfigError
-from gateway.serving.files import file_error, fingerprint, read_file
+from gateway.serving.files import fingerprint, read_as
 from gateway.serving.message import Response, error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gateway.config.model import Authentication, ServerTls
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REALM = b' realm="admission-gateway"'
+_READERS = {
+    b"bearer": (bearer_tokens, "authentication.tokenFile"),
+    b"basic": (basic_credentials, "authentication.basicAuthFile"),
+}
 
 
 class Identity:
@@ -95,10 +99,11 @@ class Identity:
         return True
 
     def _load(self) -> dict[bytes, tuple[bytes, ...]]:
-        return {
-            scheme: tuple(sha256(entry).digest() for entry in _entries(path, scheme))
-            for scheme, path in self._schemes.items()
-        }
+        digests = {}
+        for scheme, path in self._schemes.items():
+            reader, field = _READERS[scheme]
+            digests[scheme] = tuple(sha256(entry).digest() for entry in read_as(reader, path, field))
+        return digests
 
     def _make_refusal(self) -> Response:
         ways = {b"bearer": (b"Bearer", "a bearer token"), b"basic": (b"Basic", "a user name with password")}
@@ -135,21 +140,3 @@ def _is_among(credential: bytes, known: tuple[bytes, ...]) -> bool:
     for other in known:
         found |= hmac.compare_digest(digest, other)
     return found
-
-
-def _entries(path: Path, scheme: bytes) -> Iterator[bytes]:
-    """Yield the credentials of *path*, one a line; blank lines and those with a leading # do not count."""
-    field = "authentication.tokenFile" if scheme == b"bearer" else "authentication.basicAuthFile"
-    count = 0
-    for number, line in enumerate(read_file(path, field).splitlines(), start=1):
-        entry = line.strip()
-        if not entry or entry.startswith(b"#"):
-            continue
-        if scheme == b"bearer" and len(entry.split()) > 1:
-            raise file_error(path, field, f"line {number}: expected one token, found several words")
-        if scheme == b"basic" and (b":" not in entry or entry.startswith(b":")):
-            raise file_error(path, field, f"line {number}: expected user:password")
-        count += 1
-        yield entry
-    if not count:
-        raise file_error(path, field, "holds no credential, expected one a line")

@@ -47,8 +47,8 @@ class Listener:
         """Take note of what to serve; nothing is opened before ``start``.
 
         Args:
-            address: HOST:PORT, or unix:PATH of a socket that does not exist yet. An empty host takes all
-                addresses of IPv4, ``[::]`` those of IPv6 too.
+            address: HOST:PORT, or unix:PATH of a socket that does not exist yet. ``[::]``
+                takes all addresses of IPv6 and IPv4.
             connections: The connections to be, with their service and bounds.
             tls: None: plain HTTP.
             reuse_port: Whether other processes listen at the same address and share its connections.

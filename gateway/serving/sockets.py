@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
+from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 
 _BACKLOG = 4096
@@ -24,7 +25,7 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
             sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             sockets[0].bind(address.removeprefix("unix:"))
         else:
-            _bind_all(*parse_address(address), sockets, reuse_port=reuse_port)
+            _bind_all(*parse_host_port(address), sockets, reuse_port=reuse_port)
         for sock in sockets:
             sock.listen(_BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
@@ -36,8 +37,7 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
 
 
 def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port: bool) -> None:
-    every = host or "0.0.0.0"  # noqa: S104 - what an empty host asks for
-    found = socket.getaddrinfo(every, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # With port 0 a second address would get another port than the first.
     for family, _, _, _, where in found[:1] if port == 0 else found:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -56,16 +56,3 @@ def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and (error.errno or 0) > 0:
         return os.strerror(error.errno)  # type: ignore[arg-type] # not None, as just seen
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of *address*, HOST:PORT with an IPv6 address in brackets.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
-    host, separator, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not separator or not port.isdecimal() or int(port) > 65_535 or (":" in host and not bracketed):
-        raise ValueError(f'expected HOST:PORT, found "{address}"')
-    return host[1:-1] if bracketed else host, int(port)

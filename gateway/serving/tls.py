@@ -10,10 +10,9 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-
+from gateway.config.credentials import certificates
 from gateway.errors import ConfigError, Problem
-from gateway.serving.files import file_error, fingerprint, read_file
+from gateway.serving.files import file_error, fingerprint, read_as
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +49,8 @@ def server_context(settings: ServerTls) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
-    read_file(key_file, "tls.keyFile")
-    certificates_of(cert_file, "tls.certFile")
+    read_as(bytes, key_file, "tls.keyFile")
+    read_as(certificates, cert_file, "tls.certFile")
     try:
         # An empty password, since OpenSSL would ask for one on the terminal.
         context.load_cert_chain(cert_file, key_file, password="")
@@ -66,24 +65,12 @@ def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
 
 
 def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
-    certificates_of(path, "tls.clientCAFile")
+    read_as(certificates, path, "tls.clientCAFile")
     context.verify_mode = ssl.CERT_OPTIONAL
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         raise file_error(path, "tls.clientCAFile", f"cannot be used: {error.reason or error}") from None
-
-
-def certificates_of(path: Path, field: str) -> list[x509.Certificate]:
-    """Return the certificates in the PEM file *path*, which *field* names; at least one.
-
-    Raises:
-        ConfigError: The file cannot be read or holds no certificate.
-    """
-    try:
-        return x509.load_pem_x509_certificates(read_file(path, field))
-    except ValueError:
-        raise file_error(path, field, "expected certificates in PEM, found none that can be read") from None
 
 
 class ServerCertificate:
@@ -108,7 +95,7 @@ class ServerCertificate:
     def _load(self, settings: ServerTls) -> None:
         context = server_context(settings)
         assert settings.cert_file is not None
-        leaf = certificates_of(settings.cert_file, "tls.certFile")[0]
+        leaf = read_as(certificates, settings.cert_file, "tls.certFile")[0]
         self.not_after = leaf.not_valid_after_utc.timestamp()
         """When the certificate expires, in seconds since 1970."""
         self.context = context

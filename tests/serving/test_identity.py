@@ -191,9 +191,9 @@ def test_file_that_becomes_unusable_changes_nothing_and_is_logged_once(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "authentication.basicAuthFile: holds no credential, expected one a line"),
-        ("a:b\nnobody\n", "authentication.basicAuthFile: line 2: expected user:password"),
-        (":b\n", "authentication.basicAuthFile: line 1: expected user:password"),
+        ("", "authentication.basicAuthFile: holds no credential, so that nobody could call"),
+        ("a:b\nnobody\n", "authentication.basicAuthFile: line 2 is not USER:PASSWORD"),
+        (":b\n", "authentication.basicAuthFile: line 1 is not USER:PASSWORD"),
     ],
 )
 def test_unusable_file_is_an_error_that_does_not_show_secrets(

@@ -166,7 +166,7 @@ def test_expiry_is_that_of_the_certificate(tls_files: ServerTls) -> None:
     [
         ("cert_file", None, "tls.certFile: cannot be read: No such file or directory"),
         ("key_file", None, "tls.keyFile: cannot be read: No such file or directory"),
-        ("cert_file", "nonsense", "tls.certFile: expected certificates in PEM, found none that can be read"),
+        ("cert_file", "nonsense", "tls.certFile: holds no PEM certificate that can be read"),
         (
             "key_file",
             "nonsense",
@@ -175,7 +175,7 @@ def test_expiry_is_that_of_the_certificate(tls_files: ServerTls) -> None:
         (
             "client_ca_file",
             "nonsense",
-            "tls.clientCAFile: expected certificates in PEM, found none that can be read",
+            "tls.clientCAFile: holds no PEM certificate that can be read",
         ),
     ],
 )
