@@ -39,6 +39,9 @@ _PREFIXES: Final = {
     )
     for version in (V1, V1BETA1)
 }
+_SAFE_DEPTH: Final = 250
+"""Fewer opening brackets than this cannot nest deeper than orjson writes. It reads deeper than that."""
+
 _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 
 _resource = cast("Callable[[object], Resource]", itemgetter("group", "version", "resource"))
@@ -166,6 +169,8 @@ def _open(body: bytes) -> tuple[str, Json, bytes]:
             except orjson.JSONDecodeError:
                 break
             if isinstance(document, dict) and not body[end + 1 :].strip(b" \t\r\n"):
+                if json.count(b"{") + json.count(b"[") > _SAFE_DEPTH:
+                    _written(document)
                 return api_version, document, json
     try:
         review = orjson.loads(body)
@@ -179,11 +184,15 @@ def _open(body: bytes) -> tuple[str, Json, bytes]:
     document = review.get("request")
     if not isinstance(document, dict):
         raise MalformedReview(f"request: found {_shown(document)}, expected an AdmissionRequest")
+    return cast("str", version), document, _written(document)
+
+
+def _written(document: Json) -> bytes:
+    """Return the JSON of *document*, which shows that what is passed on later can be written, too."""
     try:
-        return cast("str", version), document, orjson.dumps(document)
+        return orjson.dumps(document)
     except TypeError:
-        # orjson reads deeper than it writes; kube-apiserver never sends anything near either.
-        raise MalformedReview("request: nested too deeply") from None
+        raise MalformedReview("request: nested too deeply, expected at most 254 levels") from None
 
 
 def _is_sound(request: AdmissionRequest, document: Json) -> bool:

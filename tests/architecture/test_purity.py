@@ -1,0 +1,111 @@
+"""The core decides and does nothing else: no await, no clock, no chance, no file, no global state."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CORE = sorted((Path(__file__).parents[2] / "gateway" / "core").glob("*.py"))
+
+IMPURE_NODES = (
+    ast.AsyncFunctionDef,
+    ast.Await,
+    ast.AsyncFor,
+    ast.AsyncWith,
+    ast.Global,
+)
+IMPURE_MODULES = {
+    "asyncio",
+    "datetime",
+    "os",
+    "random",
+    "secrets",
+    "socket",
+    "sys",
+    "time",
+    "threading",
+    "uuid",
+}
+# hash() and id() differ from one process to the next, and with them whatever is ordered by them.
+IMPURE_FUNCTIONS = {"breakpoint", "exec", "eval", "hash", "id", "input", "open", "print", "__import__"}
+CLOCKS_AND_CHANCE = {
+    "choice",
+    "monotonic",
+    "now",
+    "perf_counter",
+    "randint",
+    "shuffle",
+    "sleep",
+    "time",
+    "today",
+    "urandom",
+    "utcnow",
+    "uuid4",
+}
+
+
+def impurities(source: str) -> list[str]:
+    """Say what in *source* reaches beyond its arguments, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        what = None
+        if isinstance(node, IMPURE_NODES):
+            what = type(node).__name__
+        elif isinstance(node, ast.comprehension) and node.is_async:
+            what = "async comprehension"
+        elif isinstance(node, ast.Import):
+            what = next((a.name for a in node.names if a.name.partition(".")[0] in IMPURE_MODULES), None)
+        elif isinstance(node, ast.ImportFrom):
+            what = node.module if (node.module or "").partition(".")[0] in IMPURE_MODULES else None
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            what = node.func.id if node.func.id in IMPURE_FUNCTIONS | CLOCKS_AND_CHANCE else None
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            what = node.func.attr if node.func.attr in CLOCKS_AND_CHANCE else None
+        if what is not None:
+            found.append(f"line {getattr(node, 'lineno', '?')}: {what}")
+    return found
+
+
+def test_the_core_is_there() -> None:
+    assert len(CORE) > 10
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: path.stem)
+def test_a_core_module_is_pure(path: Path) -> None:
+    assert impurities(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def f(): pass",
+        "async def f():\n    await g()",
+        "async def f():\n    async with g(): pass",
+        "async def f():\n    async for x in g(): pass",
+        "async def f():\n    return [x async for x in g()]",
+        "def f():\n    global x\n    x = 1",
+        "import time",
+        "import os.path",
+        "from random import choice",
+        "from asyncio import tasks",
+        "monotonic()",
+        "datetime.now()",
+        "clock.perf_counter()",
+        "uuid.uuid4()",
+        "print('x')",
+        "open('x')",
+        "sorted(x, key=lambda y: id(y))",
+    ],
+)
+def test_the_walk_sees_what_it_looks_for(source: str) -> None:
+    assert impurities(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def f(now: float) -> float:\n    return now", "timeouts.append(1)", "import re", "timestamp = 1"],
+)
+def test_the_walk_lets_pass_what_is_pure(source: str) -> None:
+    assert impurities(source) == []

@@ -1,0 +1,128 @@
+"""The shape of the tree: short modules, a map that is whole, generated code up to date, no foreign paths."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+GATEWAY = ROOT / "gateway"
+MAX_LINES = 300
+
+MODULES = sorted(
+    path
+    for package in (GATEWAY, ROOT / "workers")
+    for path in package.rglob("*.py")
+    if path.parent != GATEWAY / "pb" and "__pycache__" not in path.parts
+)
+OWN = [path for path in MODULES if path.is_relative_to(GATEWAY) and path.name != "__init__.py"]
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_a_module_fits_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", OWN, ids=named)
+def test_the_gateways_readme_names_every_module(path: Path) -> None:
+    name = path.relative_to(GATEWAY).as_posix()
+    assert f"`{name}`" in (GATEWAY / "README.md").read_text(), f"gateway/README.md does not name {name}"
+
+
+def test_the_gateways_readme_names_no_module_that_is_gone() -> None:
+    mentioned = re.findall(r"`((?:\w+/)*\w+\.py)`", (GATEWAY / "README.md").read_text())
+    assert mentioned
+    assert [name for name in mentioned if not (GATEWAY / name).exists()] == []
+
+
+@pytest.mark.slow
+def test_generated_code_is_up_to_date() -> None:
+    check = [sys.executable, str(ROOT / "protos" / "generate.py"), "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# Folders that are made by tools, and files that are not text or not ours.
+NOT_OURS = {"__pycache__", "build", "dist", "results"}
+FOREIGN = re.compile(
+    r"""
+    (?<![\w.~}$-]) / (?:root|work|home|Users|mnt|private) / [\w.-]   # a path of one machine
+    | file:///(?!\$|\{)
+    | --(?:extra-)?index-url | --trusted-host | --find-links
+    | https?://[\w.-]*(?:artifactory|nexus|devpi|pypi|jfrog|mirror)[\w.-]*
+    """,
+    re.VERBOSE,
+)
+
+
+def texts() -> Iterator[Path]:
+    """Yield every text file of the tree that people wrote or tools made for it."""
+    pending = [ROOT]
+    while pending:
+        for path in sorted(pending.pop().iterdir()):
+            if path.is_symlink():
+                continue
+            if path.is_dir():
+                is_hidden = path.name.startswith(".") and path.name not in (".ci", ".github")
+                if not is_hidden and path.name not in NOT_OURS and not path.name.endswith(".egg-info"):
+                    pending.append(path)
+            elif path.suffix in TEXT_SUFFIXES or path.name in ("Makefile", "Dockerfile", ".gitignore"):
+                yield path
+
+
+TEXT_SUFFIXES = {
+    ".cfg",
+    ".ini",
+    ".json",
+    ".md",
+    ".proto",
+    ".py",
+    ".pyi",
+    ".sh",
+    ".toml",
+    ".txt",
+    ".yaml",
+    ".yml",
+}
+
+
+def test_no_path_of_one_machine_and_no_registry_is_written_down() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in texts()
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := FOREIGN.search(line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_foreign"),
+    [
+        ("see /home/someone/x", True),
+        ('path = "/root/x"', True),
+        ("(/Users/someone)", True),
+        ("--index-url=x", True),
+        ("https://pypi.example/simple", True),
+        ("https://mirror.example/simple", True),
+        ("/var/run/secrets/kubernetes.io", False),
+        ("tests/work/x", False),
+        ("~/work/x", False),
+        ("https://kubernetes.io/docs", False),
+    ],
+)
+def test_the_search_finds_what_it_looks_for(line: str, is_foreign: bool) -> None:
+    assert bool(FOREIGN.search(line)) is is_foreign

@@ -1,0 +1,429 @@
+"""What the user, the audit log and the client read, case by case."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.core.decision import UNCONDITIONAL, AuditLevel, Decision, Status, annotation_key, decide
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason, Verdict
+from tests.core.build import POD, add, labelled, patch, request, settle, webhook
+
+if TYPE_CHECKING:
+    from gateway.core.webhook import FailurePolicy, Phase, Webhook
+
+A, B, C = "a.policies.test", "b.policies.test", "c.policies.test"
+BROKEN = Failed(FailureReason.STATUS, "UNAVAILABLE: gone", 503)
+
+
+def validating(
+    *verdicts: Verdict, level: AuditLevel = "Metadata", failure_policy: FailurePolicy = "Fail"
+) -> Decision:
+    """The decision when webhooks a, b, c… answer so."""
+    names = [f"{letter}.policies.test" for letter in "abcdef"[: len(verdicts)]]
+    hooks = [webhook(name, phase="validate", failure_policy=failure_policy) for name in names]
+    return decide(settle(hooks, request(), dict(zip(names, verdicts, strict=True))), level)
+
+
+def mutating(
+    *verdicts: Verdict,
+    level: AuditLevel = "Metadata",
+    failure_policy: FailurePolicy = "Fail",
+    operation: str = "CREATE",
+) -> Decision:
+    names = [f"{letter}.policies.test" for letter in "abcdef"[: len(verdicts)]]
+    hooks = [webhook(name, failure_policy=failure_policy) for name in names]
+    new = None if operation == "DELETE" else POD
+    asked = request(operation=operation, object=new)
+    return decide(settle(hooks, asked, dict(zip(names, verdicts, strict=True))), level)
+
+
+def only_status(decision: Decision) -> Status:
+    assert not decision.allowed
+    assert decision.patch == b""
+    assert decision.status is not None
+    return decision.status
+
+
+@pytest.mark.parametrize(
+    ("denied", "status"),
+    [
+        (Denied(), Status(400, "", f"{A}: denied without explanation")),
+        (Denied(message="no"), Status(400, "", f"{A}: no")),
+        (Denied(403, message="no"), Status(403, "Forbidden", f"{A}: no")),
+        (Denied(403, "Mine", "no"), Status(403, "Mine", f"{A}: no")),
+        (Denied(404, message="no"), Status(404, "", f"{A}: no")),
+        (Denied(reason="Invalid"), Status(400, "Invalid", f"{A}: denied without explanation")),
+        (Denied(599, "X", "two\nlines"), Status(599, "X", f"{A}: two\nlines")),
+        (
+            Denied(422, "Invalid", "no", (Cause("R", "first", "spec.a"), Cause(message="second"))),
+            Status(
+                422,
+                "Invalid",
+                f"{A}: no",
+                (Cause("R", f"{A}: first", "spec.a"), Cause("", f"{A}: second", "")),
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+def test_a_denial(denied: Denied, status: Status, failure_policy: FailurePolicy) -> None:
+    assert only_status(validating(denied, failure_policy=failure_policy)) == status
+    assert only_status(mutating(denied, failure_policy=failure_policy)) == status
+
+
+def test_every_denial_is_a_line_in_order_and_the_first_gives_code_and_reason() -> None:
+    decision = validating(
+        ALLOWED,
+        Denied(403, message="one", causes=(Cause(message="x"),)),
+        BROKEN,
+        Denied(422, "Invalid", causes=(Cause(field="spec.b"),)),
+    )
+    assert only_status(decision) == Status(
+        403,
+        "Forbidden",
+        f'{B}: one\nfailed calling webhook "{C}": UNAVAILABLE: gone\n'
+        "d.policies.test: denied without explanation",
+        (Cause(message=f"{B}: x"), Cause(message="d.policies.test: ", field="spec.b")),
+    )
+
+
+def test_a_first_failure_gives_code_and_reason_too() -> None:
+    decision = validating(BROKEN, Denied(403, message="no"))
+    assert only_status(decision) == Status(
+        500, "InternalError", f'failed calling webhook "{A}": UNAVAILABLE: gone\n{B}: no'
+    )
+
+
+def test_mutation_ends_at_the_first_rejection() -> None:
+    decision = mutating(patch(add("/x", 1)), Denied(message="no"), Denied(message="never asked"))
+    assert only_status(decision) == Status(400, "", f"{B}: no")
+    assert list(decision.audit_annotations) == ["mutation.round_0_index_0", "mutation.round_0_index_1"]
+
+
+FAILURES = [
+    Failed(FailureReason.STATUS, "INTERNAL: bug", 500),
+    Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 2s", 504),
+    Failed(FailureReason.MALFORMED, "malformed answer: cut short"),
+]
+
+
+@pytest.mark.parametrize("failed", FAILURES, ids=lambda failed: failed.reason.name)
+def test_a_failure_under_fail_is_always_500_whatever_its_code(failed: Failed) -> None:
+    status = Status(500, "InternalError", f'failed calling webhook "{A}": {failed.cause}')
+    assert only_status(validating(failed)) == status
+    assert only_status(mutating(failed)) == status
+
+
+@pytest.mark.parametrize("failed", FAILURES, ids=lambda failed: failed.reason.name)
+def test_a_failure_under_ignore_lets_pass_and_leaves_evidence(failed: Failed) -> None:
+    decision = validating(ALLOWED, failed, failure_policy="Ignore")
+    assert decision == Decision(audit_annotations={"failed-open.round_0_index_1": B})
+    decision = mutating(failed, ALLOWED, failure_policy="Ignore")
+    assert decision.allowed
+    assert decision.audit_annotations == {
+        "mutation.round_0_index_0": f'{{"configuration":"policies","webhook":"{A}","mutated":false}}',
+        "failed-open.round_0_index_0": A,
+        "mutation.round_0_index_1": f'{{"configuration":"policies","webhook":"{B}","mutated":false}}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "operation", "cause"),
+    [
+        (Allowed(b"nonsense"), "CREATE", "the answer's patch is no JSON Patch: not JSON: "),
+        (Allowed(b"{}"), "CREATE", "the answer's patch is no JSON Patch: not a JSON array of operations"),
+        (
+            patch({"op": "remove", "path": "/x"}),
+            "CREATE",
+            "the answer's patch does not apply: operation 0: cannot remove '/x': there is no such member",
+        ),
+        (
+            patch({"op": "replace", "path": "", "value": []}),
+            "CREATE",
+            "the answer's patch does not apply: it leaves an array where the object was",
+        ),
+        (
+            patch(add("/x", 1)),
+            "DELETE",
+            "answered a patch, but a DELETE request has no object to change",
+        ),
+        # What is no patch at all is so on a DELETE as well.
+        (Allowed(b"nonsense"), "DELETE", "the answer's patch is no JSON Patch: not JSON: "),
+    ],
+)
+def test_a_patch_that_cannot_be_used_is_a_failure_of_its_webhook(
+    answer: Allowed, operation: str, cause: str
+) -> None:
+    status = only_status(mutating(answer, operation=operation))
+    assert (status.code, status.reason) == (500, "InternalError")
+    assert status.message.startswith(f'failed calling webhook "{A}": {cause}')
+    ignored = mutating(answer, operation=operation, failure_policy="Ignore")
+    assert ignored.allowed
+    assert ignored.patch == b""
+    assert ignored.audit_annotations["failed-open.round_0_index_0"] == A
+
+
+@pytest.mark.parametrize("answer", [Allowed(b""), Allowed(b"[]"), Allowed(b"null")])
+@pytest.mark.parametrize("operation", ["CREATE", "DELETE"])
+def test_a_patch_without_operations_is_none(answer: Allowed, operation: str) -> None:
+    decision = mutating(answer, operation=operation, level="Request")
+    assert decision.allowed
+    assert decision.patch == b""
+    assert list(decision.audit_annotations) == ["mutation.round_0_index_0"]
+
+
+def test_a_patch_in_the_validating_phase_is_a_failure_and_its_words_are_not_heard() -> None:
+    answer = Allowed(b'[{"op":"remove","path":"/x"}]', ("warned",), (("key", "value"),))
+    cause = f'failed calling webhook "{A}": a validating webhook may not answer a patch'
+    assert validating(answer) == Decision(Status(500, "InternalError", cause))
+    ignored = validating(answer, failure_policy="Ignore")
+    assert ignored == Decision(audit_annotations={"failed-open.round_0_index_0": A})
+
+
+def test_words_beside_a_patch_that_does_not_apply_are_heard() -> None:
+    answer = Allowed(b'[{"op":"remove","path":"/x"}]', ("warned",), (("key", "value"),))
+    for decision in (mutating(answer), mutating(answer, failure_policy="Ignore")):
+        assert decision.warnings == ("warned",)
+        assert decision.audit_annotations[f"{A}.key"] == "value"
+
+
+@pytest.mark.parametrize(
+    ("side_effects", "called"), [("None", True), ("NoneOnDryRun", True), ("Some", False), ("Unknown", False)]
+)
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_dry_run_is_refused_where_side_effects_forbid_it(
+    side_effects: str, called: bool, failure_policy: FailurePolicy, phase: Phase
+) -> None:
+    hook = webhook(A, phase=phase, side_effects=side_effects, failure_policy=failure_policy)
+    evaluation = settle([hook], request(dryRun=True))
+    decision = decide(evaluation, "Metadata")
+    assert decision.allowed is called
+    if not called:
+        message = f'admission webhook "{A}" does not support dry run'
+        assert decision.status == Status(400, "BadRequest", message)
+        assert [outcome.call for outcome in evaluation.outcomes] == [None]
+    mutation = {"mutation.round_0_index_0": f'{{"configuration":"policies","webhook":"{A}","mutated":false}}'}
+    assert decision.audit_annotations == (mutation if phase == "mutate" else {})
+
+
+def test_a_webhook_that_does_not_match_is_not_asked_about_dry_runs() -> None:
+    hook = webhook(A, side_effects="Some", object_selector=labelled("team", "other"))
+    assert decide(settle([hook], request(dryRun=True)), "Metadata").allowed
+
+
+# Warnings.
+
+LONG = "x" * 256
+
+
+@pytest.mark.parametrize(
+    ("spoken", "heard"),
+    [
+        (("one", "two"), ("one", "two")),
+        (("one", "two", "one"), ("one", "two")),
+        (("", "one"), ("one",)),
+        (("a\nb", "a\tb", "a\x00b", "a\x7fb", "a\x85b", "\r", "one"), ("one",)),
+        (("ünïcödé \N{HUNDRED POINTS SYMBOL}",), ("ünïcödé \N{HUNDRED POINTS SYMBOL}",)),
+        ((LONG,), (LONG,)),
+        ((LONG + "y",), (LONG,)),
+        ((LONG + "y", LONG + "z", LONG), (LONG,)),
+        (("\N{HUNDRED POINTS SYMBOL}" * 300,), ("\N{HUNDRED POINTS SYMBOL}" * 256,)),
+    ],
+)
+def test_warnings(spoken: tuple[str, ...], heard: tuple[str, ...]) -> None:
+    assert validating(Allowed(warnings=spoken)).warnings == heard
+    assert validating(Denied(warnings=spoken)).warnings == heard
+    assert mutating(Allowed(warnings=spoken)).warnings == heard
+    assert mutating(Denied(warnings=spoken)).warnings == heard
+
+
+def test_warnings_come_in_order_and_once_over_all_webhooks() -> None:
+    decision = validating(
+        Allowed(warnings=("b", "a")), Denied(warnings=("a", "c")), BROKEN, Allowed(warnings=("d",))
+    )
+    assert decision.warnings == ("b", "a", "c", "d")
+
+
+def test_warnings_end_where_they_would_exceed_4096_characters() -> None:
+    full = tuple(f"{number:0256}" for number in range(16))
+    assert validating(Allowed(warnings=full)).warnings == full
+    assert validating(Allowed(warnings=(*full, "y"))).warnings == full
+    # Those that are kept twice count once, and those dropped not at all.
+    assert validating(Allowed(warnings=(*full[:15], "", full[0], "a\n", full[15]))).warnings == full
+    assert validating(Allowed(warnings=("y", *full))).warnings == ("y", *full[:15])
+
+
+# Audit annotations.
+
+
+def annotated(*pairs: tuple[str, str]) -> Allowed:
+    return Allowed(audit_annotations=pairs)
+
+
+def test_a_workers_annotation_leaves_under_its_webhooks_name() -> None:
+    decision = validating(annotated(("k", "v")), Denied(audit_annotations=(("k", "w"),)))
+    assert decision.audit_annotations == {f"{A}.k": "v", f"{B}.k": "w"}
+
+
+@pytest.mark.parametrize("level", ["None", "Metadata", "Request"])
+def test_workers_annotations_do_not_depend_on_the_level(level: AuditLevel) -> None:
+    assert validating(annotated(("k", "v")), level=level).audit_annotations == {f"{A}.k": "v"}
+
+
+@pytest.mark.parametrize(
+    ("key", "is_valid"),
+    [
+        ("k", True),
+        ("K9", True),
+        ("a-b_c.d", True),
+        ("9", True),
+        ("k" * 63, True),
+        ("", False),
+        ("k" * 64, False),
+        ("a/b", False),
+        ("-a", False),
+        ("a-", False),
+        (".a", False),
+        ("a_", False),
+        ("a b", False),
+        ("ä", False),
+        ("a\n", False),
+    ],
+)
+def test_a_key_that_is_no_name_part_is_dropped_and_told(key: str, is_valid: bool) -> None:
+    decision = validating(annotated((key, "v"), ("kept", "v")))
+    assert f"{A}.kept" in decision.audit_annotations
+    assert (annotation_key(A, key) in decision.audit_annotations) is is_valid
+    assert decision.dropped_annotations == (() if is_valid else ((A, key),))
+
+
+def test_keys_over_63_characters_are_shortened_and_stay_apart() -> None:
+    fits = "k" * (63 - len(A) - 1)
+    assert annotation_key(A, fits) == f"{A}.{fits}"
+    assert len(f"{A}.{fits}") == 63
+    long = [annotation_key(A, fits + end) for end in ("x", "y", "xx")]
+    digest = hashlib.sha256(f"{A}.{fits}x".encode()).hexdigest()[:8]
+    assert long[0] == f"{f'{A}.{fits}x'[:54]}-{digest}"
+    assert {len(key) for key in long} == {63}
+    assert len(set(long)) == 3
+
+
+def test_a_taken_key_keeps_its_first_value() -> None:
+    hooks = [webhook(A, phase="validate"), webhook(A, phase="validate")]
+    verdicts: list[Verdict] = [annotated(("k", "first")), annotated(("k", "second"), ("other", "2"))]
+    evaluation = settle(hooks, request(), lambda call: verdicts[call.place])
+    assert decide(evaluation, "Metadata").audit_annotations == {f"{A}.k": "first", f"{A}.other": "2"}
+
+
+def test_mutation_is_recorded_for_every_webhook_that_was_called_by_place_among_all() -> None:
+    hooks = [
+        webhook(A, object_selector=labelled("team", "other")),
+        webhook(B, configuration="second"),
+        webhook(C, failure_policy="Ignore"),
+    ]
+    verdicts: dict[str, Verdict] = {B: patch(add("/x", 1)), C: BROKEN}
+    decision = decide(settle(hooks, request(), verdicts), "Metadata")
+    assert decision.audit_annotations == {
+        "mutation.round_0_index_1": f'{{"configuration":"second","webhook":"{B}","mutated":true}}',
+        "mutation.round_0_index_2": f'{{"configuration":"policies","webhook":"{C}","mutated":false}}',
+        "failed-open.round_0_index_2": C,
+    }
+
+
+def test_the_validating_phase_counts_matching_webhooks_only_and_records_no_calls() -> None:
+    hooks = [
+        webhook(A, phase="validate", object_selector=labelled("team", "other")),
+        webhook(B, phase="validate"),
+        webhook(C, phase="validate", failure_policy="Ignore"),
+    ]
+    decision = decide(settle(hooks, request(), {C: BROKEN}), "Request")
+    assert decision.audit_annotations == {"failed-open.round_0_index_1": C}
+
+
+def test_a_namespace_that_cannot_be_looked_up_counts_and_was_no_call() -> None:
+    def failing(phase: Phase) -> list[Webhook]:
+        selector = labelled("team", "a")
+        return [webhook(A, phase=phase, namespace_selector=selector, failure_policy="Ignore")]
+
+    for phase in ("mutate", "validate"):
+        decision = decide(settle(failing(phase), request(namespace="nowhere")), "Metadata")
+        assert decision == Decision(audit_annotations={"failed-open.round_0_index_0": A})
+
+
+def test_the_patch_is_recorded_at_level_request_only() -> None:
+    answer = Allowed(b'[{"value":{"z":1,"a":2},"path":"/x","op":"add"}]')
+    for level in ("None", "Metadata"):
+        assert not any(key.startswith("patch.") for key in mutating(answer, level=level).audit_annotations)
+    annotations = mutating(answer, level="Request").audit_annotations
+    # Members in the API server's order; within operations sorted.
+    assert annotations["patch.round_0_index_0"] == (
+        f'{{"configuration":"policies","webhook":"{A}",'
+        '"patch":[{"op":"add","path":"/x","value":{"a":2,"z":1}}],"patchType":"JSONPatch"}'
+    )
+
+
+def test_a_patch_without_effect_is_recorded_as_a_patch_but_not_as_a_mutation() -> None:
+    decision = mutating(patch({"op": "test", "path": "/spec/replicas", "value": 1}), level="Request")
+    assert decision.patch == b""
+    assert json.loads(decision.audit_annotations["mutation.round_0_index_0"])["mutated"] is False
+    assert "patch.round_0_index_0" in decision.audit_annotations
+
+
+def test_level_none_adds_nothing_of_the_gateways_own() -> None:
+    assert mutating(patch(add("/x", 1)), level="None").audit_annotations == {}
+    assert validating(BROKEN, level="None", failure_policy="Ignore").audit_annotations == {}
+
+
+def test_the_second_round_has_its_own_number() -> None:
+    hooks = [webhook(A, reinvocation_policy="IfNeeded"), webhook(B)]
+    verdicts = {B: patch(add("/x", 1))}
+    annotations = decide(settle(hooks, request(), verdicts), "Metadata").audit_annotations
+    assert [json.loads(value)["mutated"] for value in annotations.values()] == [False, True, False]
+    assert list(annotations) == [
+        "mutation.round_0_index_0",
+        "mutation.round_0_index_1",
+        "mutation.round_1_index_0",
+    ]
+
+
+# The patch.
+
+
+def test_the_patch_goes_from_the_requests_object_to_the_final_one() -> None:
+    decision = mutating(
+        patch(add("/metadata/labels/x", "1")),
+        patch({"op": "remove", "path": "/metadata/labels/x"}, add("/spec/y", 1)),
+    )
+    assert decision.patch == b'[{"op":"add","path":"/spec/y","value":1}]'
+
+
+def test_changes_that_cancel_out_leave_no_patch() -> None:
+    decision = mutating(patch(add("/x", 1)), patch({"op": "remove", "path": "/x"}))
+    assert decision.allowed
+    assert decision.patch == b""
+    mutated = [json.loads(value)["mutated"] for value in decision.audit_annotations.values()]
+    assert mutated == [True, True]
+
+
+@pytest.mark.parametrize("depth", [240, 248, 249, 250, 251, 252, 253, 254, 255, 300, 600, 1000])
+@pytest.mark.parametrize("tail", [b"", b',{"op":"remove","path":"/x"}'])
+def test_a_patch_that_nests_too_deeply_is_its_webhooks_failure_at_any_depth(depth: int, tail: bytes) -> None:
+    value = b'{"a":' * depth + b"1" + b"}" * depth
+    answer = Allowed(b'[{"op":"add","path":"/x","value":' + value + b"}" + tail + b"]")
+    decision = mutating(answer, level="Request", failure_policy="Ignore")
+    assert decision.allowed
+    has_failed = "failed-open.round_0_index_0" in decision.audit_annotations
+    assert has_failed is ("patch.round_0_index_0" not in decision.audit_annotations)
+    if depth <= 250 or depth >= 255:
+        # In between lies the JSON library's own limit.
+        assert has_failed is (depth >= 255)
+
+
+def test_a_silent_validation_says_nothing() -> None:
+    assert validating(ALLOWED, Allowed()) is UNCONDITIONAL
+    assert decide(settle([], request()), "Metadata").allowed

@@ -1,0 +1,330 @@
+"""The walk, step by step: which calls are made when, which are withdrawn, and when it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from gateway.core.evaluation import Evaluation
+from gateway.core.matching import Selection
+from gateway.core.speculation import ChangeMemory
+from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
+from tests.core.build import POD, add, labelled, patch, request, settle, webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.call import Call
+    from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Webhook
+
+TEAM_B = labelled("team", "b")
+TO_TEAM_B = patch({"op": "replace", "path": "/metadata/labels/team", "value": "b"})
+NO_EFFECT = patch({"op": "test", "path": "/spec/replicas", "value": 1})
+
+
+def hooks(letters: str, **members: Any) -> list[Webhook]:
+    return [webhook(letter, **members) for letter in letters]
+
+
+def begin(webhooks: Sequence[Webhook], memory: ChangeMemory | None = None, **members: Any) -> Evaluation:
+    return Evaluation(Selection(webhooks[0].phase, webhooks), request(**members), {}, memory)
+
+
+def names(calls: Sequence[Call]) -> str:
+    return "".join(call.invocation.webhook.name for call in calls)
+
+
+def over(evaluation: Evaluation) -> bool:
+    return evaluation.done
+
+
+def settled(evaluation: Evaluation) -> str:
+    """The outcomes in order: a webhook's name, with its round behind it when that is not the first."""
+    return " ".join(
+        outcome.invocation.webhook.name + ("" if outcome.round == 0 else str(outcome.round))
+        for outcome in evaluation.outcomes
+    )
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_without_a_webhook_that_matches_it_is_over_at_once(phase: Any) -> None:
+    evaluation = Evaluation(Selection(phase, ()), request(), {})
+    assert not over(evaluation)
+    assert evaluation.start() == []
+    assert over(evaluation)
+    evaluation = begin([webhook(phase=phase, object_selector=TEAM_B)])
+    assert evaluation.start() == []
+    assert over(evaluation)
+    assert evaluation.outcomes == []
+
+
+def test_validating_webhooks_are_all_called_at_once_and_all_waited_for() -> None:
+    evaluation = begin(hooks("abc", phase="validate", side_effects="NoneOnDryRun"))
+    a, b, c = evaluation.start()
+    assert evaluation.receive(c, Denied()) == ()
+    assert evaluation.receive(a, Denied()) == []
+    assert not over(evaluation)
+    assert evaluation.receive(b, ALLOWED) == []
+    assert over(evaluation)
+    assert settled(evaluation) == "a b c"
+    assert evaluation.take_withdrawn() == []
+    assert (evaluation.kept_ahead, evaluation.discarded_ahead) == (0, 0)
+
+
+def test_mutating_webhooks_without_side_effects_are_called_ahead() -> None:
+    evaluation = begin([*hooks("ab"), webhook("c", side_effects="NoneOnDryRun"), webhook("d")])
+    a, b, d = evaluation.start()
+    assert names([a, b, d]) == "abd"
+    assert [call.is_ahead for call in (a, b, d)] == [False, True, True]
+    assert a.payload is b.payload is d.payload
+    assert evaluation.receive(d, ALLOWED) == ()
+    assert evaluation.receive(b, ALLOWED) == ()
+    (c,) = evaluation.receive(a, ALLOWED)
+    assert names([c]) == "c"
+    assert not c.is_ahead
+    assert evaluation.receive(c, ALLOWED) == []
+    assert over(evaluation)
+    assert (evaluation.kept_ahead, evaluation.discarded_ahead) == (2, 0)
+
+
+def test_a_change_throws_away_what_was_asked_ahead_and_asks_again() -> None:
+    evaluation = begin(hooks("abc"))
+    a, b, c = evaluation.start()
+    assert evaluation.receive(b, Denied(message="of an object that is no more")) == ()
+    assert evaluation.take_withdrawn() == []
+    again = evaluation.receive(a, patch(add("/x", 1)))
+    assert names(again) == "bc"
+    assert evaluation.has_withdrawn
+    assert evaluation.take_withdrawn() == [c]
+    assert evaluation.take_withdrawn() == []
+    assert orjson.loads(again[0].payload.json)["object"] == {**POD, "x": 1}
+    for call in again:
+        evaluation.receive(call, ALLOWED)
+    assert over(evaluation)
+    assert settled(evaluation) == "a b c"
+    assert evaluation.final_object == {**POD, "x": 1}
+    assert (evaluation.kept_ahead, evaluation.discarded_ahead) == (1, 2)
+
+
+@pytest.mark.parametrize("verdict", [NO_EFFECT, patch(), ALLOWED, Failed(FailureReason.DEADLINE, "late")])
+def test_what_changes_nothing_throws_nothing_away(verdict: Any) -> None:
+    evaluation = begin(hooks("ab", failure_policy="Ignore"))
+    a, b = evaluation.start()
+    assert evaluation.receive(a, verdict) == []
+    assert not evaluation.has_withdrawn
+    evaluation.receive(b, ALLOWED)
+    assert over(evaluation)
+    assert evaluation.final_object is evaluation.request.object
+
+
+def test_a_change_is_one_of_json_where_true_is_not_one() -> None:
+    evaluation = begin(hooks("ab"))
+    a, _ = evaluation.start()
+    again = evaluation.receive(a, patch({"op": "replace", "path": "/spec/replicas", "value": True}))
+    assert names(again) == "b"
+
+
+@pytest.mark.parametrize("rejection", [Denied(), Failed(FailureReason.DEADLINE, "late")])
+def test_a_rejection_ends_mutation_and_withdraws_what_is_out(rejection: Any) -> None:
+    evaluation = begin(hooks("abc"))
+    a, b, c = evaluation.start()
+    evaluation.receive(b, ALLOWED)
+    assert evaluation.receive(a, rejection) == []
+    assert over(evaluation)
+    assert evaluation.take_withdrawn() == [c]
+    assert settled(evaluation) == "a"
+    assert evaluation.receive(c, patch(add("/x", 1))) == ()
+    assert settled(evaluation) == "a"
+    assert evaluation.final_object == POD
+
+
+def test_a_failure_under_ignore_ends_nothing() -> None:
+    evaluation = settle(
+        hooks("ab", failure_policy="Ignore"), request(), {"a": Failed(FailureReason.STATUS, "no")}
+    )
+    assert settled(evaluation) == "a b"
+
+
+def test_a_verdict_counts_once() -> None:
+    evaluation = begin(hooks("ab"))
+    a, b = evaluation.start()
+    evaluation.receive(b, ALLOWED)
+    assert evaluation.receive(b, Denied()) == ()
+    evaluation.receive(a, ALLOWED)
+    assert evaluation.receive(a, Denied()) == ()
+    assert [outcome.verdict for outcome in evaluation.outcomes] == [ALLOWED, ALLOWED]
+
+
+def test_matching_is_done_on_the_object_as_it_is_at_the_webhooks_turn() -> None:
+    joins = [webhook("a"), webhook("b", object_selector=TEAM_B)]
+    evaluation = begin(joins)
+    (a,) = evaluation.start()
+    (b,) = evaluation.receive(a, TO_TEAM_B)
+    assert names([b]) == "b"
+    leaves = [webhook("a"), webhook("b", object_selector=labelled("team", "a"))]
+    evaluation = begin(leaves)
+    a, b = evaluation.start()
+    assert evaluation.receive(a, TO_TEAM_B) == []
+    assert evaluation.take_withdrawn() == [b]
+    assert settled(evaluation) == "a"
+
+
+def test_a_namespace_that_is_unknown_fails_without_a_call_at_its_turn() -> None:
+    walled = [webhook("a"), webhook("b", namespace_selector=TEAM_B), webhook("c")]
+    evaluation = begin(walled)
+    a, c = evaluation.start()
+    assert names([a, c]) == "ac"
+    assert not evaluation.outcomes
+    evaluation.receive(a, ALLOWED)
+    assert over(evaluation)
+    assert settled(evaluation) == "a b"
+    assert evaluation.take_withdrawn() == [c]
+    assert evaluation.outcomes[-1].call is None
+    assert evaluation.outcomes[-1].rejects
+
+
+# Reinvocation.
+
+
+def test_without_a_change_there_is_one_round() -> None:
+    webhooks = hooks("ab", reinvocation_policy="IfNeeded")
+    assert settled(settle(webhooks, request(), {"a": NO_EFFECT, "b": NO_EFFECT})) == "a b"
+
+
+def test_a_patch_without_effect_asks_for_no_second_round() -> None:
+    # In a second round the first webhook's namespace would be looked up, and not found, once more.
+    walled = webhook("a", namespace_selector=TEAM_B, failure_policy="Ignore")
+    evaluation = settle([walled, webhook("b", reinvocation_policy="IfNeeded")], request(), {"b": NO_EFFECT})
+    assert settled(evaluation) == "a b"
+    evaluation = settle([walled, webhook("b")], request(), {"b": patch(add("/x", 1))})
+    assert settled(evaluation) == "a b a1"
+
+
+def test_a_webhooks_own_change_does_not_run_it_again() -> None:
+    webhooks = hooks("a", reinvocation_policy="IfNeeded")
+    assert settled(settle(webhooks, request(), {"a": patch(add("/x", 1))})) == "a"
+
+
+def test_a_later_change_runs_the_earlier_webhooks_again() -> None:
+    webhooks = hooks("abc", reinvocation_policy="IfNeeded")
+    assert settled(settle(webhooks, request(), {"b": patch(add("/x", 1))})) == "a b c a1"
+    assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1 b1"
+
+
+def test_never_means_never_and_still_makes_others_run_again() -> None:
+    webhooks = [webhook("a", reinvocation_policy="IfNeeded"), *hooks("bc")]
+    assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1"
+    webhooks = [webhook("a"), webhook("b", reinvocation_policy="IfNeeded")]
+    assert settled(settle(webhooks, request(), {"b": patch(add("/x", 1))})) == "a b"
+
+
+def test_a_change_in_the_second_round_runs_later_webhooks_again_and_there_is_no_third() -> None:
+    def answer(call: Call) -> Any:
+        name, shown = call.invocation.webhook.name, call.payload.object or {}
+        if name == "b":
+            return patch(add("/b", 1))
+        return patch(add("/a", 1)) if name == "a" and "b" in shown else ALLOWED
+
+    evaluation = settle(hooks("abc", reinvocation_policy="IfNeeded"), request(), answer)
+    # Round 0: b changes (a is to run again); c, called after the change, is not.
+    # Round 1: a changes, so b and c, both called before that, run again.
+    assert settled(evaluation) == "a b c a1 b1 c1"
+    assert evaluation.final_object == {**POD, "a": 1, "b": 1}
+
+
+def test_a_webhook_that_was_not_called_is_not_called_first_in_the_second_round() -> None:
+    # Matches only after b's change, which comes after its turn.
+    webhooks = [webhook("a", object_selector=TEAM_B, reinvocation_policy="IfNeeded"), webhook("b")]
+    assert settled(settle(webhooks, request(), {"b": TO_TEAM_B})) == "b"
+
+
+def test_a_webhook_that_no_longer_matches_is_not_called_again() -> None:
+    first = webhook("a", object_selector=labelled("team", "a"), reinvocation_policy="IfNeeded")
+    assert settled(settle([first, webhook("b")], request(), {"b": TO_TEAM_B})) == "a b"
+
+
+def test_a_failed_call_counts_as_one_for_reinvocation() -> None:
+    first = webhook("a", reinvocation_policy="IfNeeded", failure_policy="Ignore")
+    verdicts: dict[str, Verdict] = {
+        "a": Failed(FailureReason.DEADLINE, "late"),
+        "b": patch(add("/x", 1)),
+    }
+    assert settled(settle([first, webhook("b")], request(), verdicts)) == "a b a1"
+
+
+def test_a_denial_in_the_second_round_rejects() -> None:
+    def answer(call: Call) -> Any:
+        if call.invocation.webhook.name == "b":
+            return patch(add("/x", 1))
+        return Denied() if "x" in (call.payload.object or {}) else ALLOWED
+
+    evaluation = settle([webhook("a", reinvocation_policy="IfNeeded"), webhook("b")], request(), answer)
+    assert settled(evaluation) == "a b a1"
+    assert evaluation.outcomes[-1].rejects
+
+
+def test_matching_fails_in_the_second_round_even_for_a_webhook_that_is_not_to_be_called() -> None:
+    # As in the API server: the object now matches, so the namespace is looked up, and is not there.
+    odd = webhook("a", object_selector=TEAM_B, namespace_selector=labelled("x", "y"))
+    evaluation = settle([odd, webhook("b")], request(), {"b": TO_TEAM_B})
+    assert settled(evaluation) == "b a1"
+    assert evaluation.outcomes[-1].rejects
+
+
+def test_the_second_round_speculates_too() -> None:
+    evaluation = begin(hooks("abc", reinvocation_policy="IfNeeded"))
+    a, b, c = evaluation.start()
+    evaluation.receive(a, ALLOWED)
+    evaluation.receive(b, ALLOWED)
+    assert names(evaluation.receive(c, patch(add("/x", 1)))) == "ab"
+
+
+def test_the_second_round_speculates_too_where_the_last_webhooks_changed_nothing() -> None:
+    evaluation = begin([*hooks("ab", reinvocation_policy="IfNeeded"), *hooks("cd")])
+    a, b, c, _ = evaluation.start()
+    evaluation.receive(a, ALLOWED)
+    evaluation.receive(b, ALLOWED)
+    (d,) = evaluation.receive(c, patch(add("/x", 1)))
+    assert names(evaluation.receive(d, ALLOWED)) == "ab"
+
+
+# Memory.
+
+
+def habitual(*webhooks: Webhook) -> ChangeMemory:
+    memory = ChangeMemory()
+    for hook in webhooks:
+        for _ in range(9):
+            memory.note(hook, request(), changed=True)
+    return memory
+
+
+def test_nothing_is_called_ahead_past_a_webhook_that_usually_changes_objects() -> None:
+    webhooks = hooks("abcd")
+    evaluation = begin(webhooks, habitual(webhooks[1]))
+    a, b = evaluation.start()
+    assert names([a, b]) == "ab"
+    evaluation.receive(b, ALLOWED)
+    assert names(evaluation.receive(a, ALLOWED)) == "cd"
+
+
+def test_a_webhook_that_does_not_match_is_no_reason_to_wait() -> None:
+    webhooks = [webhook("a"), webhook("b", object_selector=TEAM_B), webhook("c")]
+    assert names(begin(webhooks, habitual(webhooks[1])).start()) == "ac"
+
+
+def test_the_validating_phase_has_no_use_for_memory() -> None:
+    webhooks = hooks("abc", phase="validate")
+    assert names(begin(webhooks, habitual(*webhooks)).start()) == "abc"
+
+
+def test_what_webhooks_do_is_remembered() -> None:
+    webhooks = hooks("ab")
+    memory = ChangeMemory()
+    for _ in range(9):
+        settle(webhooks, request(), {"a": patch(add("/x", 1))}, memory=memory)
+    assert memory.usually_changes(webhooks[0], request())
+    assert not memory.usually_changes(webhooks[1], request())

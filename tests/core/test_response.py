@@ -1,0 +1,84 @@
+"""The bytes of an answer."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from gateway.core.decision import UNCONDITIONAL, Decision, Status
+from gateway.core.response import encode
+from gateway.core.review import V1, V1BETA1
+from gateway.core.verdict import Cause
+
+HEAD = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u-1",'
+PATCH = b'[{"op":"add","path":"/x","value":1}]'
+
+
+@pytest.mark.parametrize(
+    ("decision", "rest"),
+    [
+        (UNCONDITIONAL, b'"allowed":true}}'),
+        (Decision(), b'"allowed":true}}'),
+        (
+            Decision(patch=PATCH),
+            b'"allowed":true,"patch":"' + b64encode(PATCH) + b'","patchType":"JSONPatch"}}',
+        ),
+        (Decision(warnings=("b", "a")), b'"allowed":true,"warnings":["b","a"]}}'),
+        (
+            Decision(audit_annotations={"b": "1", "a": "2"}),
+            b'"allowed":true,"auditAnnotations":{"a":"2","b":"1"}}}',
+        ),
+        (
+            Decision(
+                patch=PATCH,
+                warnings=('say "no"',),
+                audit_annotations={"k": "v"},
+                dropped_annotations=(("w", "k"),),
+            ),
+            b'"allowed":true,"auditAnnotations":{"k":"v"},"patch":"'
+            + b64encode(PATCH)
+            + b'","patchType":"JSONPatch","warnings":["say \\"no\\""]}}',
+        ),
+        (
+            Decision(Status(400, "", "a: no")),
+            b'"allowed":false,"status":{"code":400,"message":"a: no","status":"Failure"}}}',
+        ),
+        (
+            Decision(Status(403, "Forbidden", "a: no\nb: no")),
+            (
+                b'"allowed":false,"status":{"code":403,"message":"a: no\\nb: no","reason":"Forbidden",'
+                b'"status":"Failure"}}}'
+            ),
+        ),
+        (
+            Decision(
+                Status(
+                    422,
+                    "Invalid",
+                    "a: no",
+                    (Cause("R", "a: m", "f"), Cause(message="a: n"), Cause(field="g"), Cause()),
+                ),
+                warnings=("w",),
+            ),
+            (
+                b'"allowed":false,"status":{"code":422,"details":{"causes":[{"field":"f","message":"a: m",'
+                b'"reason":"R"},{"message":"a: n"},{"field":"g"},{}]},"message":"a: no","reason":"Invalid",'
+                b'"status":"Failure"},"warnings":["w"]}}'
+            ),
+        ),
+    ],
+)
+def test_bytes(decision: Decision, rest: bytes) -> None:
+    assert encode(V1, "u-1", decision) == HEAD + rest
+
+
+def test_the_version_is_the_one_asked_in() -> None:
+    assert encode(V1BETA1, "u-1", Decision()) == (
+        b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1",'
+        b'"response":{"uid":"u-1","allowed":true}}'
+    )
+
+
+def test_the_uid_is_escaped() -> None:
+    assert b'"uid":"a\\"b\\\\c"' in encode(V1, 'a"b\\c', Decision())

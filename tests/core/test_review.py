@@ -1,0 +1,329 @@
+"""AdmissionReview bytes in, request out: every recorded body, every form of JSON, every wrong member."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.review import V1, V1BETA1, AdmissionRequest, decode
+from gateway.core.webhook import OPERATIONS
+from gateway.errors import MalformedReview, ReviewError, UnsupportedReview
+from tests.core.build import REVIEWS, body, document, request, resource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDED = sorted(REVIEWS.glob("*.json"))
+
+
+def known(asked: AdmissionRequest) -> dict[str, Any]:
+    """All that was understood; the JSON by what it says, since its spacing is the caller's."""
+    members = {name: getattr(asked, name) for name in asked.__slots__ if name != "json"}
+    return {**members, "json": orjson.loads(asked.json)}
+
+
+def test_the_recorded_reviews_are_there() -> None:
+    assert len(RECORDED) == 45
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_every_recorded_review_decodes_to_what_it_says(path: Path) -> None:
+    recorded = json.loads(path.read_text())["request"]
+    asked = decode(path.read_bytes())
+    assert asked.api_version == V1
+    assert asked.uid == recorded["uid"]
+    assert asked.operation == recorded["operation"]
+    assert asked.resource == tuple(recorded["resource"][part] for part in ("group", "version", "resource"))
+    asked_for = recorded.get("requestResource", recorded["resource"])
+    assert asked.request_resource == tuple(asked_for[part] for part in ("group", "version", "resource"))
+    kind = recorded.get("requestKind", recorded["kind"])
+    assert asked.kind == tuple(kind[part] for part in ("group", "version", "kind"))
+    assert asked.sub_resource == recorded.get("subResource", "")
+    assert asked.request_sub_resource == recorded.get("requestSubResource", "")
+    assert asked.namespace == recorded.get("namespace", "")
+    assert asked.dry_run is recorded["dryRun"]
+    assert asked.object == recorded["object"]
+    assert asked.old_object == recorded["oldObject"]
+    assert asked.document == recorded
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_workers_get_the_very_bytes_that_the_api_server_wrote(path: Path) -> None:
+    review = path.read_bytes().rstrip()
+    assert decode(review).json == review[review.index(b'"request":') + len(b'"request":') : -1]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_any_spacing_and_order_gives_the_same_request(path: Path) -> None:
+    written = path.read_bytes()
+    review = json.loads(written)
+    expected = known(decode(written))
+    for other in (
+        json.dumps(review, indent=2),
+        json.dumps(review, indent="\t", ensure_ascii=False),
+        json.dumps({name: review[name] for name in ("request", "apiVersion", "kind")}),
+        json.dumps({**review, "response": None, "unknown": {"request": 1}}),
+        written.decode() + " \r\n\t",
+        "\n " + written.decode(),
+        written.decode().replace('"request":', '"request": \n', 1),
+        written.decode().rstrip()[:-1] + "\n}",
+    ):
+        assert known(decode(other.encode())) == expected
+
+
+SPACES = st.text(" \t\r\n", max_size=2)
+
+
+@given(gaps=st.lists(SPACES, min_size=1, max_size=9), version=st.sampled_from([V1, V1BETA1]))
+@settings(deadline=None, derandomize=True)
+def test_spaces_between_tokens_mean_nothing(gaps: list[str], version: str) -> None:
+    written = body(document(), version).decode()
+    spaced, inside, count = "", False, 0
+    for before, char in zip("\0" + written, written, strict=False):
+        if char == '"' and before != "\\":
+            inside = not inside
+        if not inside and char in '{}[],:"':
+            spaced += char + gaps[count % len(gaps)]
+            count += 1
+        else:
+            spaced += char
+    assert known(decode(spaced.encode())) == known(decode(written.encode()))
+
+
+def test_v1beta1_is_understood_and_remembered() -> None:
+    asked = decode(body(document(), V1BETA1))
+    assert asked.api_version == V1BETA1
+    assert known(asked) == {**known(request()), "api_version": V1BETA1}
+
+
+def test_what_the_review_leaves_out() -> None:
+    short = document()
+    for member in ("namespace", "object", "oldObject", "dryRun"):
+        del short[member]
+    asked = decode(body(short))
+    assert (asked.namespace, asked.object, asked.old_object, asked.dry_run) == ("", None, None, False)
+    assert asked.request_resource == asked.resource == ("", "v1", "pods")
+    assert (asked.sub_resource, asked.request_sub_resource) == ("", "")
+    assert asked.kind == ("", "v1", "Pod")
+
+
+def test_what_the_client_asked_for_is_what_the_request_says_beside_what_was_sent() -> None:
+    asked = request(
+        resource=resource("apps/v1/deployments"),
+        subResource="scale",
+        requestResource=resource("extensions/v1beta1/deployments"),
+        requestKind={"group": "extensions", "version": "v1beta1", "kind": "Deployment"},
+    )
+    assert asked.resource == ("apps", "v1", "deployments")
+    assert asked.request_resource == ("extensions", "v1beta1", "deployments")
+    assert asked.kind == ("extensions", "v1beta1", "Deployment")
+    assert (asked.sub_resource, asked.request_sub_resource) == ("scale", "")
+
+
+def test_without_a_request_resource_the_subresource_is_that_of_the_resource() -> None:
+    assert request(subResource="exec", requestSubResource=None).request_sub_resource == "exec"
+
+
+WRONG: list[tuple[str, tuple[object, ...], str]] = [
+    ("uid", (None, "", 0, 5, [], {}), "a non-empty string"),
+    ("operation", (None, "", "create", "GET", "*", 1, ["CREATE"], {}), "CREATE, UPDATE, DELETE or CONNECT"),
+    (
+        "resource",
+        (None, "", "pods", 0, [], {}, {"group": "", "version": "v1"}, resource("/v1/pods") | {"group": None}),
+        "{group, version, resource} as strings",
+    ),
+    (
+        "kind",
+        (None, "Pod", 0, [], {}, {"group": "", "kind": "Pod"}, {"group": "", "version": 1, "kind": "Pod"}),
+        "{group, version, kind} as strings",
+    ),
+    (
+        "requestResource",
+        ("", "pods", 0, False, [], {}, resource("/v1/pods") | {"version": 1}),
+        "{group, version, resource} as strings",
+    ),
+    ("requestKind", ("", "Pod", 0, False, [], {}, {"group": "", "version": "v1", "kind": None}), "{group"),
+    ("subResource", (0, 1, False, [], {}, ["exec"]), "a string"),
+    ("namespace", (0, 1, False, [], {}, ["default"]), "a string"),
+    ("object", ("", "pod", 0, 1, False, [], [1]), "an object or null"),
+    ("oldObject", ("", "pod", 0, 1, False, [], [1]), "an object or null"),
+    ("dryRun", ("", "true", 0, 1, [], {}), "true or false"),
+]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "expected"),
+    [(member, value, expected) for member, values, expected in WRONG for value in values],
+)
+def test_a_wrong_member_is_named_with_what_was_expected(member: str, value: object, expected: str) -> None:
+    with pytest.raises(MalformedReview, match=rf"^request\.{member}: found .*, expected ") as caught:
+        request(**{member: value})
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 1, False, [], {}])
+def test_a_request_subresource_of_the_wrong_type_is_named(value: object) -> None:
+    with pytest.raises(MalformedReview, match=r"^request\.requestSubResource: found .*, expected a string"):
+        request(requestResource=resource("/v1/pods"), requestSubResource=value)
+
+
+@pytest.mark.parametrize("member", ["uid", "operation", "resource", "kind"])
+def test_a_missing_member_is_named(member: str) -> None:
+    short = document()
+    del short[member]
+    with pytest.raises(MalformedReview, match=rf"^request\.{member}: found nothing, expected "):
+        decode(body(short))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (7, "found 7"),
+        ("x" * 70, f'found "{"x" * 70}"'),
+        ("x" * 100, "found a value that is too long to show"),
+        (["x"], "found an array"),
+        ({"x": 1}, "found an object"),
+    ],
+)
+def test_an_error_shows_what_was_found_as_far_as_it_is_short(value: object, shown: str) -> None:
+    with pytest.raises(MalformedReview, match=shown):
+        request(operation=value)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (b"", MalformedReview, "not JSON"),
+        (b"not json", MalformedReview, "not JSON"),
+        (b"\xff", MalformedReview, "not JSON"),
+        (b"null", MalformedReview, "not an AdmissionReview"),
+        (b"[]", MalformedReview, "not an AdmissionReview"),
+        (b"{}", MalformedReview, "not an AdmissionReview"),
+        (b'{"kind":"Pod","apiVersion":"v1"}', MalformedReview, "not an AdmissionReview"),
+        (b'{"kind":"AdmissionReview"}', UnsupportedReview, "apiVersion: found nothing, expected"),
+        (
+            b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2","request":{}}',
+            UnsupportedReview,
+            'found "admission.k8s.io/v2", expected admission.k8s.io/v1 or admission.k8s.io/v1beta1',
+        ),
+        (b'{"kind":"AdmissionReview","apiVersion":{}}', UnsupportedReview, "found an object"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', MalformedReview, "found nothing"),
+        (
+            b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}',
+            MalformedReview,
+            "^request: found nothing, expected an AdmissionRequest",
+        ),
+        (
+            b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":[{}]}',
+            MalformedReview,
+            "^request: found an array",
+        ),
+        (
+            b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{}}',
+            MalformedReview,
+            r"^request\.uid: found nothing",
+        ),
+    ],
+)
+def test_what_is_no_review_is_refused(text: bytes, error: type[ReviewError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        decode(text)
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_no_cut_of_a_review_is_one(spaced: bool) -> None:
+    whole = json.dumps(json.loads(body(document())), indent=1).encode() if spaced else body(document())
+    whole = whole.rstrip()
+    for length in range(len(whole)):
+        with pytest.raises(MalformedReview, match="not JSON"):
+            decode(whole[:length])
+
+
+@pytest.mark.parametrize("tail", [b"x", b"}", b"{}", b",", b"\0", b'"', b"]", b" null", b"\xa0", b"\x0c"])
+def test_bytes_after_a_review_are_refused(tail: bytes) -> None:
+    with pytest.raises(MalformedReview, match="not JSON"):
+        decode(body(document()) + tail)
+
+
+def test_of_duplicate_members_the_last_counts() -> None:
+    once = body(document(uid="first")).rstrip()
+    request_json = orjson.dumps(document(uid="second"))
+    assert decode(once[:-1] + b',"request":' + request_json + b"}").uid == "second"
+    doubled = once.replace(b'"operation":"CREATE"', b'"operation":"CREATE","operation":"DELETE"')
+    assert decode(doubled).operation == "DELETE"
+    versions = once.replace(b',"request":', b',"apiVersion":"admission.k8s.io/v1beta1","request":', 1)
+    assert decode(versions).api_version == V1BETA1
+
+
+def test_what_nests_too_deeply_to_be_written_again_is_refused() -> None:
+    spec: object = 1
+    for _ in range(300):
+        spec = [spec]
+    spaced = json.dumps(
+        {"kind": "AdmissionReview", "apiVersion": V1, "request": document(object={"x": spec})}
+    )
+    with pytest.raises(MalformedReview, match="nested too deeply"):
+        decode(spaced.encode())
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=8), values, max_size=3),
+    max_leaves=8,
+)
+MEMBERS = (*tuple(document()), "requestResource", "requestKind", "subResource", "requestSubResource")
+
+
+@given(members=st.dictionaries(st.sampled_from(MEMBERS), JSON_VALUES, max_size=3))
+@settings(deadline=None, derandomize=True)
+def test_any_member_decodes_soundly_or_is_named(members: dict[str, object]) -> None:
+    try:
+        asked = request(**members)
+    except MalformedReview as error:
+        named = str(error).removeprefix("request.").partition(":")[0]
+        assert named in members
+        return
+    assert asked.document == document(**members)
+    assert asked.operation in OPERATIONS
+    assert isinstance(asked.dry_run, bool)
+    for text in (asked.uid, asked.sub_resource, asked.request_sub_resource, asked.namespace):
+        assert isinstance(text, str)
+    for triple in (asked.resource, asked.request_resource, asked.kind):
+        assert [type(part) for part in triple] == [str, str, str]
+    for held in (asked.object, asked.old_object):
+        assert held is None or isinstance(held, dict)
+    hash(asked.shape)
+
+
+@given(text=st.binary(max_size=64) | JSON_VALUES.map(orjson.dumps))
+@settings(deadline=None, derandomize=True)
+def test_any_bytes_are_refused_without_another_exception(text: bytes) -> None:
+    with pytest.raises(ReviewError):
+        decode(text)
+    head = body(document()).partition(b'"request":')[0] + b'"request":'
+    for tail in (b"", b"}", b"}}"):
+        with pytest.raises(ReviewError):
+            decode(head + text + tail)
+
+
+@pytest.mark.parametrize("member", ["object", "oldObject", "options"])
+def test_what_nests_deeper_than_can_be_passed_on_is_refused_by_either_path(member: str) -> None:
+    deep: Any = 0
+    for _ in range(300):
+        deep = {"a": deep}
+    text = json.dumps(document(**{member: {"x": "deep"}})).replace('"deep"', json.dumps(deep))
+    for form in (
+        '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%s}',
+        '{"apiVersion":"admission.k8s.io/v1","request":%s,"kind":"AdmissionReview"}',
+    ):
+        with pytest.raises(MalformedReview, match=r"^request: nested too deeply"):
+            decode((form % text).encode())

@@ -1,0 +1,98 @@
+"""Drives an Evaluation with calls that end in any order, and watches that it keeps its word meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import orjson
+
+from gateway.core.decision import decide
+from gateway.core.evaluation import Evaluation
+from gateway.core.matching import Selection
+from gateway.core.response import encode
+from gateway.core.review import decode
+from tests.properties.strategies import NAMESPACES, Case
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.call import Call
+    from gateway.core.decision import AuditLevel
+    from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.verdict import Verdict
+
+
+@dataclass
+class Trace:
+    """One evaluation from its start to its end."""
+
+    request: AdmissionRequest
+    evaluation: Evaluation
+    made: list[Call] = field(default_factory=list)
+    """In the order in which they were to be made."""
+    out: list[Call] = field(default_factory=list)
+    withdrawn: list[Call] = field(default_factory=list)
+    shown: list[Json | None] = field(default_factory=list)
+    """The object at the end of each step at which it was another."""
+
+    def take(self, calls: Sequence[Call]) -> None:
+        """Note what a step of the evaluation brought."""
+        assert not (self.evaluation.done and calls), "calls after the end"
+        assert len(set(map(id, calls)) - set(map(id, self.made))) == len(calls), "the same call twice"
+        self.made += calls
+        self.out += calls
+        has_withdrawn = self.evaluation.has_withdrawn
+        unwanted = self.evaluation.take_withdrawn()
+        assert has_withdrawn is bool(unwanted)
+        for call in unwanted:
+            self.out.remove(call)
+            self.withdrawn.append(call)
+        current = self.evaluation.final_object
+        if not self.shown or self.shown[-1] is not current:
+            self.shown.append(current)
+        # What is out is wanted: the review is not over, and the object shown is the present one.
+        assert not (self.evaluation.done and self.out), "calls left behind"
+        assert all(call.payload.object is current for call in self.out), (
+            "a call about an object that is no more"
+        )
+        for call in unwanted:
+            assert self.evaluation.done or call.payload.object is not current, "withdrawn though wanted"
+
+    def answer(self, level: AuditLevel = "Metadata") -> bytes:
+        return encode(self.request.api_version, self.request.uid, decide(self.evaluation, level))
+
+
+def shown(call: Call) -> Json | None:
+    """The object as the worker would read it."""
+    held: Json | None = orjson.loads(call.payload.json)["object"]
+    return held
+
+
+def verdict_of(case: Case, call: Call) -> Verdict:
+    return case.answer(call.invocation.webhook.name, shown(call))
+
+
+def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -> Trace:
+    memory = case.memory(request) if remembering else None
+    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, NAMESPACES, memory)
+    trace = Trace(request, evaluation)
+    trace.take(evaluation.start())
+    return trace
+
+
+def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Trace:
+    """Run *case* to its end, the calls that are out ending in the given order."""
+    trace = begin(case, decode(orjson.dumps(review_of(case))), remembering=remembering)
+    step = 0
+    while trace.out:
+        position = order[step] % len(trace.out) if step < len(order) else 0
+        step += 1
+        call = trace.out.pop(position)
+        trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
+    assert trace.evaluation.done
+    return trace
+
+
+def review_of(case: Case) -> Json:
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": case.request}

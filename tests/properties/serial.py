@@ -1,0 +1,180 @@
+"""The reference: webhooks called one after another, as the API server would, written as plainly as can be.
+
+Its own rounds, stopping, reinvocation, indices and texts; of the gateway it takes only how a rule, a selector
+and a patch are read. It is told how a worker answers what it is shown, and says what the answer is to be.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gateway.core.diff import same
+from gateway.core.matching import selectors_match
+from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from gateway.core.rules import is_never_sent, rules_match
+from gateway.core.verdict import Allowed, Denied, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Webhook
+
+
+@dataclass
+class Serial:
+    """One review, asked serially."""
+
+    request: AdmissionRequest
+    level: str
+    is_mutating: bool
+    held: Json | None = None
+    """The object as the webhooks so far left it."""
+    rejections: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    calls: list[tuple[str, Json | None]] = field(default_factory=list)
+    failed_open: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        webhooks: Sequence[Webhook],
+        namespaces: Mapping[str, Mapping[str, str]],
+        answer: Callable[[str, Json | None], Verdict],
+    ) -> None:
+        self.held = copy.deepcopy(self.request.object)
+        called: set[str] = set()
+        again: set[str] = set()
+        any_change = False
+        for number in (0, 1) if self.is_mutating else (0,):
+            matching = -1
+            for index, hook in enumerate(webhooks):
+                if number == 1 and not any_change:
+                    return
+                if is_never_sent(self.request) or not rules_match(hook, self.request):
+                    continue
+                matched = selectors_match(hook, self.request, self.held, namespaces)
+                if matched is False:
+                    continue
+                matching += 1
+                place = f"round_{number}_index_{index if self.is_mutating else matching}"
+                if isinstance(matched, Failed):
+                    self.failed(hook, place, matched.cause)
+                elif number == 1 and hook.name not in again:
+                    continue
+                elif self.request.dry_run and hook.side_effects in ("Some", "Unknown"):
+                    self.mutated(hook, place, changed=False)
+                    text = f'admission webhook "{hook.name}" does not support dry run'
+                    self.rejections.append({"code": 400, "reason": "BadRequest", "message": text})
+                else:
+                    changed = self.call(hook, place, answer)
+                    if changed:
+                        any_change = True
+                        again |= called
+                        called = set()
+                    if hook.reinvocation_policy == "IfNeeded":
+                        called.add(hook.name)
+                if self.rejections and self.is_mutating:
+                    return
+
+    def call(self, hook: Webhook, place: str, answer: Callable[[str, Json | None], Verdict]) -> bool:
+        """Ask one worker and take its answer; return whether that changed the object."""
+        self.calls.append((hook.name, copy.deepcopy(self.held)))
+        verdict = answer(hook.name, self.held)
+        if isinstance(verdict, Failed):
+            self.mutated(hook, place, changed=False)
+            self.failed(hook, place, verdict.cause)
+            return False
+        if isinstance(verdict, Allowed) and verdict.patch and not self.is_mutating:
+            self.failed(hook, place, "a validating webhook may not answer a patch")
+            return False
+        changed, problem = False, ""
+        if isinstance(verdict, Allowed):
+            changed, problem, operations = self.patched(verdict.patch)
+        self.mutated(hook, place, changed=changed)
+        if isinstance(verdict, Allowed) and operations and not problem and self.level == "Request":
+            ordered = orjson.dumps(operations, option=orjson.OPT_SORT_KEYS).decode()
+            head = f'{{"configuration":"{hook.configuration}","webhook":"{hook.name}","patch":'
+            self.annotations.setdefault(f"patch.{place}", head + ordered + ',"patchType":"JSONPatch"}')
+        if problem:
+            self.failed(hook, place, problem)
+        self.heard(hook, verdict)
+        if isinstance(verdict, Denied):
+            self.rejections.append(
+                {
+                    "code": verdict.code,
+                    "reason": verdict.reason or ("Forbidden" if verdict.code == 403 else ""),
+                    "message": f"{hook.name}: {verdict.message or 'denied without explanation'}",
+                    "causes": [(c.reason, f"{hook.name}: {c.message}", c.field) for c in verdict.causes],
+                }
+            )
+        return changed
+
+    def patched(self, patch: bytes) -> tuple[bool, str, list[dict[str, object]]]:
+        """Apply *patch*; return whether it changed the object, what was wrong with it, its operations."""
+        try:
+            operations = parse_patch(patch)
+            if operations and self.held is None:
+                operation = self.request.operation
+                return False, f"answered a patch, but a {operation} request has no object to change", []
+            after = apply_patch(copy.deepcopy(self.held), operations) if operations else self.held
+        except PatchSyntaxError as error:
+            return False, f"the answer's patch is no JSON Patch: {error}", []
+        except PatchConflict as error:
+            return False, f"the answer's patch does not apply: {error}", []
+        if isinstance(after, list):
+            return False, "the answer's patch does not apply: it leaves an array where the object was", []
+        before, self.held = self.held, after  # type: ignore[assignment]
+        return not same(before, after), "", operations
+
+    def mutated(self, hook: Webhook, place: str, *, changed: bool) -> None:
+        if self.is_mutating and self.level != "None":
+            text = f'{{"configuration":"{hook.configuration}","webhook":"{hook.name}","mutated":'
+            self.annotations.setdefault(f"mutation.{place}", text + ("true}" if changed else "false}"))
+
+    def failed(self, hook: Webhook, place: str, cause: str) -> None:
+        if hook.failure_policy == "Fail":
+            text = f'failed calling webhook "{hook.name}": {cause}'
+            self.rejections.append({"code": 500, "reason": "InternalError", "message": text})
+            return
+        self.failed_open.append(hook.name)
+        if self.level != "None":
+            self.annotations.setdefault(f"failed-open.{place}", hook.name)
+
+    def heard(self, hook: Webhook, verdict: Allowed | Denied) -> None:
+        self.warnings += verdict.warnings
+        for key, value in verdict.audit_annotations:
+            if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key):
+                full = f"{hook.name}.{key}"
+                if len(full) > 63:
+                    full = full[:54] + "-" + hashlib.sha256(full.encode()).hexdigest()[:8]
+                self.annotations.setdefault(full, value)
+
+    def response(self) -> dict[str, Any]:
+        """The response as it is to be, but for the patch."""
+        said: dict[str, Any] = {"uid": self.request.uid, "allowed": not self.rejections}
+        if self.rejections:
+            first = self.rejections[0]
+            status = {"status": "Failure", "code": first["code"], "reason": first["reason"]}
+            status["message"] = "\n".join(rejection["message"] for rejection in self.rejections)
+            causes = [cause for rejection in self.rejections for cause in rejection.get("causes", ())]
+            if causes:
+                names = ("reason", "message", "field")
+                members = [dict(zip(names, cause, strict=True)) for cause in causes]
+                status["details"] = {
+                    "causes": [{name: text for name, text in cause.items() if text} for cause in members]
+                }
+            said["status"] = {name: value for name, value in status.items() if value != ""}
+        readable = [text[:256] for text in self.warnings if text and text.isprintable()]
+        if readable:
+            said["warnings"] = list(dict.fromkeys(readable))
+        if self.annotations:
+            said["auditAnnotations"] = self.annotations
+        return said

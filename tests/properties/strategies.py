@@ -1,0 +1,334 @@
+"""Random reviews, webhooks and workers, small enough to collide: few labels, few paths, few namespaces.
+
+A worker's behaviour is a table of conditions on the object that it is shown. It is deterministic, so that a
+serial run and a speculating one can be asked to agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from hypothesis import strategies as st
+
+from gateway.core.labels import EVERYTHING, Requirement, Selector
+from gateway.core.speculation import ChangeMemory
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.webhook import Rule
+from tests.core.build import ANYTHING, document, resource, webhook
+
+if TYPE_CHECKING:
+    from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Phase, Webhook
+
+NAMESPACES = {"red": {"team": "a"}, "blue": {"team": "b", "tier": "x"}}
+
+# JSON documents.
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.sampled_from([0.0, 1.0, 0.5])
+    | st.text("ab/~\u00e9", max_size=2)
+)
+keys = st.text("ab/~0", max_size=2) | st.sampled_from(["metadata", "labels", "spec", "-", "0", "1"])
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
+)
+objects = st.dictionaries(keys, values, max_size=4)
+
+metadata = st.sampled_from(
+    [
+        *[{"name": "web", "labels": {"team": team}} for team in "aab"],
+        *[{"name": "web", "labels": {"team": "a", "tier": tier}} for tier in "aab"],
+        {"name": "web", "labels": {}},
+        {"name": "web"},
+        {"labels": None},
+        {"labels": {"team": 1}},
+        None,
+    ]
+)
+specs = st.sampled_from(
+    [
+        {"replicas": replicas, "containers": [{"name": name, "image": "x:1"} for name in names]}
+        for replicas in range(3)
+        for names in ("", "c", "cd")
+    ]
+)
+kubernetes_objects = st.builds(
+    lambda *parts: dict(zip(("metadata", "spec"), parts, strict=True)), metadata, specs
+)
+
+# Requests and webhooks.
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Json:
+    """An AdmissionRequest as JSON."""
+    operation = draw(st.sampled_from(["CREATE"] * 4 + ["UPDATE", "UPDATE", "DELETE", "CONNECT"]))
+    return document(
+        operation=operation,
+        resource=resource(draw(st.sampled_from(["/v1/pods"] * 5 + ["/v1/namespaces", "/v1/nodes"]))),
+        namespace=draw(st.sampled_from(["red"] * 4 + ["blue", "gone", None])),
+        object=draw(kubernetes_objects) if operation != "DELETE" else None,
+        oldObject=draw(kubernetes_objects) if operation in ("UPDATE", "DELETE") else None,
+        dryRun=draw(st.sampled_from([False] * 7 + [True])),
+    )
+
+
+some_selectors = [
+    Selector((requirement,))
+    for key in ("team", "tier")
+    for requirement in (
+        Requirement(key, "In", frozenset("a")),
+        Requirement(key, "In", frozenset("b")),
+        Requirement(key, "NotIn", frozenset("a")),
+        Requirement(key, "Exists"),
+        Requirement(key, "DoesNotExist"),
+    )
+]
+selectors = st.sampled_from([EVERYTHING] * 3 * len(some_selectors) + some_selectors)
+rules = st.sampled_from(
+    [
+        *[ANYTHING] * 8,
+        Rule(("CREATE", "UPDATE"), ("",), ("v1",), ("pods",)),
+        Rule(("*",), ("*",), ("*",), ("*",), "Namespaced"),
+    ]
+)
+
+
+@st.composite
+def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webhook]:
+    """Webhooks in configured order; their names tell them apart."""
+    return [
+        webhook(
+            f"w{number}.policies.test",
+            phase=phase,
+            configuration=f"c{number // 2}",
+            rules=(draw(rules),),
+            namespace_selector=draw(selectors),
+            object_selector=draw(selectors),
+            failure_policy=draw(st.sampled_from(["Fail", "Ignore", "Ignore", "Ignore"])),
+            side_effects=draw(st.sampled_from(["None"] * 6 + ["NoneOnDryRun", "Some", "Unknown"])),
+            reinvocation_policy=draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"]))
+            if phase == "mutate"
+            else "Never",
+        )
+        for number in range(draw(st.sampled_from([*range(max_size + 1), *range(3, max_size + 1)])))
+    ]
+
+
+# Workers.
+
+Condition = tuple[str, Any]
+"""What has to hold of the object shown: a kind, and what it is about."""
+
+conditions = st.sampled_from(
+    [
+        *[("always", None)] * 3,
+        *[("label", about) for about in (("team", "a"), ("team", "b"), ("tier", None), ("tier", "b"))],
+        *[("replicas below", about) for about in (1, 2, 3)],
+        *[("containers below", about) for about in (1, 2)],
+    ]
+)
+
+
+def holds(condition: Condition, shown: Json | None) -> bool:
+    kind, about = condition
+    if kind == "always":
+        return True
+    if shown is None:
+        return False
+    spec: Any = shown.get("spec") or {}
+    if kind == "replicas below":
+        return isinstance(spec, dict) and bool(spec.get("replicas", 9) < about)
+    if kind == "containers below":
+        return isinstance(spec, dict) and bool(len(spec.get("containers") or ()) < about)
+    metadata: Any = shown.get("metadata")
+    held = metadata.get("labels") if isinstance(metadata, dict) else None
+    return bool((held.get(about[0]) if isinstance(held, dict) else None) == about[1])
+
+
+words = st.sampled_from(
+    [
+        (),
+        ("careful",),
+        ("really", "careful", "really"),
+        ("", "bad\nline", "x" * 300),
+        ("x" * 256, "x" * 301),
+    ]
+)
+spoken_annotations: st.SearchStrategy[tuple[tuple[str, str], ...]] = st.sampled_from(
+    [
+        (),
+        (("k", "1"), ("seen", "2")),
+        (("bad/key", "1"), ("k", "2")),
+        (("long-" + "k" * 55, "1"), ("long-" + "k" * 56, "2")),
+    ]
+)
+
+USUAL_PATCHES: list[list[dict[str, Any]]] = [
+    [{"op": "add", "path": "/metadata/labels/team", "value": "b"}],
+    [{"op": "add", "path": "/metadata/labels/team", "value": "a"}],
+    [{"op": "replace", "path": "/metadata/labels", "value": {"tier": "b"}}],
+    [{"op": "remove", "path": "/metadata/labels/tier"}],
+    [{"op": "remove", "path": "/metadata"}],
+    [{"op": "replace", "path": "/metadata", "value": {"labels": {"team": "a"}}}],
+    [{"op": "add", "path": "/mark", "value": 1}],
+    [{"op": "remove", "path": "/mark"}],
+    [{"op": "add", "path": "/spec/containers", "value": []}],
+    [{"op": "add", "path": "/spec/containers/-", "value": {"name": "e", "image": "y"}}],
+    [{"op": "replace", "path": "/spec/containers/0/image", "value": "x:2"}],
+    [{"op": "replace", "path": "/spec/replicas", "value": 3}],
+    [{"op": "replace", "path": "/spec/replicas", "value": True}],
+    [{"op": "test", "path": "/spec/replicas", "value": 1}, {"op": "add", "path": "/spec/x", "value": 1}],
+    [{"op": "replace", "path": "", "value": {"metadata": {"labels": {}}, "spec": {"replicas": 0}}}],
+]
+ODD_PATCHES = [
+    b"[]",
+    b"null",
+    b"nonsense",
+    b"{}",
+    b"[null]",
+    b'[{"op":"test","path":""}]',
+    b'[{"op":"test","path":"/spec/none"}]',
+    b'[{"op":"remove","path":"/spec/none"}]',
+    b'[{"op":"replace","path":"","value":[]}]',
+    b'[{"op":"move","from":"/spec","path":"/metadata/x"}]',
+    b'[{"op":"copy","from":"/spec/none","path":"/spec/x"}]',
+]
+
+patches = st.sampled_from([b"", *map(orjson.dumps, USUAL_PATCHES * 2), *ODD_PATCHES])
+
+
+@dataclass(frozen=True)
+class Count:
+    """A reaction that no fixed verdict can give: one replica more, up to three."""
+
+    def __call__(self, shown: Json | None) -> Verdict:
+        spec: Any = (shown or {}).get("spec")
+        replicas = spec.get("replicas") if isinstance(spec, dict) else None
+        if type(replicas) is not int or replicas >= 3:
+            return ALLOWED
+        return Allowed(orjson.dumps([{"op": "replace", "path": "/spec/replicas", "value": replicas + 1}]))
+
+
+causes = st.sampled_from(
+    [(), (Cause("R", "m", "spec.a"),), (Cause(message="m"), Cause(field="spec.b"), Cause())],
+)
+patching = st.sampled_from([Allowed(orjson.dumps(operations)) for operations in USUAL_PATCHES])
+allowing = st.builds(Allowed, patches, words, spoken_annotations)
+denying = st.builds(
+    Denied,
+    st.sampled_from([400, 403, 404, 599]),
+    st.sampled_from(["", "Mine"]),
+    st.sampled_from(["", "no", "two\nlines"]),
+    causes,
+    words,
+    spoken_annotations,
+)
+failing = st.builds(
+    Failed, st.sampled_from(FailureReason), st.sampled_from(["UNAVAILABLE: gone", "no answer"])
+)
+Reaction = Allowed | Denied | Failed | Count
+reactions = st.one_of(*[patching] * 6, *[allowing] * 2, st.just(Count()), denying, failing)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """A worker: the first condition that holds of the object decides; where none does, it allows."""
+
+    table: tuple[tuple[Condition, Reaction], ...]
+
+    def __call__(self, shown: Json | None) -> Verdict:
+        for condition, reaction in self.table:
+            if holds(condition, shown):
+                return reaction(shown) if isinstance(reaction, Count) else reaction
+        return ALLOWED
+
+
+reflexes = st.tuples(conditions, reactions)
+behaviours = st.builds(Behaviour, st.one_of(st.tuples(), st.tuples(reflexes), st.tuples(reflexes, reflexes)))
+
+
+# A whole case.
+
+
+@dataclass(frozen=True)
+class Case:
+    """One review and everybody who has a say in it."""
+
+    phase: Phase
+    webhooks: list[Webhook]
+    request: Json
+    behaviours: list[Behaviour]
+    habits: list[tuple[int, int]]
+    """Webhook by place, and how many changes of it a memory knows already."""
+
+    def answer(self, name: str, shown: Json | None) -> Verdict:
+        return self.behaviours[int(name[1 : name.index(".")])](shown)
+
+    def memory(self, asked: AdmissionRequest) -> ChangeMemory:
+        memory = ChangeMemory()
+        for place, changes in self.habits:
+            for _ in range(changes if place < len(self.webhooks) else 0):
+                memory.note(self.webhooks[place], asked, changed=True)
+        return memory
+
+
+MOSTLY_MUTATING: tuple[Phase, ...] = ("mutate", "mutate", "mutate", "mutate", "validate")
+
+
+@st.composite
+def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
+    phase = draw(st.sampled_from(phases))
+    webhooks = draw(webhook_lists(phase))
+    return Case(
+        phase,
+        webhooks,
+        draw(requests()),
+        [draw(behaviours) for _ in webhooks],
+        draw(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=3)),
+    )
+
+
+orders = st.lists(st.integers(0, 7), max_size=24)
+"""Which of the calls that are out ends next, by its place among them; the oldest where this runs out."""
+
+
+# Patches, valid and broken, against a document.
+
+
+def pointers(document: object, path: str = "") -> list[str]:
+    """Every path in *document*, its own first."""
+    found = [path]
+    children: list[tuple[str, object]] = []
+    if isinstance(document, dict):
+        children = [(key.replace("~", "~0").replace("/", "~1"), value) for key, value in document.items()]
+    elif isinstance(document, list):
+        children = [(str(index), value) for index, value in enumerate(document)]
+    for token, value in children:
+        found += pointers(value, f"{path}/{token}")
+    return found
+
+
+@st.composite
+def patches_against(draw: st.DrawFn, target: object) -> list[dict[str, Any]]:
+    """Operations that often apply: their paths exist, or nearly."""
+    known = st.sampled_from(pointers(target))
+    path = st.one_of(
+        known,
+        known,
+        st.builds(lambda head, tail: f"{head}/{tail}", known, keys),
+        st.sampled_from(["/-", "/-1"]),
+    )
+    operation = st.fixed_dictionaries(
+        {"op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "merge"]), "path": path},
+        optional={"from": path, "value": values},
+    )
+    return draw(st.lists(operation, max_size=4))

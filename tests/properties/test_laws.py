@@ -1,0 +1,267 @@
+"""The laws of the evaluation, by the numbers under which its docstring states them."""
+
+from __future__ import annotations
+
+import copy
+from base64 import b64decode
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import jsonpatch
+import orjson
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from gateway.core.decision import decide
+from gateway.core.diff import same
+from gateway.core.patch import apply_patch
+from gateway.core.review import decode
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from tests.properties.driving import Trace, begin, drive, review_of, shown, verdict_of
+from tests.properties.serial import Serial
+from tests.properties.strategies import NAMESPACES, Case, cases, orders
+
+if TYPE_CHECKING:
+    from gateway.core.decision import AuditLevel
+    from gateway.core.review import Json
+
+pytestmark = pytest.mark.slow
+
+levels = st.sampled_from(["None", "Metadata", "Request"])
+
+
+def serial(case: Case, level: AuditLevel) -> Serial:
+    asked = decode(orjson.dumps(review_of(case)))
+    reference = Serial(asked, level, case.phase == "mutate")
+    reference.run(case.webhooks, NAMESPACES, case.answer)
+    return reference
+
+
+def response(trace: Trace, level: AuditLevel = "Metadata") -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads(trace.answer(level))
+    assert (answer["kind"], answer["apiVersion"]) == ("AdmissionReview", trace.request.api_version)
+    return dict(answer["response"])
+
+
+def final_object(trace: Trace, said: dict[str, Any]) -> Json | None:
+    """The object that the API server has after applying the response's patch."""
+    held = copy.deepcopy(trace.request.object)
+    if "patch" in said:
+        held = jsonpatch.apply_patch(held, orjson.loads(b64decode(said["patch"])))
+    return held
+
+
+@given(case=cases(), one=orders, other=orders, level=levels)
+def test_1_order_of_arrival_is_irrelevant(
+    case: Case, one: list[int], other: list[int], level: AuditLevel
+) -> None:
+    assert drive(case, one).answer(level) == drive(case, other).answer(level)
+
+
+@given(case=cases(), order=orders, remembering=st.booleans(), level=levels)
+@settings(max_examples=4 * settings().max_examples)
+def test_2_equal_to_a_serial_run(case: Case, order: list[int], remembering: bool, level: AuditLevel) -> None:
+    reference = serial(case, level)
+    trace = drive(case, order, remembering=remembering)
+    said = response(trace, level)
+    note(f"serial: {reference}\nresponse: {said}")
+    # The object, by the response's patch where there may be one, and as the evaluation holds it in any case.
+    final = final_object(trace, said)
+    assert same(trace.evaluation.final_object, reference.held)
+    assert same(final, reference.held if not reference.rejections else trace.request.object)
+    assert said.pop("patchType", None) == ("JSONPatch" if "patch" in said else None)
+    assert ("patch" in said) is not same(final, trace.request.object)
+    said.pop("patch", None)
+    # Everything else, to the last letter.
+    assert said == reference.response()
+    # The calls whose verdicts counted are the serial run's, and so is what they were shown.
+    counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
+    assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
+
+
+@given(case=cases(), order=orders, remembering=st.booleans())
+def test_2_webhooks_with_side_effects_are_called_as_in_a_serial_run_and_no_more(
+    case: Case, order: list[int], remembering: bool
+) -> None:
+    trace = drive(case, order, remembering=remembering)
+    with_effects = {hook.name for hook in case.webhooks if hook.side_effects != "None"}
+    made = [
+        (call.invocation.webhook.name, shown(call))
+        for call in trace.made
+        if call.invocation.webhook.name in with_effects
+    ]
+    expected = [call for call in serial(case, "None").calls if call[0] in with_effects]
+    assert made == expected
+
+
+@given(case=cases(), order=orders, remembering=st.booleans())
+def test_2_every_call_shows_the_request_as_it_came_but_for_the_object(
+    case: Case, order: list[int], remembering: bool
+) -> None:
+    trace = drive(case, order, remembering=remembering)
+    for call in trace.made:
+        document = orjson.loads(call.payload.json)
+        assert list(document) == list(case.request)
+        assert {**document, "object": None} == {**case.request, "object": None}
+        assert same(document["object"], call.payload.object)
+        if same(document["object"], trace.request.object) and call.payload.json is not trace.request.json:
+            # Changed and changed back.
+            assert len(trace.shown) > 1
+
+
+@given(case=cases(), order=orders)
+def test_3_a_denial_always_rejects(case: Case, order: list[int]) -> None:
+    trace = drive(case, order)
+    denials = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Denied | DryRunRefused)]
+    said = response(trace)
+    if denials:
+        assert said["allowed"] is False
+        assert said["status"]["code"] >= 400
+        assert "patch" not in said
+    if not denials and said["allowed"] is False:
+        assert any(isinstance(o.verdict, Failed) for o in trace.evaluation.outcomes)
+
+
+@given(case=cases(), order=orders)
+def test_4_a_failure_rejects_under_fail_and_leaves_evidence_under_ignore(
+    case: Case, order: list[int]
+) -> None:
+    trace = drive(case, order)
+    said = response(trace)
+    failures = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Failed)]
+    closed = [o.invocation.webhook for o in failures if o.invocation.webhook.failure_policy == "Fail"]
+    opened = [o.invocation.webhook.name for o in failures if o.invocation.webhook.failure_policy == "Ignore"]
+    for hook in closed:
+        assert said["allowed"] is False
+        assert f'failed calling webhook "{hook.name}": ' in said["status"]["message"]
+    found = [v for k, v in said.get("auditAnnotations", {}).items() if k.startswith("failed-open.")]
+    assert sorted(found) == sorted(opened)
+    assert opened == list(serial(case, "Metadata").failed_open)
+    others = [o for o in trace.evaluation.outcomes if not isinstance(o.verdict, Failed | Allowed)]
+    if not closed and not others:
+        assert said["allowed"] is True
+
+
+@given(case=cases(("mutate",)), order=orders, level=levels)
+def test_5_the_patch_is_sound_and_absent_where_nothing_changed(
+    case: Case, order: list[int], level: AuditLevel
+) -> None:
+    trace = drive(case, order)
+    original, final = trace.request.object, trace.evaluation.final_object
+    decision = decide(trace.evaluation, level)
+    if not decision.allowed or original is None or same(original, final):
+        assert decision.patch == b""
+        return
+    operations = orjson.loads(decision.patch)
+    assert operations
+    assert {operation["op"] for operation in operations} <= {"add", "remove", "replace"}
+    for apply in (apply_patch, jsonpatch.apply_patch):
+        assert same(apply(copy.deepcopy(original), copy.deepcopy(operations)), final)
+    strictly(copy.deepcopy(original), operations)
+
+
+def strictly(document: Any, operations: list[dict[str, Any]]) -> None:
+    """Walk every operation to where it points: what it needs is there, and indices are plain numbers."""
+    for operation in operations:
+        assert set(operation) == {"op", "path"} | ({"value"} if operation["op"] != "remove" else set())
+        *parents, last = [
+            token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]
+        ]
+        node = document
+        for token in parents:
+            node = node[int(token)] if isinstance(node, list) else node[token]
+        if isinstance(node, list):
+            assert last == str(int(last))
+            assert 0 <= int(last) < len(node) + (operation["op"] == "add")
+        else:
+            assert (last in node) is (operation["op"] != "add")
+        document = jsonpatch.apply_patch(document, [operation])
+
+
+@given(case=cases(), order=orders)
+def test_6_every_rejection_names_its_webhook_in_order(case: Case, order: list[int]) -> None:
+    trace = drive(case, order)
+    rejecting = [o.invocation.webhook.name for o in trace.evaluation.outcomes if o.rejects]
+    said = response(trace)
+    assert said["allowed"] is not bool(rejecting)
+    message = said.get("status", {}).get("message", "")
+    position = -1
+    for name in rejecting:
+        position = message.index(name, position + 1)
+    if case.phase == "mutate":
+        assert len(rejecting) <= 1
+
+
+@given(case=cases(), order=orders, verdict_at=st.integers(0, 5))
+def test_7_after_the_end_there_are_no_calls_and_late_verdicts_change_nothing(
+    case: Case, order: list[int], verdict_at: int
+) -> None:
+    trace = drive(case, order)
+    before, outcomes = trace.answer(), list(trace.evaluation.outcomes)
+    late = [*trace.withdrawn, *trace.made[verdict_at:]]
+    for call in late:
+        for verdict in (
+            verdict_of(case, call),
+            Denied(),
+            Allowed(b'[{"op":"add","path":"/late","value":1}]'),
+        ):
+            assert not trace.evaluation.receive(call, verdict)
+    assert trace.evaluation.take_withdrawn() == []
+    assert trace.evaluation.outcomes == outcomes
+    assert trace.answer() == before
+
+
+@given(case=cases(), order=orders, late_first=st.booleans())
+def test_7_verdicts_on_withdrawn_calls_change_nothing_on_the_way_either(
+    case: Case, order: list[int], late_first: bool
+) -> None:
+    quiet = drive(case, order)
+    trace = begin(case, decode(orjson.dumps(review_of(case))))
+    told: set[int] = set()
+    step = 0
+    while trace.out:
+        if late_first:
+            for call in trace.withdrawn:
+                if id(call) not in told:
+                    told.add(id(call))
+                    assert not trace.evaluation.receive(call, Denied(message="too late"))
+        call = trace.out.pop(order[step] % len(trace.out) if step < len(order) else 0)
+        step += 1
+        trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
+    assert trace.answer() == quiet.answer()
+
+
+@given(case=cases(), order=orders, remembering=st.booleans())
+def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool) -> None:
+    trace = drive(case, order, remembering=remembering)
+    evaluation = trace.evaluation
+    rounds = 1 + any(outcome.round == 1 for outcome in evaluation.outcomes)
+    changes = sum(outcome.has_changed for outcome in evaluation.outcomes)
+    assert len(trace.made) <= len(case.webhooks) * (rounds + changes)
+    each = Counter((call.place, id(call.payload)) for call in trace.made)
+    assert not each or max(each.values()) <= rounds
+    # Every call was used, thrown away with its verdict, or withdrawn before it had one.
+    used = [outcome.call for outcome in evaluation.outcomes if outcome.call is not None]
+    ahead = [call for call in trace.made if call.is_ahead]
+    assert evaluation.kept_ahead == sum(call.is_ahead for call in used)
+    assert evaluation.kept_ahead + evaluation.discarded_ahead == len(ahead)
+    assert all(call.verdict is not None for call in used)
+    assert {id(call) for call in used}.isdisjoint(map(id, trace.withdrawn))
+    assert {id(call) for call in trace.made if call.verdict is None} == set(map(id, trace.withdrawn))
+    if case.phase == "validate":
+        assert len(used) == len(trace.made)
+
+
+@given(case=cases(), order=orders)
+def test_nothing_that_was_handed_in_is_changed(case: Case, order: list[int]) -> None:
+    trace = drive(case, order)
+    trace.answer("Request")
+    assert trace.request.document == case.request
+    assert orjson.loads(trace.request.json) == case.request
+
+
+@given(case=cases(), order=orders, level=levels)
+def test_the_same_again_gives_the_same_bytes(case: Case, order: list[int], level: AuditLevel) -> None:
+    trace = drive(case, order)
+    assert trace.answer(level) == trace.answer(level) == drive(case, order).answer(level)
