@@ -92,7 +92,7 @@ class Gateway:
         routes = AdminRoutes(lambda: self._not_ready, self._exposition)
         self._admin = Listener(admin_address, Connections(routes))
         await self._admin.start()
-        self._seen = self._options.fingerprint()
+        self._seen = self._fingerprint()
         await self._put_in_force(config, on_config)
         self._listener = Listener(
             settings.listen,
@@ -127,7 +127,7 @@ class Gateway:
         What is wrong with it is logged, and the one in force stays.
         """
         async with self._reloading:
-            self._seen = self._options.fingerprint()
+            self._seen = self._fingerprint()
             try:
                 config = await asyncio.to_thread(self._options.load)
                 await self._put_in_force(config, on_config)
@@ -179,23 +179,26 @@ class Gateway:
     def _look_for_changes(self, on_config: Callable[[Config], None]) -> None:
         if self._router.identity is not None:
             self._router.identity.refresh()
-        seen = self._options.fingerprint()
+        seen = self._fingerprint()
         if seen != self._seen and not self._reloading.locked():
             self._seen = seen
             task = asyncio.create_task(self._reload_quietly(on_config))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _fingerprint(self) -> object:
+        return self._options.fingerprint(), self._pools.fingerprint()
+
     async def _reload_quietly(self, on_config: Callable[[Config], None]) -> None:
         await self.reload(on_config)
 
-    def _exposition(self) -> tuple[bytes, str]:
+    async def _exposition(self) -> tuple[bytes, str]:
         metrics = self.metrics
         metrics.reviews_in_flight.set(self._router.in_flight)
         if self._certificate is not None:
             metrics.certificate_expiry.set(self._certificate.not_after)
         self._pools.count_endpoints()
-        return generate_latest(metrics.registry), CONTENT_TYPE_LATEST
+        return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
 
 
 def relax_garbage_collection() -> None:

@@ -13,7 +13,7 @@ from gateway.core.matching import Selection
 from gateway.core.speculation import ChangeMemory
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.dispatcher import Workers
-from gateway.dispatch.pool import Pool
+from gateway.dispatch.pool import Pool, tls_fingerprint
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ async def _retire(pool: Pool) -> None:
     await pool.close(0.0)
 
 
+def _is_current(pool: Pool, settings: WorkerPool) -> bool:
+    return pool.settings == settings and pool.tls_files == tls_fingerprint(settings)
+
+
 class Pools:
     """The worker pools of a process, kept in step with the configuration in force."""
 
@@ -74,7 +78,7 @@ class Pools:
         kept = {
             name: self._pools[name]
             for name, settings in config.pools.items()
-            if name in self._pools and self._pools[name].settings == settings
+            if name in self._pools and _is_current(self._pools[name], settings)
         }
         made = {
             name: Pool(settings, self._targets(settings), self._deadlines, self._metrics.pool(name))
@@ -99,6 +103,10 @@ class Pools:
             ChangeMemory(),
             config.gateway.audit_level,
         )
+
+    def fingerprint(self) -> object:
+        """Return what differs once a TLS file of a pool has changed."""
+        return tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
 
     async def wait_until_ready(self, timeout_s: float) -> list[str]:
         """Return the names of pools of which no worker was reached within *timeout_s* seconds."""

@@ -111,6 +111,21 @@ class Evaluation:
             return NO_CALLS
         return self._advance()
 
+    def wants(self, call: Call) -> bool:
+        """Whether the verdict of *call*, which was answered earlier, is still of use."""
+        return self._calls[call.place] is call
+
+    def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
+        """Take note that *call* could not be made, and return further calls to make.
+
+        One that was to be made ahead of its turn is forgotten: a serial run would not have asked yet, and
+        there may be room when the turn comes. For any other the *failure* is its verdict.
+        """
+        if call.is_ahead and call.place != self._place:
+            self._calls[call.place] = None
+            return NO_CALLS
+        return self.receive(call, failure)
+
     @property
     def has_withdrawn(self) -> bool:
         """Whether calls became unwanted since :meth:`take_withdrawn`."""
@@ -184,9 +199,8 @@ class Evaluation:
         for place in range(max(self._ahead, self._place), len(self._invocations)):
             invocation = self._invocations[place]
             self._ahead = place + 1
-            if place > self._place:
-                obstacle = self._obstacle(invocation)
-                if obstacle is not None:
+            if place > self._place and self._calls[place] is None:
+                if self._obstacle(invocation) is not None:
                     continue
                 if not self.is_mutating or invocation.webhook.side_effects == "None":
                     call = Call(place, invocation, self._payload, is_ahead=self.is_mutating)
@@ -198,6 +212,7 @@ class Evaluation:
                 and self._memory.usually_changes(invocation.webhook, self.request)
             ):
                 # Whoever comes after it would be asked again anyway.
+                self._ahead = place
                 return
 
     def _outcome(self, call: Call, verdict: Verdict) -> Outcome:

@@ -25,6 +25,10 @@ MAX_COPY_BYTES: Final = 3 * 1024 * 1024
 """What all ``copy`` operations of one patch may add up to, as kube-apiserver sets it
 (JSONPatchMaxCopyBytes)."""
 
+MAX_OPERATIONS: Final = 10_000
+"""What kube-apiserver allows a user's own JSON Patch. A worker's is not bounded there, but it is applied here
+between two other reviews, and an insert at the head of a long list takes as long as the list is."""
+
 _INDEX = re.compile(r"[+-]?[0-9]+\Z")
 _ABSENT: Final = object()
 
@@ -76,6 +80,8 @@ def apply_patch(document: object, operations: list[Operation]) -> object:
             operation by its position.
         RecursionError: nested deeper than the interpreter allows.
     """
+    if len(operations) > MAX_OPERATIONS:
+        raise PatchConflict(f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied")
     copied_bytes = 0
     for index, operation in enumerate(operations):
         try:

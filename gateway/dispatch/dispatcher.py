@@ -103,18 +103,20 @@ class Run:
 
     def _carry_out(self, calls: Iterable[Call]) -> None:
         evaluation = self._evaluation
-        if calls:
-            # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
-            # webhooks would exhaust.
-            queue = deque(calls)
-            chosen: dict[str, Endpoint | Failed] = {}
-            while queue:
-                call = queue.popleft()
-                failure = self._submit(call, chosen)
-                if failure is not None:
-                    queue.extend(evaluation.receive(call, failure))
-        if evaluation.has_withdrawn:
-            self._withdraw(evaluation.take_withdrawn())
+        # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
+        # webhooks would exhaust.
+        queue = deque(calls)
+        chosen: dict[str, Endpoint | Failed] = {}
+        while True:
+            # First of all, so that unwanted calls do not take the places of wanted ones.
+            if evaluation.has_withdrawn:
+                self._withdraw(evaluation.take_withdrawn())
+            if evaluation.done or not queue:
+                break
+            call = queue.popleft()
+            failure = self._submit(call, chosen) if evaluation.wants(call) else None
+            if failure is not None:
+                queue.extend(evaluation.refused(call, failure))
         if evaluation.done and not self._is_over:
             self._is_over = True
             self._done(evaluation)
@@ -145,5 +147,5 @@ class Run:
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
             pending = self._out.pop(call, None)
-            if pending is not None and pending.carrier is not None:
-                pending.carrier.withdraw(pending, "CANCELLED")
+            if pending is not None and pending.endpoint is not None:
+                pending.endpoint.withdraw(pending, "CANCELLED")

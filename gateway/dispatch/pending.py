@@ -9,13 +9,17 @@ from gateway.dispatch.verdicts import failed_deadline
 if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
+    from gateway.dispatch.endpoint import Endpoint
 
 
 class Carrier(Protocol):
-    """What carries a call: a stream, or the unary method of an endpoint."""
+    """What takes a call to the worker: a stream, or calls of their own."""
 
-    def withdraw(self, pending: Pending, code: str) -> None:
-        """Tell the worker that the answer is no longer wanted; *code* is the gRPC status for the metrics."""
+    def submit(self, pending: Pending) -> None:
+        """Send the call."""
+
+    def withdraw(self, pending: Pending) -> None:
+        """Forget the call, and tell the worker that its answer is no longer wanted."""
 
 
 class Asker(Protocol):
@@ -28,7 +32,17 @@ class Asker(Protocol):
 class Pending:
     """One call on its way to a worker and back."""
 
-    __slots__ = ("asker", "call", "carrier", "deadline", "id", "namespace_json", "started", "timeout_s")
+    __slots__ = (
+        "asker",
+        "call",
+        "carrier",
+        "deadline",
+        "endpoint",
+        "id",
+        "namespace_json",
+        "started",
+        "timeout_s",
+    )
 
     def __init__(
         self, asker: Asker, call: Call, namespace_json: bytes, started: float, limits_s: tuple[float, float]
@@ -40,19 +54,18 @@ class Pending:
         """Seconds on the clock of ``Deadlines.now``, as is the deadline."""
         self.deadline, self.timeout_s = limits_s
         """The deadline, and the seconds that a message names when it strikes."""
+        self.endpoint: Endpoint | None = None
+        """Where it counts as in flight; None before it was submitted and once it has ended."""
         self.carrier: Carrier | None = None
-        """None once the call has ended."""
         self.id = 0
-        """Number on the carrier."""
+        """Number on the stream that carries it."""
 
     def settle(self, verdict: Verdict) -> None:
-        """End the call with *verdict*."""
-        self.carrier = None
+        """End the call with *verdict*; the endpoint has let go of it."""
         self.asker.answered(self, verdict)
 
     def expire(self) -> None:
         """End the call because its deadline struck."""
-        carrier = self.carrier
-        if carrier is not None:
-            carrier.withdraw(self, "DEADLINE_EXCEEDED")
+        if self.endpoint is not None:
+            self.endpoint.withdraw(self, "DEADLINE_EXCEEDED")
             self.settle(failed_deadline(self.timeout_s))

@@ -12,10 +12,12 @@ import random
 import socket
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.files import fingerprint
 from gateway.dispatch.channel import open_channel
-from gateway.dispatch.endpoint import Endpoint
-from gateway.dispatch.targets import DnsName, addresses_of, parse_target
+from gateway.dispatch.endpoint import LONGEST_CALL_S, Endpoint
+from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
+from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESOLVE_EVERY_S: Final = 5.0
-CLOSE_GRACE_S: Final = 30.0
-"""The longest a call may last: an endpoint that is no longer wanted ends its calls undisturbed."""
 
 
 class Pool:
@@ -44,11 +44,15 @@ class Pool:
         pick: Callable[[int], int] = random.randrange,
     ) -> None:
         self.settings = settings
+        self.tls_files = tls_fingerprint(settings)
+        """Of the files as they were when the channels were made."""
         self.endpoints: tuple[Endpoint, ...] = ()
         self._targets = [parse_target(target) for target in targets]
         self._deadlines = deadlines
         self._metrics = metrics
         self._pick = pick
+        self._addresses: dict[DnsName | Addresses, dict[str, str | None]] = {}
+        """What each target was last found to stand for."""
         self._unresolved = ""
         self._resolver: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -118,32 +122,56 @@ class Pool:
     async def _keep_resolving(self) -> None:
         while True:
             await asyncio.sleep(RESOLVE_EVERY_S)
-            await self._resolve()
+            try:
+                await self._resolve()
+            except ConfigError as error:
+                # A TLS file that is being replaced: the endpoints stay, and the next look finds it whole.
+                log.error("worker pool %s: %s", self.settings.name, error)
 
     async def _resolve(self) -> None:
-        """Make the endpoints those that the targets stand for now; on a failure they stay as they are."""
-        wanted: dict[str, str | None] = {}
-        unresolved = ""
+        """Make the endpoints those that the targets stand for now.
+
+        A name that cannot be looked up keeps the addresses it had.
+        """
+        unresolved = []
         for target in self._targets:
             try:
-                wanted.update(await addresses_of(target))
+                self._addresses[target] = await addresses_of(target)
             except socket.gaierror as error:
-                unresolved = f"{target} cannot be resolved: {error.strerror}"
-        if unresolved and unresolved != self._unresolved:
-            log.warning("worker pool %s: %s", self.settings.name, unresolved)
-        self._unresolved = unresolved
-        if unresolved and self.endpoints:
-            return
-        kept = {endpoint.address: endpoint for endpoint in self.endpoints if endpoint.address in wanted}
+                unresolved.append(f"{target} cannot be resolved: {error.strerror}")
+        reason = "; ".join(unresolved)
+        if reason and reason != self._unresolved:
+            log.warning("worker pool %s: %s", self.settings.name, reason)
+        self._unresolved = reason
+        wanted: dict[str, str | None] = {}
+        for target in self._targets:
+            wanted.update(self._addresses.get(target, {}))
+        kept = {endpoint.address: endpoint for endpoint in self.endpoints}
+        endpoints = [
+            kept[address] if address in kept else self._endpoint(address, host)
+            for address, host in wanted.items()
+        ]
         gone = [endpoint for endpoint in self.endpoints if endpoint.address not in wanted]
-        tls = self.settings.tls
-        for address, host in wanted.items():
-            if address not in kept:
-                server_name = tls.server_name if tls is not None and tls.server_name else host
-                channel = open_channel(address, tls, server_name)
-                kept[address] = Endpoint(address, channel, self.settings, self._deadlines, self._metrics)
-        self.endpoints = tuple(kept[address] for address in wanted)
+        self.endpoints = tuple(endpoints)
         for endpoint in gone:
-            task = asyncio.create_task(endpoint.close(CLOSE_GRACE_S))
+            task = asyncio.create_task(endpoint.close(LONGEST_CALL_S))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    def _endpoint(self, address: str, host: str | None) -> Endpoint:
+        tls = self.settings.tls
+        server_name = tls.server_name if tls is not None and tls.server_name else host
+        return Endpoint(
+            address,
+            lambda: open_channel(address, tls, server_name),
+            self.settings,
+            self._deadlines,
+            self._metrics,
+        )
+
+
+def tls_fingerprint(settings: WorkerPool) -> object:
+    """Return what differs once a TLS file of a pool has changed: channels read them when they are made."""
+    tls = settings.tls
+    files = (tls.ca_file, tls.cert_file, tls.key_file) if tls is not None else ()
+    return fingerprint([file for file in files if file is not None])

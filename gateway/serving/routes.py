@@ -110,7 +110,7 @@ class Router(Generic[Selected]):
             if refusal is not None:
                 return self._count(refusal)
             known = self._targets[request.target]
-        if b"content-encoding" in headers:
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return self._count(
                 error_response(415, "Content-Encoding is not understood, send the JSON as it is")
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from gateway.telemetry.series import Counts, Timings
 
 if TYPE_CHECKING:
@@ -124,10 +124,16 @@ class Metrics:
         for outcome in outcomes:
             verdict, webhook = outcome.verdict, outcome.invocation.webhook
             rejects = outcome.rejects
+            code, elapsed_s = 200, 0.0
+            if isinstance(verdict, Failed | Denied):
+                code = min(verdict.code, _MAX_CODE)
+            elif isinstance(verdict, DryRunRefused):
+                # A request that never became a call, as the API server counts it.
+                code = 0
             if outcome.call is not None:
-                code = min(verdict.code, _MAX_CODE) if isinstance(verdict, Failed | Denied) else 200
-                timing = self._calls[webhook.name, webhook.phase, operation, code, rejects]
-                timing.observe(outcome.call.elapsed_s)
+                elapsed_s = outcome.call.elapsed_s
+            if outcome.call is not None or not code:
+                self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
             if type(verdict) is not Allowed:
                 self._refused_or_failed(outcome, operation, rejects=rejects)
 

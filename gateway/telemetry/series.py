@@ -2,7 +2,8 @@
 
 prometheus_client's own counters and histograms lock and search on every addition, which is right for threads
 and cost a sixth of the CPU per review here, where one event loop does all the counting. Its collector
-interface takes the numbers when they are asked for.
+interface takes the numbers when they are asked for. That happens in a thread, since a scrape of many series
+takes longer than a review may wait: what is read there is copied in one step first.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Timings(Generic[Key]):
     ) -> HistogramMetricFamily:
         """Return a histogram of all; keys for which *values* gives the same label values are added up."""
         summed: dict[tuple[str, ...], Timing] = {}
-        for key, timing in self._timings.items():
+        for key, timing in list(self._timings.items()):
             summed.setdefault(tuple(values(key)), Timing(self._bounds)).add(timing)
         family = HistogramMetricFamily(name, text, labels=labels)
         bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
@@ -78,7 +79,7 @@ class Timings(Generic[Key]):
     ) -> CounterMetricFamily:
         """Return a counter of how many there were for each key."""
         family = CounterMetricFamily(name, text, labels=labels)
-        for key, timing in self._timings.items():
+        for key, timing in list(self._timings.items()):
             family.add_metric(values(key), timing.count)
         return family
 
@@ -105,6 +106,6 @@ class Counts:
         """Yield the one family. The name is prometheus_client's."""
         name, text, labels = self._family
         family = CounterMetricFamily(name, text, labels=labels)
-        for values, count in self._counts.items():
+        for values, count in list(self._counts.items()):
             family.add_metric(values, count)
         yield family

@@ -311,6 +311,33 @@ def test_nothing_is_called_ahead_past_a_webhook_that_usually_changes_objects() -
     assert names(evaluation.receive(a, ALLOWED)) == "cd"
 
 
+def test_a_webhook_that_usually_changes_objects_is_waited_for_while_those_before_it_answer() -> None:
+    webhooks = hooks("abcd")
+    evaluation = begin(webhooks, habitual(webhooks[1]))
+    a, b = evaluation.start()
+    assert names(evaluation.receive(a, ALLOWED)) == ""
+    assert names(evaluation.receive(b, ALLOWED)) == "cd"
+
+
+def test_a_call_ahead_that_found_no_room_is_made_in_its_turn() -> None:
+    evaluation = begin(hooks("ab"))
+    a, b = evaluation.start()
+    full = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429)
+    assert evaluation.wants(b)
+    assert names(evaluation.refused(b, full)) == ""
+    assert not evaluation.wants(b)
+    assert names(evaluation.receive(a, ALLOWED)) == "b"
+
+
+def test_a_call_that_found_no_room_in_its_turn_has_failed() -> None:
+    evaluation = begin(hooks("ab"))
+    a, b = evaluation.start()
+    evaluation.refused(a, Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429))
+    assert evaluation.done
+    assert evaluation.outcomes[0].rejects
+    assert list(evaluation.take_withdrawn()) == [b]
+
+
 def test_a_webhook_that_does_not_match_is_no_reason_to_wait() -> None:
     webhooks = [webhook("a"), webhook("b", object_selector=TEAM_B), webhook("c")]
     assert names(begin(webhooks, habitual(webhooks[1])).start()) == "ac"

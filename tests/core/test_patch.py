@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core import patch
 from gateway.core.diff import Operation, same
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from gateway.core.patch import MAX_OPERATIONS, PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 
 OBJECT: dict[str, object] = {
     "metadata": {"name": "x", "labels": {"a/b": "1", "m~n": "2"}, "nothing": None},
@@ -282,3 +282,10 @@ def test_a_null_operation_fails_when_it_is_applied() -> None:
     operations = parse_patch(b'[{"op":"add","path":"/a"},null]')
     with pytest.raises(PatchConflict, match="operation 1: unexpected kind: unknown"):
         apply_patch({}, operations)
+
+
+def test_a_patch_without_end_is_not_applied() -> None:
+    operations: list[dict[str, object]] = [{"op": "add", "path": "/a/-", "value": 0}] * MAX_OPERATIONS
+    assert len(apply_patch({"a": []}, operations)["a"]) == MAX_OPERATIONS  # type: ignore[index]
+    with pytest.raises(PatchConflict, match=r"^has 10001 operations, and at most 10000 are applied$"):
+        apply_patch({"a": []}, [*operations, operations[0]])

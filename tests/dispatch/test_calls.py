@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,6 +45,10 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
     (
         {"status": "NOT_FOUND", "details": "no policy"},
         Failed(FailureReason.STATUS, "NOT_FOUND: no policy", 404),
+    ),
+    (
+        {"status": "DEADLINE_EXCEEDED", "details": "the worker's own clock"},
+        Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 10s", 504),
     ),
     ({"status": "INTERNAL"}, Failed(FailureReason.STATUS, "INTERNAL", 500)),
     (
@@ -195,5 +200,40 @@ def test_workers_get_the_namespace_and_the_request_as_it_was_written(
             assert isinstance(verdict, Denied)
             assert '"namespace": "{\\"kind\\":\\"Namespace\\"}"' in verdict.message
             assert '"uid": "d6ac54b0-7080-491f-884c-e236f7528ce0"' in verdict.message
+
+    on_bed(test)
+
+
+def test_a_large_namespace_does_not_make_a_batch_too_large_to_send(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        annotation = b"x" * 60_000
+        bed.namespaces["default"] = Namespace("default", {}, b'{"a":"' + annotation + b'"}')
+        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+        answered = await asyncio.gather(*(bed.ask({}) for _ in range(200)))
+        assert answered == [ALLOWED] * 200
+
+    on_bed(test)
+
+
+def test_a_refusal_of_the_stream_that_comes_late_costs_no_call(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker(None, "--no-stream")
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        connection = pool.endpoints[0]._connection
+        # As if the refusal had not come yet when the first call is made.
+        connection._is_proved = True
+        assert await bed.ask({}) in (
+            ALLOWED,
+            Failed(FailureReason.STATUS, "UNAVAILABLE: the stream to the worker broke", 503),
+        )
+        assert await bed.ask({}) is ALLOWED
 
     on_bed(test)

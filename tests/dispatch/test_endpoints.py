@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.config.model import WorkerPool, WorkerTls
 from gateway.core.verdict import ALLOWED, Failed, FailureReason
+from gateway.dispatch.pool import tls_fingerprint
+from gateway.dispatch.targets import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from gateway.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 
@@ -184,3 +188,104 @@ def test_a_review_whose_time_is_up_makes_no_call(
         assert (await bed.report())["calls"] == 1
 
     on_bed(test)
+
+
+def test_a_call_ahead_of_its_turn_that_finds_no_room_is_made_in_its_turn(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=1)
+        assert await pool.wait_until_ready(30)
+        evaluation = await bed.settle({}, {"label": "a"}, {}, {"deny": {"message": "no"}}, phase="mutate")
+        assert [type(outcome.verdict).__name__ for outcome in evaluation.outcomes] == [
+            "Allowed",
+            "Allowed",
+            "Allowed",
+            "Denied",
+        ]
+        assert bed.calls("RESOURCE_EXHAUSTED") == 0
+
+    on_bed(test)
+
+
+def test_calls_that_became_unwanted_make_room_before_others_are_made(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=3)
+        assert await pool.wait_until_ready(30)
+        slow = {"delay_ms": 100}
+        evaluation = await bed.settle({"label": "a"}, slow, slow, phase="mutate")
+        assert all(outcome.verdict is not None for outcome in evaluation.outcomes)
+        assert not any(isinstance(outcome.verdict, Failed) for outcome in evaluation.outcomes)
+
+    on_bed(test)
+
+
+def test_a_call_that_is_withdrawn_leaves_the_queue_at_once(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        runs = [bed.start([{"hang": True}], never) for _ in range(50)]
+        stream = pool.endpoints[0]._connection._stream
+        assert stream is not None
+        assert len(stream._queue) == 50
+        for run in runs:
+            run.cancel()
+        assert not stream._queue
+        assert (await bed.report())["calls"] == 1
+
+    on_bed(test)
+
+
+def test_a_worker_that_drains_behind_the_only_address_is_left_for_a_new_connection(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        slow: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        bed.start([{"delay_ms": 300}], slow.set_result)
+        await bed.ask({"drain": True})
+        assert repr(pool.endpoints[0]).split()[2] != "ready"
+        while pool.endpoints[0].state != "ready":
+            assert await bed.ask({}) is ALLOWED
+        # What was asked before is still answered over the old connection.
+        assert [outcome.verdict for outcome in (await slow).outcomes] == [ALLOWED]
+        assert (await bed.report())["streams"] == 2
+
+    on_bed(test)
+
+
+def test_a_name_that_is_lost_keeps_its_addresses_and_does_not_hold_up_others(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool("localhost:1", "no-such-host.invalid:2")
+        known = [endpoint.address for endpoint in pool.endpoints]
+        assert "ipv4:127.0.0.1:1" in known
+        pool._targets = [*pool._targets, parse_target("127.0.0.3:3")]
+        pool._targets[0] = parse_target("gone.invalid:1")
+        pool._addresses[pool._targets[0]] = {"ipv4:127.0.0.1:1": "localhost"}
+        await pool._resolve()
+        assert [endpoint.address for endpoint in pool.endpoints] == ["ipv4:127.0.0.1:1", "ipv4:127.0.0.3:3"]
+
+    on_bed(test)
+
+
+def test_changed_tls_files_are_noticed(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    roots = tmp_path / "ca.pem"
+    roots.write_bytes(certificate[0].read_bytes())
+    settings = WorkerPool("pool", ("localhost:1",), tls=WorkerTls(ca_file=roots))
+    before = tls_fingerprint(settings)
+    assert tls_fingerprint(settings) == before
+    roots.write_bytes(certificate[0].read_bytes() * 2)
+    assert tls_fingerprint(settings) != before

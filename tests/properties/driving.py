@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
 from gateway.core.response import encode
 from gateway.core.review import decode
+from gateway.core.verdict import Failed, FailureReason
 from tests.properties.strategies import NAMESPACES, Case
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from gateway.core.decision import AuditLevel
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
+
+NO_ROOM = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: no room", 429)
 
 
 @dataclass
@@ -91,6 +95,34 @@ def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Tra
         call = trace.out.pop(position)
         trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
     assert trace.evaluation.done
+    return trace
+
+
+def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
+    """Run *case* where no more than *room* calls may be out: those past it are refused, as a pool does."""
+    request = decode(orjson.dumps(review_of(case)))
+    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, NAMESPACES)
+    trace = Trace(request, evaluation)
+    queue = list(evaluation.start())
+    for step in itertools.count():
+        for call in evaluation.take_withdrawn():
+            if call in trace.out:
+                trace.out.remove(call)
+        if queue:
+            call = queue.pop(0)
+            if not evaluation.wants(call):
+                continue
+            if len(trace.out) < room:
+                trace.out.append(call)
+            else:
+                queue += evaluation.refused(call, NO_ROOM)
+        elif trace.out:
+            position = order[step] % len(trace.out) if step < len(order) else 0
+            call = trace.out.pop(position)
+            queue += evaluation.receive(call, verdict_of(case, call))
+        else:
+            break
+    assert evaluation.done
     return trace
 
 

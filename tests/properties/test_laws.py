@@ -18,7 +18,7 @@ from gateway.core.diff import same
 from gateway.core.patch import apply_patch
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
-from tests.properties.driving import Trace, begin, drive, review_of, shown, verdict_of
+from tests.properties.driving import Trace, begin, drive, drive_in_little_room, review_of, shown, verdict_of
 from tests.properties.serial import Serial
 from tests.properties.strategies import NAMESPACES, Case, cases, orders
 
@@ -78,6 +78,14 @@ def test_2_equal_to_a_serial_run(case: Case, order: list[int], remembering: bool
     # The calls whose verdicts counted are the serial run's, and so is what they were shown.
     counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
     assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
+
+
+@given(case=cases().filter(lambda case: case.phase == "mutate"), order=orders, room=st.integers(1, 4))
+def test_2_equal_to_a_serial_run_where_there_is_room_for_few_calls(
+    case: Case, order: list[int], room: int
+) -> None:
+    # A serial run never has more than one call out, so that room for one is enough.
+    assert drive_in_little_room(case, order, room).answer() == drive(case, order).answer()
 
 
 @given(case=cases(), order=orders, remembering=st.booleans())
