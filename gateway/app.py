@@ -92,8 +92,9 @@ class Gateway:
         routes = AdminRoutes(lambda: self._not_ready, self._exposition)
         self._admin = Listener(admin_address, Connections(routes))
         await self._admin.start()
-        self._seen = self._fingerprint()
+        seen = self._options.fingerprint()
         await self._put_in_force(config, on_config)
+        self._seen = seen, self._pools.fingerprint()
         self._listener = Listener(
             settings.listen,
             self._connections,
@@ -127,10 +128,13 @@ class Gateway:
         What is wrong with it is logged, and the one in force stays.
         """
         async with self._reloading:
-            self._seen = self._fingerprint()
+            seen = self._options.fingerprint()
+            # Also of one that is refused, so that it is not tried again every second.
+            self._seen = seen, self._pools.fingerprint()
             try:
                 config = await asyncio.to_thread(self._options.load)
                 await self._put_in_force(config, on_config)
+                self._seen = seen, self._pools.fingerprint()
             except ConfigError as error:
                 self.metrics.reload_successful.set(0)
                 log.error("configuration refused, the one in force stays:\n%s", error)
@@ -179,15 +183,12 @@ class Gateway:
     def _look_for_changes(self, on_config: Callable[[Config], None]) -> None:
         if self._router.identity is not None:
             self._router.identity.refresh()
-        seen = self._fingerprint()
+        seen = self._options.fingerprint(), self._pools.fingerprint()
         if seen != self._seen and not self._reloading.locked():
             self._seen = seen
             task = asyncio.create_task(self._reload_quietly(on_config))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-    def _fingerprint(self) -> object:
-        return self._options.fingerprint(), self._pools.fingerprint()
 
     async def _reload_quietly(self, on_config: Callable[[Config], None]) -> None:
         await self.reload(on_config)

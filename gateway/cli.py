@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     try:
-        status = parsed.run(parsed, arguments[arguments.index(parsed.command) + 1 :])
+        status = parsed.run(parsed, arguments)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -50,8 +51,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(status)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what was wrong in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "admission-gateway", description="One admission webhook in front of many gRPC policy workers."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -90,14 +99,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dev", action="store_true", help="a self-signed certificate and, without --config, sample policies"
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help="HTTPS front end")
+    parser.add_argument("--listen", metavar="HOST:PORT", type=_address, help="HTTPS front end")
     parser.add_argument(
-        "--admin-listen", metavar="HOST:PORT", help="/livez, /readyz and /metrics, plain HTTP"
+        "--admin-listen", metavar="HOST:PORT", type=_address, help="/livez, /readyz and /metrics, plain HTTP"
     )
     parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="serving certificate, PEM")
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key, PEM")
     parser.add_argument("--client-ca", metavar="FILE", type=Path, help="CA of the callers' certificates, PEM")
-    parser.add_argument("--processes", metavar="N", type=_positive, help="gateway processes on one port")
+    parser.add_argument("--processes", metavar="N", type=_processes, help="gateway processes on one port")
     parser.add_argument(
         "--state",
         metavar="DIR",
@@ -109,14 +118,35 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve, parser=parser)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
-    return number
+def _address(text: str) -> str:
+    from gateway.config.addresses import parse_host_port
+
+    try:
+        parse_host_port(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _processes(text: str) -> int:
+    from gateway.config.resources import MOST_PROCESSES
+
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to {MOST_PROCESSES}")
+    return int(text)
+
+
+def _expect_signals() -> None:
+    """Take the signals of ``serve`` while its modules are imported, which takes longer than all else."""
+    # Nothing has been read that could be read again.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Nothing has been made that needs an end. The kernel would not end the init of a container.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def _serve(parsed: argparse.Namespace, arguments: list[str]) -> int:
+    _expect_signals()
+
     import uvloop
 
     from gateway.options import Options
@@ -138,8 +168,8 @@ def _serve(parsed: argparse.Namespace, arguments: list[str]) -> int:
         client_ca=parsed.client_ca,
     )
     if parsed.child:
-        number, parent, runtime = parsed.child.split(":", 2)
-        uvloop.run(serve_child(options, int(number), Path(runtime), int(parent)))
+        number, _, runtime = parsed.child.partition(":")
+        uvloop.run(serve_child(options, int(number), Path(runtime)))
     else:
         uvloop.run(serve(options, arguments))
     return 0
@@ -152,6 +182,8 @@ def _check(parsed: argparse.Namespace, _: list[str]) -> int:
     config = load(parsed.config)
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    if config.gateway.tls.cert_file is None:
+        print("warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev", file=sys.stderr)
     print(f"valid: {summary(config)}")
     return 0
 

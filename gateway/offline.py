@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from gateway.admit import Snapshot
     from gateway.config.model import Config
+    from gateway.core.matching import Selection
     from gateway.core.webhook import Phase
 
 BUDGET_S: Final = 30.0
@@ -55,18 +55,26 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
         answers: list[Answer] = []
         lines: list[str] = []
         for phase in phases:
+            if answers and not answers[-1].decision.allowed:
+                lines += _not_reached(snapshot.paths[f"/{phase}"])
+                continue
             answer = await _run(snapshot, f"/{phase}", body)
             answers.append(answer)
             lines += explain(answer.evaluation, snapshot.paths[f"/{phase}"], snapshot.namespace_labels)
-            if not answer.decision.allowed:
-                break
             body = _after(answer, body)
         return _combined(answers), lines
     finally:
-        with contextlib.suppress(OSError):
-            await pools.close(0.0)
+        await pools.close(0.0)
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
+
+
+def _not_reached(selection: Selection) -> list[str]:
+    return [
+        f"{selection.phase} {webhook.configuration}/{webhook.name}: not reached, the mutating phase rejected "
+        "the request"
+        for webhook in selection.webhooks
+    ]
 
 
 async def _run(snapshot: Snapshot, path: str, body: bytes) -> Answer:

@@ -67,11 +67,14 @@ class Options:
                 raise ConfigError([where]) from None
             tls = replace(tls, cert_file=cert_file, key_file=key_file)
         listen = self.listen or (LOOPBACK_LISTEN if self.dev and not self.config else settings.listen)
+        admin_listen = self.admin_listen or settings.admin_listen
+        if listen == admin_listen and not listen.endswith(":0"):
+            raise ConfigError([Problem("", "", f"--listen and --admin-listen are both {listen}")])
         return replace(
             settings,
             tls=tls,
             listen=listen,
-            admin_listen=self.admin_listen or settings.admin_listen,
+            admin_listen=admin_listen,
             processes=self.processes or settings.processes,
         )
 

@@ -14,7 +14,6 @@ from gateway.core.speculation import ChangeMemory
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.dispatcher import Workers
 from gateway.dispatch.pool import Pool, tls_fingerprint
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,7 +86,8 @@ class Pools:
         }
         try:
             await asyncio.gather(*(pool.start() for pool in made.values()))
-        except ConfigError:
+        except BaseException:
+            # Cancelled, too: a gateway can be told to stop while it starts.
             await asyncio.gather(*(pool.close(0.0) for pool in made.values()))
             raise
         gone = [pool for name, pool in self._pools.items() if name not in kept]

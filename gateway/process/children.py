@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,41 +22,43 @@ MAX_BACKOFF_S: Final = 10.0
 STEADY_S: Final = 30.0
 """A child that ran for so long starts over with the shortest back-off."""
 
+_LOOK_S: Final = 0.01
+
 
 class Child:
-    """A command kept running. Make it on a running event loop."""
+    """A command kept running, with whatever it starts itself. Make it on a running event loop."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], after: asyncio.Task[None] | None = None) -> None:
+        """Start *command*, which *name* stands for in the log, once *after* has ended."""
         self.name = name
-        self.pid: int | None = None
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._keeper = asyncio.create_task(self._keep())
+        self._keeper = asyncio.create_task(self._keep(after))
 
     async def stop(self, grace_s: float) -> None:
-        """End it: SIGTERM, and SIGKILL after *grace_s* seconds."""
+        """End it and all that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        _signal_group(process, signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), grace_s)
+            await asyncio.wait_for(_group_ended(process), grace_s)
         except TimeoutError:
             log.warning("%s did not end within %g s: killed", self.name, grace_s)
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _signal_group(process, signal.SIGKILL)
             await process.wait()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on, if it is running."""
+        """Pass a signal on to the command itself, if it is running."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _keep(self) -> None:
+    async def _keep(self, after: asyncio.Task[None] | None) -> None:
+        if after is not None:
+            await asyncio.wait([after])
         backoff_s = FIRST_BACKOFF_S
         while True:
             started = time.monotonic()
@@ -64,8 +67,10 @@ class Child:
             except OSError as error:
                 log.error("%s cannot be started: %s", self.name, error)
             else:
-                self.pid = self._process.pid
                 status = await self._process.wait()
+                # What it left behind would be in the way of its successor.
+                _signal_group(self._process, signal.SIGKILL)
+                self._process = None
                 log.warning("%s ended with status %d; starting it again", self.name, status)
             if time.monotonic() - started >= STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
@@ -77,6 +82,7 @@ async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
     # The gateway's own interpreter is found first, so that `python` means the environment it runs in.
     path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
     # A session of its own: Ctrl-C in a terminal is for the gateway alone, which stops its children last.
+    # It makes the child the leader of a group too, by which all that it starts is reached.
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway.process.leash", str(os.getpid())),
         *command,
@@ -84,3 +90,20 @@ async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
         env={**os.environ, "PATH": path},
         start_new_session=True,
     )
+
+
+def _signal_group(leader: asyncio.subprocess.Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader.pid, number)
+
+
+async def _group_ended(leader: asyncio.subprocess.Process) -> None:
+    """Return when *leader* and all others of its group have ended."""
+    await leader.wait()
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            # As the init of a container the gateway inherits them, and nobody else would reap them.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-leader.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
+            os.killpg(leader.pid, 0)
+            await asyncio.sleep(_LOOK_S)

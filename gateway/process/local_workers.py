@@ -30,37 +30,48 @@ def _socket(pool: WorkerPool, state: Path) -> Path:
 
 
 class LocalWorkers:
-    """The commands of the configuration in force, running. Use it on a running event loop."""
+    """The commands of the configuration in force, running. Use it on a running event loop.
 
-    def __init__(self, state: Path) -> None:
+    A worker is in one of three places, by its socket: in force, retiring (still called by old reviews, and
+    taken back if the configuration is), or stopping (its successor at that socket waits for its end).
+    """
+
+    def __init__(self, state: Path, retire_after_s: float = RETIRE_AFTER_S) -> None:
         self._state = state
+        self._retire_after_s = retire_after_s
         self._children: dict[Path, Child] = {}
-        self._retiring: dict[asyncio.Task[None], Child] = {}
+        self._retiring: dict[Path, tuple[asyncio.TimerHandle, Child]] = {}
+        self._stopping: dict[Path, asyncio.Task[None]] = {}
 
     def update(self, pools: Mapping[str, WorkerPool]) -> None:
         """Start what *pools* newly names, and stop what they no longer name once nobody can call it."""
         wanted = {_socket(pool, self._state): pool for pool in pools.values() if pool.command}
+        loop = asyncio.get_running_loop()
         for path in [path for path in self._children if path not in wanted]:
-            child = self._children.pop(path)
-            task = asyncio.create_task(_retire(child))
-            self._retiring[task] = child
-            task.add_done_callback(self._retiring.pop)
+            timer = loop.call_later(self._retire_after_s, self._stop_retired, path)
+            self._retiring[path] = timer, self._children.pop(path)
         for path, pool in wanted.items():
             if path not in self._children:
-                self._children[path] = Child(
-                    f"worker {pool.name}", [*pool.command, "--listen", f"unix:{path}"]
+                command = [*pool.command, "--listen", f"unix:{path}"]
+                self._children[path] = self._taken_back(path) or Child(
+                    f"worker {pool.name}", command, after=self._stopping.get(path)
                 )
 
     async def stop(self, grace_s: float) -> None:
         """Stop all of them; each gets *grace_s* seconds."""
-        retiring = dict(self._retiring)
-        for task in retiring:
-            task.cancel()
-        children = [*self._children.values(), *retiring.values()]
+        retiring = [self._taken_back(path) for path in list(self._retiring)]
+        children = [child for child in (*self._children.values(), *retiring) if child is not None]
         self._children.clear()
-        await asyncio.gather(*(child.stop(grace_s) for child in children))
+        await asyncio.gather(*(child.stop(grace_s) for child in children), *self._stopping.values())
 
+    def _taken_back(self, path: Path) -> Child | None:
+        timer, child = self._retiring.pop(path, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return child
 
-async def _retire(child: Child) -> None:
-    await asyncio.sleep(RETIRE_AFTER_S)
-    await child.stop(STOP_GRACE_S)
+    def _stop_retired(self, path: Path) -> None:
+        _, child = self._retiring.pop(path)
+        task = asyncio.create_task(child.stop(STOP_GRACE_S))
+        self._stopping[path] = task
+        task.add_done_callback(lambda _: self._stopping.pop(path))

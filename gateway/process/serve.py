@@ -12,114 +12,132 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.app import Gateway, summary
-from gateway.process.leash import hold
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
-from gateway.process.supervisor import Supervisor
+from gateway.process.supervisor import Supervisor, admin_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from gateway.config.model import Config
     from gateway.options import Options
+
+    Start = Coroutine[object, object, None]
 
 log = logging.getLogger(__name__)
 
 
 async def serve(options: Options, arguments: list[str]) -> None:
-    """Run the gateway until a signal ends it. *arguments* are the command line of ``serve``.
+    """Run the gateway until a signal ends it. *arguments* are the command line, from before ``serve`` on.
 
     Raises:
         ConfigError: the configuration cannot be used.
     """
-    config = options.load()
+    signals = Signals()
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
-    try:
-        if config.gateway.processes > 1:
-            await _serve_several(options, config, arguments, runtime)
-        else:
-            await _serve_alone(options, config, runtime)
-    finally:
-        shutil.rmtree(runtime, ignore_errors=True)
-
-
-async def serve_child(options: Options, number: int, runtime: Path, parent: int) -> None:
-    """Run one of several gateway processes, *number* from 0, under the supervisor *parent*.
-
-    Raises:
-        ConfigError: the configuration cannot be used.
-    """
-    hold(parent)
-    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), reuse_port=True)
-    await gateway.start(options.load(), f"unix:{admin_socket(runtime, number)}", lambda _: None)
-    await _until_told(gateway, lambda _: None)
-
-
-def admin_socket(runtime: Path, number: int) -> Path:
-    """Return where the gateway process *number* serves its admin port."""
-    return runtime / f"gateway-{number}.sock"
-
-
-async def _serve_alone(options: Options, config: Config, runtime: Path) -> None:
     workers = LocalWorkers(runtime)
-    gateway = Gateway(options, lambda pool: targets_of(pool, runtime))
 
     def on_config(config: Config) -> None:
         workers.update(config.pools)
 
     try:
-        await gateway.start(config, config.gateway.admin_listen, on_config)
-        host = config.gateway.listen.rpartition(":")[0]
-        admin_host = config.gateway.admin_listen.rpartition(":")[0]
-        log.info(
-            "serving on https://%s:%d, admin on http://%s:%d: %s",
-            *(host, gateway.port, admin_host, gateway.admin_port, summary(config)),
-        )
-        await _until_told(gateway, on_config)
+        config = options.load()
+        if config.gateway.processes > 1:
+            supervisor = Supervisor(options, config, arguments, runtime)
+            await _serve_several(signals, supervisor, on_config)
+        else:
+            gateway = Gateway(options, lambda pool: targets_of(pool, runtime))
+            await _serve_one(signals, gateway, _start_alone(gateway, config, on_config), on_config)
     finally:
         await workers.stop(STOP_GRACE_S)
+        shutil.rmtree(runtime, ignore_errors=True)
 
 
-async def _until_told(gateway: Gateway, on_config: Callable[[Config], None]) -> None:
-    stopping = stop_signal(lambda: gateway.reload(on_config))
-    await stopping.wait()
-    log.info("stopping: answering what is in flight")
-    assert gateway.config is not None
-    await gateway.stop(gateway.config.gateway.drain_s)
+async def serve_child(options: Options, number: int, runtime: Path) -> None:
+    """Run one of several gateway processes, *number* from 0, under the supervisor that made *runtime*.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+    signals = Signals()
+    config = options.load()
+    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), reuse_port=True)
+    start = gateway.start(config, f"unix:{admin_socket(runtime, number)}", _ignore)
+    await _serve_one(signals, gateway, start, _ignore)
 
 
-async def _serve_several(options: Options, config: Config, arguments: list[str], runtime: Path) -> None:
-    workers = LocalWorkers(runtime)
-    supervisor = Supervisor(options, config, arguments, runtime)
+def _ignore(config: Config) -> None:
+    """Do nothing: local workers are the supervisor's."""
+
+
+async def _start_alone(gateway: Gateway, config: Config, on_config: Callable[[Config], None]) -> None:
+    settings = config.gateway
+    await gateway.start(config, settings.admin_listen, on_config)
+    log.info(
+        "serving on https://%s:%d, admin on http://%s:%d: %s",
+        *(settings.listen.rpartition(":")[0], gateway.port),
+        *(settings.admin_listen.rpartition(":")[0], gateway.admin_port, summary(config)),
+    )
+
+
+async def _serve_one(
+    signals: Signals, gateway: Gateway, start: Start, on_config: Callable[[Config], None]
+) -> None:
     try:
-        workers.update(config.pools)
-        await supervisor.start(lambda changed: workers.update(changed.pools))
-        stopping = stop_signal(supervisor.reload)
-        await stopping.wait()
-        log.info("stopping: %d processes answer what is in flight", config.gateway.processes)
-        await supervisor.stop()
+        await signals.follow(start, lambda: gateway.reload(on_config))
     finally:
-        await workers.stop(STOP_GRACE_S)
+        # Before the local workers end, so that no endpoint is said to be down.
+        await gateway.stop(gateway.config.gateway.drain_s if gateway.config is not None else 0.0)
 
 
-def stop_signal(reload: Callable[[], object]) -> asyncio.Event:
-    """Return an event that SIGTERM or SIGINT sets; a second one ends the process. SIGHUP calls *reload*."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    reloads: set[asyncio.Task[object]] = set()
+async def _serve_several(
+    signals: Signals, supervisor: Supervisor, on_config: Callable[[Config], None]
+) -> None:
+    try:
+        await signals.follow(supervisor.start(on_config), supervisor.reload)
+    finally:
+        await supervisor.stop()
 
-    def stop() -> None:
-        if stopping.is_set():
+
+class Signals:
+    """What signals tell this process, from the moment this is made on the running event loop.
+
+    SIGTERM and SIGINT have it stop, also while it starts; a second one ends it at once. SIGHUP has it load
+    the configuration again. None is left to the kernel: it would end a process that starts, and not end one
+    that is the init of a container.
+    """
+
+    def __init__(self) -> None:
+        self._stop = asyncio.Event()
+        self._hang_up = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up.set)
+
+    async def follow(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
+        """Run *start*, then *reload* at each SIGHUP, until told to stop; what runs then is cancelled.
+
+        A SIGHUP that comes while one of them runs counts when that is done. What they raise is raised.
+        """
+        stop = asyncio.create_task(self._stop.wait())
+        work = asyncio.create_task(self._work(start, reload))
+        await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
+        if stop.done():
+            log.info("stopping: answering what is in flight")
+        stop.cancel()
+        work.cancel()
+        # Its own end is an error; a cancelled one's is of no interest any more.
+        await asyncio.wait((stop, work))
+        if not work.cancelled():
+            work.result()
+
+    async def _work(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
+        await start
+        while await self._hang_up.wait():
+            self._hang_up.clear()
+            await reload()
+
+    def _on_stop(self) -> None:
+        if self._stop.is_set():
             os._exit(1)
-        stopping.set()
-
-    def hang_up() -> None:
-        result = reload()
-        if asyncio.iscoroutine(result):
-            task: asyncio.Task[object] = loop.create_task(result)
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
-    return stopping
+        self._stop.set()

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.addresses import parse_host_port
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.process.children import Child
 from gateway.serving.admin import AdminRoutes
 from gateway.serving.connections import Connections
@@ -46,11 +45,12 @@ class Supervisor:
         self._config = config
         self._arguments = arguments
         self._count = config.gateway.processes
-        self._sockets = [runtime / f"gateway-{number}.sock" for number in range(self._count)]
         self._runtime = runtime
         self._children: list[Child] = []
         self._not_ready: str | None = "starting"
         self._seen = options.fingerprint()
+        self._reload_due: set[int] = set()
+        """The processes that are still to be told to load the configuration again."""
         self._poller: asyncio.Task[None] | None = None
         self._held: socket.socket | None = None
         self._admin = Listener(
@@ -59,7 +59,9 @@ class Supervisor:
         )
 
     async def start(self, on_config: Callable[[Config], None]) -> None:
-        """Start the processes; *on_config* is told each later configuration that loads.
+        """Start the processes.
+
+        *on_config* is told each configuration that loads, the first one before the processes start.
 
         Raises:
             ConfigError: an address cannot be listened on, or the certificate cannot be used.
@@ -67,20 +69,20 @@ class Supervisor:
         server_context(self._config.gateway.tls)
         await self._admin.start()
         self._held = _hold_port(self._config.gateway.listen)
+        on_config(self._config)
         host, port = self._config.gateway.listen.rpartition(":")[0], self._held.getsockname()[1]
         for number in range(self._count):
             command = [
-                *(sys.executable, "-m", "gateway", "serve", *self._arguments),
-                *("--listen", f"{host}:{port}", "--child", f"{number}:{os.getpid()}:{self._runtime}"),
+                *(sys.executable, "-m", "gateway", *self._arguments),
+                *("--listen", f"{host}:{port}", "--child", f"{number}:{self._runtime}"),
             ]
             self._children.append(Child(f"gateway process {number}", command))
         self._poller = asyncio.create_task(self._poll(on_config))
 
-    def reload(self) -> None:
-        """Have all processes load the configuration again."""
+    async def reload(self) -> None:
+        """Have all processes load the configuration again, each as soon as it answers."""
         self._seen = None
-        for child in self._children:
-            child.signal(signal.SIGHUP)
+        self._reload_due.update(range(self._count))
 
     async def stop(self) -> None:
         """Have all processes answer what is in flight, and end them."""
@@ -97,7 +99,7 @@ class Supervisor:
     async def _poll(self, on_config: Callable[[Config], None]) -> None:
         """Follow the readiness of the processes, and the configuration for what the parent itself does."""
         while True:
-            states = await asyncio.gather(*(self._ask(path) for path in self._sockets))
+            states = await asyncio.gather(*(self._ask(number) for number in range(self._count)))
             unready = [f"process {number}: {state}" for number, state in enumerate(states) if state]
             if self._not_ready == "starting" and not unready:
                 self._announce()
@@ -122,31 +124,48 @@ class Supervisor:
             *(admin_listen.rpartition(":")[0], self._admin.port, self._count),
         )
 
-    async def _ask(self, path: Path) -> str | None:
+    async def _ask(self, number: int) -> str | None:
+        """Return why process *number* is not ready."""
         try:
-            status, body = await fetch(path, "/readyz")
+            status, body = await fetch(admin_socket(self._runtime, number), "/readyz")
         except Unreachable as error:
             return str(error)
+        if number in self._reload_due:
+            # One that does not answer yet may not expect the signal yet, and would end by it.
+            self._reload_due.remove(number)
+            self._children[number].signal(signal.SIGHUP)
         return None if status == 200 else body.decode(errors="replace")
 
     async def _exposition(self) -> tuple[bytes, str]:
-        answers = await asyncio.gather(
-            *(fetch(path, "/metrics") for path in self._sockets), return_exceptions=True
-        )
-        return summed([answer[1] for answer in answers if not isinstance(answer, BaseException)])
+        return summed(await asyncio.gather(*(self._metrics_of(number) for number in range(self._count))))
+
+    async def _metrics_of(self, number: int) -> bytes:
+        try:
+            status, body = await fetch(admin_socket(self._runtime, number), "/metrics")
+        except Unreachable as error:
+            raise Unavailable(f"process {number}: {error}") from None
+        if status != 200:
+            raise Unavailable(f"process {number}: /metrics answers with status {status}")
+        return body
+
+
+def admin_socket(runtime: Path, number: int) -> Path:
+    """Return where the gateway process *number* serves its admin port."""
+    return runtime / f"gateway-{number}.sock"
 
 
 def _hold_port(address: str) -> socket.socket:
     """Return a socket that keeps the port of *address* for processes that share it; it does not listen."""
-    host, port = parse_host_port(address)
     try:
+        host, port = parse_host_port(address)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, where = found[0]
         held = socket.socket(family, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(where)
-    except OSError as error:
-        problem = Problem("", "", f"cannot listen on {address}: {error.strerror}")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        problem = Problem("", "", f"cannot listen on {address}: {reason}")
         raise ConfigError([problem]) from None
     return held

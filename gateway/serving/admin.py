@@ -7,6 +7,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
+from gateway.errors import Unavailable
 from gateway.serving.message import Cancel, HttpRequest, Response, error_response
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class AdminRoutes:
 
         Args:
             ready: Returns None where reviews can be answered, otherwise the reason why not.
-            metrics: Returns the exposition, or something to await for it.
+            metrics: Returns the exposition, or something to await for it. Raises Unavailable where it would
+                not be whole, which is answered 503: for a counter a gap is right and a smaller number wrong.
         """
         self._ready = ready
         self._metrics = metrics
@@ -92,5 +94,8 @@ async def _expose_later(request: HttpRequest, exposition: Awaitable[Exposition])
 
 
 def _fail(request: HttpRequest, error: Exception) -> None:
+    if isinstance(error, Unavailable):
+        request.reply(error_response(503, str(error)))
+        return
     logger.error("%s failed: a fault of the gateway", request, exc_info=error)
     request.reply(error_response(500, "internal error: the gateway's log has the details"))

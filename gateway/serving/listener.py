@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.serving.protocol import Connection
-from gateway.serving.sockets import open_sockets
+from gateway.serving.sockets import close_socket, open_sockets
 
 if TYPE_CHECKING:
     import socket
@@ -47,7 +47,7 @@ class Listener:
         """Take note of what to serve; nothing is opened before ``start``.
 
         Args:
-            address: HOST:PORT, or unix:PATH of a socket that does not exist yet. ``[::]``
+            address: HOST:PORT, or unix:PATH. ``[::]``
                 takes all addresses of IPv6 and IPv4.
             connections: The connections to be, with their service and bounds.
             tls: None: plain HTTP.
@@ -105,10 +105,6 @@ class Listener:
         self._warned = False
         self._resume_accepting()
 
-    def reload_tls(self) -> bool:
-        """Load the TLS files now; return whether they are in force for new connections."""
-        return self.tls is not None and self.tls.refresh(force=True)
-
     async def drain(self, drain_s: float) -> None:
         """Stop accepting, see the requests in flight to their end, and close.
 
@@ -160,7 +156,7 @@ class Listener:
     def _close_sockets(self) -> None:
         self._pause_accepting()
         for sock in self._sockets:
-            sock.close()
+            close_socket(sock)
         self._sockets = []
 
     def _accept_some(self, sock: socket.socket) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import socket
+from pathlib import Path
 
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
@@ -16,6 +19,8 @@ keeps opens one connection each."""
 def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socket]:
     """Return the sockets that listen at *address*, HOST:PORT or unix:PATH; one for each address of a host.
 
+    A socket file that nobody listens at any more is replaced.
+
     Raises:
         ConfigError: The address cannot be listened on.
     """
@@ -23,7 +28,7 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
     try:
         if address.startswith("unix:"):
             sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            sockets[0].bind(address.removeprefix("unix:"))
+            _bind_unix(sockets[0], address.removeprefix("unix:"))
         else:
             _bind_all(*parse_host_port(address), sockets, reuse_port=reuse_port)
         for sock in sockets:
@@ -34,6 +39,33 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
             sock.close()
         raise ConfigError([Problem("", "", f"cannot listen on {address}: {_reason(error)}")]) from None
     return sockets
+
+
+def close_socket(sock: socket.socket) -> None:
+    """Close a socket of ``open_sockets``, and remove its file if it has one."""
+    if sock.family == socket.AF_UNIX:
+        # While it still listens, since nobody else takes the path before that ends.
+        with contextlib.suppress(OSError):
+            Path(sock.getsockname()).unlink()
+    sock.close()
+
+
+def _bind_unix(sock: socket.socket, path: str) -> None:
+    try:
+        sock.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not _is_abandoned(path):
+            raise
+        Path(path).unlink()
+        sock.bind(path)
+
+
+def _is_abandoned(path: str) -> bool:
+    """Return whether *path* is the socket of a process that was killed: the kernel leaves the file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # noqa: FBT003 - the standard library's only way
+        # A file that is no socket refuses the connection too.
+        return Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED
 
 
 def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port: bool) -> None:

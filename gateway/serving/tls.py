@@ -84,7 +84,7 @@ class ServerCertificate:
         """
         self._settings = settings
         self._seen = self._fingerprint()
-        self._load(settings)
+        self._load()
 
     def __repr__(self) -> str:
         return f"<ServerCertificate {self._settings.cert_file}, {self.reloads} reloads>"
@@ -92,7 +92,8 @@ class ServerCertificate:
     reloads = 0
     """How often changed files were put in force."""
 
-    def _load(self, settings: ServerTls) -> None:
+    def _load(self) -> None:
+        settings = self._settings
         context = server_context(settings)
         assert settings.cert_file is not None
         leaf = read_as(certificates, settings.cert_file, "tls.certFile")[0]
@@ -105,30 +106,20 @@ class ServerCertificate:
     def _fingerprint(self) -> object:
         return fingerprint((self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file))
 
-    def refresh(self, *, force: bool = False) -> bool:
-        """Load the files again if they changed, or in any case with *force*; return whether it was done.
+    def refresh(self) -> bool:
+        """Load the files again if they changed; return whether it was done.
 
         Files that cannot be used are logged once, and the old certificate stays.
         """
         seen = self._fingerprint()
-        if seen == self._seen and not force:
+        if seen == self._seen:
             return False
         self._seen = seen
         try:
-            self._load(self._settings)
+            self._load()
         except ConfigError as error:
             logger.error("the TLS files changed and cannot be used, the old ones stay in force: %s", error)
             return False
         self.reloads += 1
         logger.info("loaded the TLS files anew from %s", self._settings.cert_file)
         return True
-
-    def use(self, settings: ServerTls) -> None:
-        """Turn to the files of other *settings*.
-
-        Raises:
-            ConfigError: As ``server_context``; the old ones stay in force.
-        """
-        self._load(settings)
-        self._settings = settings
-        self._seen = self._fingerprint()

@@ -1,16 +1,20 @@
-"""Who may import whom: the contracts in pyproject.toml, as a test."""
+"""Who may import whom: the contracts in pyproject.toml."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_import_contracts_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
-    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+def test_import_contracts_hold() -> None:
+    # As a process: import-linter sets up logging for itself, and silences everybody else's loggers.
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "0 broken" in result.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -176,6 +177,52 @@ def test_several_processes_answer_as_one(
     assert "Traceback" not in gateway.log
 
 
+def children_of(gateway: GatewayProcess) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-P", str(gateway.child.pid)], capture_output=True, text=True, check=True
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_a_process_that_was_killed_comes_back(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    seen = len(gateway.log)
+    os.kill(children_of(gateway)[0], signal.SIGKILL)
+    gateway.expect("ended with status -9; starting it again", after=seen)
+    # It loads its configuration at the start, and so do both at this signal.
+    gateway.signal(signal.SIGHUP)
+    gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
+    while gateway.admin("/readyz")[0] != 200:
+        pass
+    assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
+    assert gateway.log.count("starting it again") == 1
+
+
+def test_a_scrape_without_one_of_the_processes_fails_rather_than_shrinks(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    for _ in range(10):
+        gateway.review("/validate", POD)
+    stopped = children_of(gateway)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        status, body = gateway.admin("/metrics")
+        assert (status, json.loads(body)["error"][:8]) == (503, "process ")
+        assert body.endswith(': does not answer"}')
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert gateway.metric("admission_gateway_worker_calls_total") == 10
+
+
 def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     tmp_path: Path, start_gateway: StartGateway
 ) -> None:
@@ -248,22 +295,27 @@ def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
     assert run("check").returncode == 2
     good = run("check", "--config", "gateway/dev.yaml")
-    assert (good.returncode, good.stderr) == (0, "")
+    assert good.returncode == 0
+    assert good.stderr == "warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev\n"
 
 
 def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:
-    assert run("serve").returncode == 2
     config = tmp_path / "empty.yaml"
     config.write_text("")
-    for flags, expected in (
-        (("--config", str(tmp_path / "nowhere")), "nowhere"),
-        (("--config", str(config)), "tls.certFile"),
-        (("--config", str(config), "--dev", "--listen", "127.0.0.1:nope", "--state", str(tmp_path)), "nope"),
+    dev = "--dev", "--state", str(tmp_path)
+    for flags, status, expected in (
+        ((), 2, "--config or --dev is needed"),
+        ((*dev, "--listen", "127.0.0.1:nope"), 2, '--listen: found "127.0.0.1:nope", expected HOST:PORT'),
+        ((*dev, "--processes", "0"), 2, "--processes: found 0, expected a number from 1 to 1024"),
+        ((*dev, "--tls-cert", "x"), 2, "--tls-cert and --tls-key go together"),
+        ((*dev, "--listen", "127.0.0.1:9", "--admin-listen", "127.0.0.1:9"), 1, "both 127.0.0.1:9"),
+        (("--config", str(tmp_path / "nowhere")), 1, "nowhere"),
+        (("--config", str(config)), 1, "tls.certFile"),
     ):
         result = run("serve", "--admin-listen", "127.0.0.1:0", *flags)
-        assert result.returncode == 1, flags
+        assert (result.returncode, result.stdout) == (status, ""), flags
         assert expected in result.stderr
-        assert "Traceback" not in result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker: StartWorker) -> None:

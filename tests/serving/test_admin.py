@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.errors import Unavailable
 from gateway.serving.admin import AdminRoutes
 from tests.serving.kit import Wire, connected, listening, refused, serving
 
@@ -61,6 +62,25 @@ def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     internal = refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
     assert wire.feed(get(b"/metrics"), get(b"/livez")) == internal + OK
     assert len(caplog.records) == 1
+
+
+def test_metrics_that_would_not_be_whole_are_503(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    def now() -> tuple[bytes, str]:
+        raise Unavailable("process 1: does not answer")
+
+    async def later() -> tuple[bytes, str]:
+        return now()
+
+    answer = refused(b"503 Service Unavailable", "process 1: does not answer")
+    assert Wire(service=AdminRoutes(lambda: None, now)).feed(get(b"/metrics")) == answer
+
+    async def main() -> None:
+        async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
+            await client.send(get(b"/metrics"))
+            await client.expect(answer)
+
+    run(main())
+    assert caplog.records == []
 
 
 def test_metrics_may_take_time_over_plain_http(run: Run) -> None:

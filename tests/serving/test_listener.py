@@ -67,6 +67,46 @@ def test_every_form_of_address_is_served(run: Run, address: str) -> None:
     run(main())
 
 
+def abandoned(path: Path) -> None:
+    """Leave a socket file as a killed process does."""
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+        killed.listen()
+
+
+def test_socket_file_of_a_killed_process_is_replaced_and_removed_at_the_end(run: Run, tmp_path: Path) -> None:
+    abandoned(tmp_path / "s")
+
+    async def main() -> None:
+        listener = Listener(f"unix:{tmp_path}/s", Connections(Router(Application(), PATHS)))
+        await listener.start()
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        writer.write(post(b"1"))
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        writer.close()
+        await listener.close()
+
+    run(main())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_socket_file_in_use_is_left_alone(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        with pytest.raises(ConfigError, match="Address already in use"):
+            open_sockets(f"unix:{tmp_path}/s")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "s"))
+
+
+def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("precious")
+    with pytest.raises(ConfigError, match="Address already in use"):
+        open_sockets(f"unix:{tmp_path}/s")
+    assert (tmp_path / "s").read_text() == "precious"
+
+
 def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
         address = tmp_path / "s"

@@ -110,7 +110,8 @@ def test_no_connection_is_lost_while_certificates_change(
     run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:
-        async with listening(Router(Application(), PATHS), ServerCertificate(tls_files)) as listener:
+        certificate = ServerCertificate(tls_files)
+        async with listening(Router(Application(), PATHS), certificate) as listener:
             seen = set()
 
             async def ask(number: int) -> None:
@@ -123,7 +124,7 @@ def test_no_connection_is_lost_while_certificates_change(
                 asking = [asyncio.ensure_future(ask(turn * 20 + number)) for number in range(20)]
                 renew(ca, tls_files)
                 await asyncio.sleep(0)
-                assert listener.reload_tls()
+                assert certificate.refresh()
                 await asyncio.gather(*asking)
             assert len(seen) > 1
             assert listener.failed_handshakes == 0
@@ -195,17 +196,6 @@ def test_file_that_is_not_configured_is_an_error(tls_files: ServerTls, field: st
     with pytest.raises(ConfigError) as raised:
         ServerCertificate(with_file(tls_files, field, None))
     assert str(raised.value) == f"{name}: expected the path of a PEM file, found none"
-
-
-def test_other_settings_are_used_only_if_they_load(tls_files: ServerTls, tmp_path: Path) -> None:
-    certificate = ServerCertificate(tls_files)
-    context = certificate.context
-    with pytest.raises(ConfigError):
-        certificate.use(ServerTls(tmp_path / "no", tmp_path / "no"))
-    assert certificate.context is context
-    certificate.use(ServerTls(*make_development_certificate(tmp_path / "dev")))
-    assert certificate.context is not context
-    assert not certificate.refresh()
 
 
 # -- client certificates --------------------------------------------------------------------------

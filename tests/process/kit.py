@@ -1,0 +1,57 @@
+"""Looking at processes from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.kit import PATIENCE_S
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+
+def runs(pid: int) -> bool:
+    """Return whether *pid* runs; one that nobody has waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def expects(pid: int, number: signal.Signals) -> bool:
+    """Return whether *pid* ignores or catches a signal rather than leave it to the kernel."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    mask = int(fields["SigIgn"], 16) | int(fields["SigCgt"], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that *pid* started and has not waited for, oldest first."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Return once *condition* holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "did not come about"
+        time.sleep(0.005)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """As ``eventually``, on an event loop."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def lines(file: Path) -> list[str]:
+    """Return the whole lines that *file* has by now."""
+    return file.read_text().split("\n")[:-1] if file.exists() else []

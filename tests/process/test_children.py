@@ -1,0 +1,120 @@
+"""Commands that are kept running, and everything that they start themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.process.children import Child
+from tests.process.kit import lines, runs, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+GRACE_S = 30.0
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture(params=["init is elsewhere", "this process is the init"])
+def _inheritance(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have orphans become children of this process, as they do where the gateway is a container's init."""
+    is_init = request.param == "this process is the init"
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_init))
+    yield
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def pids(file: Path) -> list[int]:
+    return [int(line) for line in lines(file)]
+
+
+@pytest.mark.usefixtures("_inheritance")
+def test_all_that_a_command_started_is_told_to_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "pids"
+    script = f"sleep 1000 & echo $! >> {file}; echo $$ >> {file}; wait"
+
+    async def main() -> None:
+        child = Child("x", ["sh", "-c", script])
+        await until(lambda: len(pids(file)) == 2)
+        await child.stop(GRACE_S)
+
+    asyncio.run(main())
+    assert [pid for pid in pids(file) if runs(pid)] == []
+    assert caplog.messages == []
+
+
+def test_the_stop_waits_for_what_a_command_started(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    worker = (
+        f"trap 'sleep 0.1; echo ended >> {file}; exit' TERM; echo up >> {file}; while :; do sleep 0.01; done"
+    )
+
+    async def main() -> None:
+        child = Child("x", ["sh", "-c", 'sh -c "$0"; true', worker])
+        await until(lambda: lines(file))
+        await child.stop(GRACE_S)
+
+    asyncio.run(main())
+    assert lines(file) == ["up", "ended"]
+
+
+def test_all_that_a_command_started_is_killed_when_it_does_not_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "pids"
+    deaf = f"trap '' TERM; echo $$ >> {file}; while :; do sleep 0.01; done"
+
+    async def main() -> None:
+        child = Child("worker x", ["sh", "-c", f'sh -c "$0" & {deaf}', deaf])
+        await until(lambda: len(pids(file)) == 2)
+        await child.stop(0.05)
+        await until(lambda: not any(runs(pid) for pid in pids(file)))
+
+    asyncio.run(main())
+    assert caplog.messages == ["worker x did not end within 0.05 s: killed"]
+
+
+def test_what_a_command_leaves_behind_is_gone_when_it_is_started_again(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+
+    async def main() -> None:
+        child = Child("x", ["sh", "-c", f"sleep 1000 & echo $! >> {file}; exit 1"])
+        await until(lambda: len(pids(file)) == 2)
+        await until(lambda: not runs(pids(file)[0]))
+        await child.stop(GRACE_S)
+
+    asyncio.run(main())
+
+
+def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        child = Child("worker x", ["/no/such/command"])
+        await until(lambda: caplog.messages)
+        await child.stop(GRACE_S)
+
+    asyncio.run(main())
+    assert caplog.messages == ["worker x ended with status 1; starting it again"]
+
+
+def test_a_signal_is_for_the_command_itself(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    script = f"trap 'echo told >> {file}' HUP; echo up >> {file}; while :; do sleep 0.01; done"
+
+    async def main() -> None:
+        child = Child("x", ["sh", "-c", script])
+        child.signal(signal.SIGHUP)  # runs not yet: for nobody
+        await until(lambda: lines(file))
+        child.signal(signal.SIGHUP)
+        await until(lambda: len(lines(file)) == 2)
+        await child.stop(GRACE_S)
+        child.signal(signal.SIGHUP)
+
+    asyncio.run(main())
+    assert lines(file) == ["up", "told"]

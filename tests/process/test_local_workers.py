@@ -1,0 +1,84 @@
+"""The workers that the gateway starts, through changes of the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.config.model import WorkerPool
+from gateway.process.local_workers import LocalWorkers, targets_of
+from tests.process.kit import lines, runs, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+GRACE_S = 30.0
+
+
+def pool(name: str, file: Path) -> WorkerPool:
+    """Return a pool whose worker writes its process id into *file*."""
+    return WorkerPool(name, command=("sh", "-c", f"echo $$ >> {file}; exec sleep 1000"))
+
+
+def test_a_worker_that_is_wanted_again_is_taken_back(tmp_path: Path) -> None:
+    """The timer of *other* is the later one: when that has ended, so would the one that was taken back."""
+    back, other = pool("back", tmp_path / "back"), pool("other", tmp_path / "other")
+
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path, retire_after_s=0.05)
+        workers.update({"back": back, "other": other})
+        await until(lambda: lines(tmp_path / "back") and lines(tmp_path / "other"))
+        workers.update({})
+        workers.update({"back": back})
+        await until(lambda: not runs(int(lines(tmp_path / "other")[0])))
+        (started,) = lines(tmp_path / "back")
+        assert runs(int(started))
+        await workers.stop(GRACE_S)
+        assert not runs(int(started))
+
+    asyncio.run(main())
+
+
+def test_the_end_stops_those_that_retire_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path)
+        workers.update({"a": pool("a", tmp_path / "a")})
+        await until(lambda: lines(tmp_path / "a"))
+        workers.update({"b": pool("b", tmp_path / "b")})
+        await until(lambda: lines(tmp_path / "b"))
+        both = [int(lines(tmp_path / name)[0]) for name in ("a", "b")]
+        assert [runs(pid) for pid in both] == [True, True]
+        await workers.stop(GRACE_S)
+        assert [runs(pid) for pid in both] == [False, False]
+
+    asyncio.run(main())
+
+
+def test_a_successor_starts_when_the_one_before_has_left_the_socket(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    on_term = f"echo told >> {log}; sleep 0.1; echo ended >> {log}; exit"
+    script = f"trap '{on_term}' TERM; echo up >> {log}; while :; do sleep 0.01; done"
+    slow = {"slow": WorkerPool("slow", command=("sh", "-c", script))}
+
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+        workers.update(slow)
+        await until(lambda: "up" in lines(log))
+        workers.update({})
+        await until(lambda: "told" in lines(log))
+        workers.update(slow)
+        await until(lambda: lines(log).count("up") == 2)
+        await workers.stop(GRACE_S)
+
+    asyncio.run(main())
+    assert lines(log) == ["up", "told", "ended", "up", "told", "ended"]
+
+
+def test_a_changed_command_has_a_socket_of_its_own(tmp_path: Path) -> None:
+    old, new = pool("a", tmp_path / "old"), pool("a", tmp_path / "new")
+    assert targets_of(old, tmp_path) == targets_of(old, tmp_path) != targets_of(new, tmp_path)
+    assert targets_of(WorkerPool("a", ("dns:///x:1",)), tmp_path) == ("dns:///x:1",)

@@ -1,0 +1,86 @@
+"""What signals do while a gateway starts and runs; real ones, to this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.process.serve import Signals
+from tests.process.kit import until
+
+
+class Gateway:
+    """Notes what it is asked to do; each act lasts until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.acts = asyncio.Semaphore(0)
+
+    async def act(self, name: str) -> None:
+        self.log.append(name)
+        try:
+            await self.acts.acquire()
+        except asyncio.CancelledError:
+            self.log.append(f"{name} cancelled")
+            raise
+        self.log.append(f"{name} done")
+
+
+async def told(number: signal.Signals) -> None:
+    """Send this process a signal, and give the event loop time for it."""
+    os.kill(os.getpid(), number)
+    for _ in range(3):
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_stop_ends_the_start(number: signal.Signals) -> None:
+    async def main() -> list[str]:
+        signals, gateway = Signals(), Gateway()
+        following = asyncio.create_task(signals.follow(gateway.act("start"), lambda: gateway.act("reload")))
+        await until(lambda: gateway.log)
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(following, 10)
+        return gateway.log
+
+    assert asyncio.run(main()) == ["start", "start cancelled"]
+
+
+def test_a_hang_up_counts_once_the_act_before_is_done() -> None:
+    async def main() -> list[str]:
+        signals, gateway = Signals(), Gateway()
+        following = asyncio.create_task(signals.follow(gateway.act("start"), lambda: gateway.act("reload")))
+        await until(lambda: gateway.log)
+        await told(signal.SIGHUP)
+        await told(signal.SIGHUP)
+        assert gateway.log == ["start"]
+        gateway.acts.release()
+        await until(lambda: gateway.log[-1] == "reload")
+        await told(signal.SIGHUP)
+        gateway.acts.release()
+        await until(lambda: gateway.log.count("reload") == 2)
+        gateway.acts.release()
+        await until(lambda: gateway.log.count("reload done") == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(following, 10)
+        return gateway.log
+
+    assert asyncio.run(main()) == ["start", "start done", *("reload", "reload done") * 2]
+
+
+def test_what_the_start_raises_is_raised() -> None:
+    async def main() -> None:
+        async def start() -> None:
+            raise ConfigError([])
+
+        async def reload() -> None:
+            raise AssertionError
+
+        await Signals().follow(start(), reload)
+
+    with pytest.raises(ConfigError):
+        asyncio.run(main())

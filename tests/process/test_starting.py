@@ -1,0 +1,136 @@
+"""Signals to a gateway that starts, and starts that fail: processes, seen from outside."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit import Process, pool_document, webhook_document
+from tests.process.kit import children_of, eventually, expects, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.kit import WorkerProcess
+
+    Start = Callable[..., Process]
+
+pytestmark = pytest.mark.slow
+
+SERVING = r"serving on https://127\.0\.0\.1:(\d+), "
+
+
+@pytest.fixture
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder for temporary files of the processes that the test starts."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path: Path, processes: ExitStack, certificate: tuple[Path, Path], temporary: Path) -> Start:
+    """Start a gateway, and do not wait for it: ``start(target, *flags, listen=…, before=…)``."""
+
+    def start(target: str, *flags: str, listen: str = "127.0.0.1:0", before: tuple[str, ...] = ()) -> Process:
+        (tmp_path / "c.yaml").write_text(
+            pool_document("pool", target) + webhook_document("validate", "v", "pool", {})
+        )
+        gateway = Process(
+            *(sys.executable, "-m", "gateway", *before, "serve", "--config", str(tmp_path)),
+            *("--listen", listen, "--admin-listen", "127.0.0.1:0"),
+            *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), *flags),
+        )
+        processes.callback(gateway.stop)
+        return gateway
+
+    return start
+
+
+NOBODY = "127.0.0.1:1"
+"""The start waits for this worker for a while."""
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_stop_is_obeyed_during_the_start(
+    start: Start, temporary: Path, number: signal.Signals, count: str
+) -> None:
+    gateway = start(NOBODY, "--processes", count)
+    eventually(lambda: list(temporary.iterdir()))
+    gateway.signal(number)
+    assert gateway.wait() == 0, gateway.log
+    assert "serving on" not in gateway.log
+    assert "Traceback" not in gateway.log
+    assert list(temporary.iterdir()) == []
+
+
+def test_signals_are_expected_before_the_long_imports(
+    start: Start, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to the kernel, a hang-up would end it, and the init of a container would not get the other."""
+    importing = temporary / "importing"
+    (tmp_path / "uvloop.py").write_text(f"import time\nopen({str(importing)!r}, 'w')\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    gateway = start(NOBODY)
+    eventually(importing.exists)
+    gateway.signal(signal.SIGHUP)
+    gateway.signal(signal.SIGTERM)
+    assert (gateway.wait(), gateway.log) == (0, "")
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_hang_ups_during_the_start_do_no_harm(
+    start: Start, start_worker: Callable[..., WorkerProcess], count: str
+) -> None:
+    gateway = start(start_worker().target, "--processes", count)
+    eventually(lambda: expects(gateway.child.pid, signal.SIGHUP))
+
+    def serves() -> bool:
+        gateway.signal(signal.SIGHUP)
+        return "serving on" in gateway.log
+
+    eventually(serves)
+    gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)))
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
+    assert "ended with status" not in gateway.log
+
+
+def test_a_start_that_fails_says_why_and_nothing_else(
+    start: Start, start_worker: Callable[..., WorkerProcess], temporary: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for count in ("1", "2"):
+            gateway = start(start_worker().target, "--processes", count, listen=address)
+            assert gateway.wait() == 1
+            assert gateway.log == f"cannot listen on {address}: Address already in use\n"
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.usefixtures("temporary")
+def test_processes_do_not_outlive_a_killed_supervisor(
+    start: Start, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    gateway = start(start_worker().target, "--processes", "2")
+    gateway.expect(SERVING)
+    children = children_of(gateway.child.pid)
+    assert [runs(pid) for pid in children] == [True, True]
+    gateway.signal(signal.SIGKILL)
+    eventually(lambda: not any(runs(pid) for pid in children))
+
+
+def test_every_process_is_verbose(start: Start, start_worker: Callable[..., WorkerProcess]) -> None:
+    """Connections are the processes' own, and failed handshakes are told to those who debug."""
+    gateway = start(start_worker().target, "--processes", "2", before=("--verbose",))
+    port = int(gateway.expect(SERVING)[1])
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"no TLS at all\r\n\r\n")
+        gateway.expect("DEBUG a connection ended in its handshake")
