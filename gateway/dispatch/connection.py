@@ -82,6 +82,9 @@ class Connection:
         self._channel = channel
         self._transport = transport
         self._owner = owner
+        # Passed on as they are: a frame less for each of the many answers.
+        self.finish = owner.finish
+        self.count = owner.count
         self._metrics = metrics
         self._now = now
         self._list: Method = channel.unary_unary(f"{_SERVICE}/ListPolicies")
@@ -117,14 +120,6 @@ class Connection:
             await self._stream.close()
         await self._unary.close()
         await self._channel.close()
-
-    def finish(self, pending: Pending, verdict: Verdict, code: str | None = None) -> None:
-        """Pass the verdict of a call on."""
-        self._owner.finish(pending, verdict, code)
-
-    def count(self, code: str, number: int = 1) -> None:
-        """Pass a count of answers on."""
-        self._owner.count(code, number)
 
     def unavailable(self, details: str) -> None:
         """A call of its own could not reach the worker."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING
 
 from gateway.core.verdict import Failed
 from gateway.dispatch.pending import Pending
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.dispatch.endpoint import Endpoint
     from gateway.dispatch.pool import Pool
-
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,10 @@ class Run:
 
     def start(self) -> None:
         """Make the first calls. ``done`` may be called before this returns."""
-        self._step(self._evaluation.start)
+        try:
+            self._carry_out(self._evaluation.start())
+        except Exception as error:
+            self._crash(error)
 
     def cancel(self) -> None:
         """Give up: all calls are withdrawn, and nobody is told."""
@@ -89,17 +90,20 @@ class Run:
     def answered(self, pending: Pending, verdict: Verdict) -> None:
         """Tell the evaluation how a call ended, and make the calls it wants next."""
         call = pending.call
-        if self._out.pop(call, None) is not None:
-            call.elapsed_s = self._now() - pending.started
-            self._step(self._evaluation.receive, call, verdict)
-
-    def _step(self, move: Callable[P, Iterable[Call]], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Make a *move* of the evaluation, and whatever follows from it."""
+        if self._out.pop(call, None) is None:
+            return
+        call.elapsed_s = self._now() - pending.started
         try:
-            self._carry_out(move(*args, **kwargs))
+            evaluation = self._evaluation
+            calls = evaluation.receive(call, verdict)
+            if calls or evaluation.done or evaluation.has_withdrawn:
+                self._carry_out(calls)
         except Exception as error:
-            self.cancel()
-            self._crashed(error)
+            self._crash(error)
+
+    def _crash(self, error: Exception) -> None:
+        self.cancel()
+        self._crashed(error)
 
     def _carry_out(self, calls: Iterable[Call]) -> None:
         evaluation = self._evaluation

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from gateway.core.call import Outcome
+    from gateway.core.verdict import Verdict
 
 PREFIX: Final = "admission_gateway_"
 
@@ -124,15 +125,9 @@ class Metrics:
         for outcome in outcomes:
             verdict, webhook = outcome.verdict, outcome.invocation.webhook
             rejects = outcome.rejects
-            code, elapsed_s = 200, 0.0
-            if isinstance(verdict, Failed | Denied):
-                code = min(verdict.code, _MAX_CODE)
-            elif isinstance(verdict, DryRunRefused):
-                # A request that never became a call, as the API server counts it.
-                code = 0
-            if outcome.call is not None:
-                elapsed_s = outcome.call.elapsed_s
+            code = _http_code(verdict)
             if outcome.call is not None or not code:
+                elapsed_s = outcome.call.elapsed_s if outcome.call is not None else 0.0
                 self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
             if type(verdict) is not Allowed:
                 self._refused_or_failed(outcome, operation, rejects=rejects)
@@ -181,6 +176,16 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(PREFIX + name, text, ("pool",), buckets=buckets, registry=self.registry)
+
+
+def _http_code(verdict: Verdict | DryRunRefused) -> int:
+    if type(verdict) is Allowed:
+        return 200
+    if isinstance(verdict, DryRunRefused):
+        # A request that never became a call, as the API server counts it.
+        return 0
+    assert not isinstance(verdict, Allowed)
+    return min(verdict.code, _MAX_CODE)
 
 
 def _word(truth: bool) -> str:
