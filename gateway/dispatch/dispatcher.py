@@ -110,7 +110,7 @@ class Run:
         # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
         # webhooks would exhaust.
         queue = deque(calls)
-        chosen: dict[str, Endpoint | Failed] = {}
+        chosen: dict[str, Endpoint] = {}
         while True:
             # First of all, so that unwanted calls do not take the places of wanted ones.
             if evaluation.has_withdrawn:
@@ -125,7 +125,7 @@ class Run:
             self._is_over = True
             self._done(evaluation)
 
-    def _submit(self, call: Call, chosen: dict[str, Endpoint | Failed]) -> Failed | None:
+    def _submit(self, call: Call, chosen: dict[str, Endpoint]) -> Failed | None:
         """Hand *call* to an endpoint, the same for all calls of one step to one pool, or say why not."""
         webhook = call.invocation.webhook
         now = self._now()
@@ -136,13 +136,14 @@ class Run:
                 return failed_deadline(min(webhook.timeout_s, self._budget_s))
         name = webhook.worker.pool
         endpoint = chosen.get(name)
-        if endpoint is None or (not isinstance(endpoint, Failed) and endpoint.is_full):
+        if endpoint is None or endpoint.is_full:
             pool = self._pools.get(name)
-            endpoint = chosen[name] = (
-                pool.choose() if pool is not None else failed_status("UNAVAILABLE", f"no worker pool {name}")
-            )
-        if isinstance(endpoint, Failed):
-            return endpoint
+            if pool is None:
+                return failed_status("UNAVAILABLE", f"no worker pool {name}")
+            found = pool.choose()
+            if isinstance(found, Failed):
+                return found
+            endpoint = chosen[name] = found
         limits_s = deadline, min(webhook.timeout_s, self._budget_s)
         self._out[call] = pending = Pending(self, call, self._namespace_json, now, limits_s)
         endpoint.submit(pending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.dispatch.connection import Connection
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
+
+LONGEST_CALL_S: Final = 30.0
+"""The longest timeoutSeconds of a webhook."""
 
 State = Literal["ready", "connecting", "down", "draining"]
 
@@ -152,7 +155,3 @@ class Endpoint:
         await asyncio.sleep(LONGEST_CALL_S)
         self._leaving.discard(connection)
         await connection.close()
-
-
-LONGEST_CALL_S = 30.0
-"""The longest timeoutSeconds of a webhook."""

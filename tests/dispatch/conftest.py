@@ -46,6 +46,11 @@ class Bed:
         await pool.start()
         return pool
 
+    async def all_ready(self, pool: Pool) -> None:
+        """Wait until every endpoint of *pool* has been reached."""
+        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
+            await asyncio.sleep(0.01)
+
     def start(self, scripts: list[dict[str, Any]], done: Callable[[Evaluation], None], **options: Any) -> Run:
         webhooks = [
             Webhook(

@@ -37,8 +37,7 @@ def test_the_less_loaded_endpoint_takes_the_call(
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(*(worker.target for worker in workers))
-        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
-            await asyncio.sleep(0.01)
+        await bed.all_ready(pool)
         runs = [bed.start([{"hang": True}], never) for _ in range(10)]
         assert [endpoint.in_flight for endpoint in pool.endpoints] == [5, 5]
         for run in runs:
@@ -119,8 +118,7 @@ def test_an_endpoint_that_is_down_is_not_chosen_while_another_is_up(
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(dead.target, alive.target)
-        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
-            await asyncio.sleep(0.01)
+        await bed.all_ready(pool)
         dead.signal(signal.SIGKILL)
         while pool.endpoints[0].state != "down":
             await asyncio.sleep(0.01)
@@ -137,8 +135,7 @@ def test_a_worker_that_drains_gets_nothing_new_while_there_is_another(
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(leaving.target, staying.target, max_in_flight=1000)
-        while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
-            await asyncio.sleep(0.01)
+        await bed.all_ready(pool)
         while not any(endpoint.state == "draining" for endpoint in pool.endpoints):
             await bed.ask({"drain": True})
         chosen = [pool.choose() for _ in range(20)]
