@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint protos bench constraints clean
+.PHONY: install run test e2e lint protos bench constraints clean
 
 install: $(STAMP)
 
@@ -21,6 +21,10 @@ run: install
 
 test: install
 	$(BIN)/pytest
+
+# Against real API servers, which are built with Go the first time (some minutes each).
+e2e: install
+	$(BIN)/pytest tests/e2e
 
 lint: install
 	$(BIN)/ruff format --check .

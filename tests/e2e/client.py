@@ -1,0 +1,103 @@
+"""A client of the API server with nothing in between: what was sent, what came back, header by header."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.kit import PATIENCE_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server answered."""
+
+    status: int
+    document: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    """Texts of the Warning headers, in order (RFC 7234, 5.5: code, agent, quoted text)."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """Return ``message`` of a Status; empty for other documents."""
+        return str(self.document.get("message", ""))
+
+
+class Api:
+    """Requests of one user. Threads may share it: each has a connection of its own."""
+
+    def __init__(self, port: int, ca_file: Path, token: str) -> None:
+        self.port, self.ca_file, self.token = port, ca_file, token
+        self._context = ssl.create_default_context(cafile=str(ca_file))
+        self._local = threading.local()
+
+    def request(
+        self, method: str, path: str, document: object = None, content_type: str = JSON, **headers: str
+    ) -> Answer:
+        """Send *document* as JSON (bytes as they are) and return the answer, whatever its status."""
+        body = document if isinstance(document, bytes | None) else json.dumps(document).encode()
+        sent = {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": JSON,
+            "Content-Type": content_type,
+            **headers,
+        }
+        connection = self._connection()
+        try:
+            connection.request(method, path, body, sent)
+            response = connection.getresponse()
+            text = response.read()
+        except BaseException:
+            self.close()
+            raise
+        found = response.headers.get_all("Warning") or []
+        warnings = tuple(json.loads(re.sub(r"^\d+ \S+ ", "", warning)) for warning in found)
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = {"message": text.decode(errors="replace")}
+        return Answer(response.status, parsed, warnings, dict(response.headers))
+
+    def get(self, path: str) -> Answer:
+        return self.request("GET", path)
+
+    def create(self, path: str, document: object) -> Answer:
+        return self.request("POST", path, document)
+
+    def update(self, path: str, document: object) -> Answer:
+        return self.request("PUT", path, document)
+
+    def patch(self, path: str, document: object, content_type: str = MERGE_PATCH) -> Answer:
+        return self.request("PATCH", path, document, content_type)
+
+    def delete(self, path: str, options: object = None) -> Answer:
+        return self.request("DELETE", path, options)
+
+    def close(self) -> None:
+        """Close the connection of this thread."""
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, context=self._context, timeout=PATIENCE_S
+            )
+            self._local.connection = connection
+        return connection

@@ -1,0 +1,315 @@
+"""The test bed: a kube-apiserver with an etcd of its own, on loopback, in a folder that goes away with it.
+
+No kubelet, scheduler or controller runs: pods stay Pending and default service accounts are not made. What
+admission does with a request needs none of them.
+
+Webhooks are registered by Services of type ExternalName that name ``localhost``. That is the path of real
+clusters: HTTP/1.1, a connection for each concurrent call, SNI and Host ``NAME.NAMESPACE.svc``. A loopback URL
+would get HTTP/2, which no webhook behind a Service ever sees.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trustme
+import yaml
+
+from tests.e2e.client import Api
+from tests.kit import PATIENCE_S, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.e2e.binaries import Binaries
+
+T = TypeVar("T")
+
+NAMESPACE: Final = "admission-gateway"
+"""Namespace of the Services that stand for gateways and webhooks."""
+ADMIN: Final = "admin"
+"""In system:masters: may do everything and is exempt from priority and fairness."""
+ALICE: Final = "alice"
+"""An ordinary user, whom RBAC lets do everything."""
+USERS: Final = {ADMIN: "system:masters", ALICE: "developers"}
+
+AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "None", "users": ["system:apiserver"]},
+        {"level": "Request"},
+    ],
+}
+
+
+class Cluster:
+    """A running control plane. ``with Cluster(binaries, folder) as cluster: …``."""
+
+    def __init__(
+        self, binaries: Binaries, folder: Path, *flags: str, audit: bool = True, sync: bool = False
+    ) -> None:
+        """Start etcd and kube-apiserver with data in *folder*, and wait until they are ready.
+
+        *flags* are further ones of kube-apiserver. *sync*: have etcd wait for the disk, as a real one does.
+        """
+        self.binaries = binaries
+        self.folder = folder
+        self.authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        self.callers = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        """Signs the API server's client certificate for webhooks that ask for one."""
+        self.port = free_port()
+        self.credentials_ports = {"mtls": free_port(), "token": free_port()}
+        """Ports of the Services ``mtls`` and ``token``: the API server shows them a client certificate and a
+        bearer token. Its other calls are anonymous."""
+        self.webhook_token = "the-token-of-the-api-server"
+        self.ca_file = folder / "ca.crt"
+        self.callers_ca_file = folder / "callers-ca.crt"
+        self.audit_log = folder / "audit.log"
+        self._stack = ExitStack()
+        try:
+            self._prepare()
+            etcd = self._start_etcd(sync=sync)
+            self._start_api_server(etcd, *flags, audit=audit)
+            self.api = Api(self.port, self.ca_file, ADMIN)
+            self._stack.callback(self.api.close)
+            self._wait_until_ready()
+            self._furnish()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def user(self, name: str) -> Api:
+        """Return a client that speaks as *name*, one of ``USERS``."""
+        return Api(self.port, self.ca_file, name)
+
+    def kubeconfig(self, user: str = ADMIN) -> Path:
+        """Return a kubeconfig file of *user*."""
+        return self.folder / f"{user}.kubeconfig"
+
+    def kubectl(
+        self, *arguments: str, user: str = ADMIN, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl and return how it ended, whatever its exit status."""
+        command = [str(self.binaries.kubectl), "--kubeconfig", str(self.kubeconfig(user)), *arguments]
+        environment = {**os.environ, "HOME": str(self.folder), "KUBECACHEDIR": str(self.folder / "kubectl")}
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=environment,
+            check=False,
+        )
+
+    def issue(self, folder: Path, *names: str) -> tuple[Path, Path]:
+        """Return certificate and key files for *names* in *folder*, signed by the cluster's authority."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return _write(self.authority.issue_cert(*names, key_type=trustme.KeyType.ECDSA), folder, "tls")
+
+    @property
+    def ca_bundle(self) -> str:
+        """Return the cluster's authority as ``caBundle`` wants it."""
+        return base64.b64encode(self.ca_file.read_bytes()).decode()
+
+    def add_service(self, name: str) -> None:
+        """Have a Service *name* whose every port is that of localhost."""
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
+        answer = self.api.create(f"/api/v1/namespaces/{NAMESPACE}/services", service)
+        assert answer.status in (201, 409), answer
+
+    def audit_events(self, matches: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """Return the audit events that *matches*, waiting for the first."""
+        return eventually(lambda: [event for event in self._events() if matches(event)])
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        for line in self.audit_log.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+    # -- starting ---------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        folder = self.folder
+        self.authority.cert_pem.write_to_path(str(self.ca_file))
+        self.callers.cert_pem.write_to_path(str(self.callers_ca_file))
+        names = ("localhost", "127.0.0.1", "kubernetes.default.svc")
+        _write(self.authority.issue_cert(*names, key_type=trustme.KeyType.ECDSA), folder, "server")
+        caller = self.callers.issue_cert(common_name="kube-apiserver", key_type=trustme.KeyType.ECDSA)
+        caller_files = _write(caller, folder, "caller")
+        key = trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem
+        key.write_to_path(str(folder / "service-accounts.key"))
+        (folder / "tokens.csv").write_text(
+            "".join(f'{user},{user},{user}-uid,"{group}"\n' for user, group in USERS.items())
+        )
+        (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+        for user in USERS:
+            _write_kubeconfig(self.kubeconfig(user), self.port, self.ca_file, {user: {"token": user}})
+        users: dict[str, dict[str, str]] = {
+            self.caller_name("mtls"): {
+                "client-certificate": str(caller_files[0]),
+                "client-key": str(caller_files[1]),
+            },
+            self.caller_name("token"): {"token": self.webhook_token},
+        }
+        _write_kubeconfig(folder / "webhooks.kubeconfig", self.port, self.ca_file, users, current=False)
+        plugin = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(folder / "webhooks.kubeconfig"),
+        }
+        admission = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "AdmissionConfiguration",
+            "plugins": [
+                {"name": name, "configuration": plugin}
+                for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+            ],
+        }
+        (folder / "admission.yaml").write_text(yaml.safe_dump(admission))
+
+    def caller_name(self, service: str) -> str:
+        """Return the name under which the API server looks for credentials for *service*."""
+        return f"{service}.{NAMESPACE}.svc:{self.credentials_ports[service]}"
+
+    def _start_etcd(self, *, sync: bool) -> str:
+        cert, key = self.folder / "server.crt", self.folder / "server.key"
+        client, peer = free_port(), free_port()
+        address, peers = f"https://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+        self._start(
+            str(self.binaries.etcd),
+            *("--data-dir", str(self.folder / "etcd"), "--logger", "zap", "--log-level", "warn"),
+            *("--listen-client-urls", address, "--advertise-client-urls", address),
+            *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+            *("--initial-cluster", f"default={peers}"),
+            *("--cert-file", str(cert), "--key-file", str(key)),
+            *([] if sync else ["--unsafe-no-fsync"]),
+        )
+        return address
+
+    def _start_api_server(self, etcd: str, *flags: str, audit: bool) -> None:
+        folder = self.folder
+        audited = [f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"]
+        self._start(
+            str(self.binaries.kube_apiserver),
+            f"--etcd-servers={etcd}",
+            f"--etcd-cafile={self.ca_file}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self.port}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--tls-cert-file={folder / 'server.crt'}",
+            f"--tls-private-key-file={folder / 'server.key'}",
+            f"--cert-dir={folder}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder / 'service-accounts.key'}",
+            f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+            # Pods would wait for a default service account, which a controller makes.
+            "--disable-admission-plugins=ServiceAccount",
+            f"--admission-control-config-file={folder / 'admission.yaml'}",
+            *(audited if audit else []),
+            *flags,
+        )
+
+    def _start(self, *command: str) -> None:
+        process = Process(*command)
+        self._stack.callback(process.stop)
+
+    def _wait_until_ready(self) -> None:
+        def ready() -> bool:
+            try:
+                return self.api.get("/readyz").status == 200
+            except OSError:
+                return False
+
+        eventually(ready)
+
+    def _furnish(self) -> None:
+        """Make the namespace of the Services, and let Alice do everything."""
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        created = self.api.create("/api/v1/namespaces", namespace)
+        assert created.status == 201, created
+        for service in self.credentials_ports:
+            self.add_service(service)
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "developers"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": USERS[ALICE]},
+            ],
+        }
+        bound = self.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        assert bound.status == 201, bound
+        # The API server makes it itself, a moment after it is ready.
+        eventually(lambda: self.api.get("/api/v1/namespaces/default").status == 200)
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def eventually(ask: Callable[[], T]) -> T:
+    """Ask until the answer is true, and return it: for what a process does in its own time."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not (answer := ask()):
+        assert time.monotonic() < give_up, f"waited {PATIENCE_S:.0f} s, and the answer is still {answer!r}"
+        time.sleep(0.02)
+    return answer
+
+
+def _write(issued: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Path]:
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    issued.private_key_pem.write_to_path(str(key))
+    return certificate, key
+
+
+def _write_kubeconfig(
+    file: Path, port: int, ca_file: Path, users: dict[str, dict[str, str]], *, current: bool = True
+) -> None:
+    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(ca_file)}
+    document: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": server}],
+        "users": [{"name": name, "user": user} for name, user in users.items()],
+        "contexts": [{"name": name, "context": {"cluster": "e2e", "user": name}} for name in users],
+    }
+    if current:
+        document["current-context"] = next(iter(users))
+    file.write_text(yaml.safe_dump(document))

@@ -1,0 +1,41 @@
+"""A control plane for each version, shared by all tests: what a test registers or makes, it takes away."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.binaries import VERSIONS, obtain
+from tests.e2e.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.client import Api
+
+CHOSEN = os.environ.get("E2E_VERSIONS", " ".join(VERSIONS)).split()
+
+
+@pytest.fixture(scope="session", params=CHOSEN)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    binaries = obtain(request.param)
+    with Cluster(binaries, tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Api:
+    return cluster.api
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    """A namespace of the test's own. It is emptied by no controller, and so stays until the cluster goes."""
+    created = cluster.api.create(
+        "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
+    )
+    assert created.status == 201, created
+    name: str = created.document["metadata"]["name"]
+    return name

@@ -1,0 +1,101 @@
+"""The same policies as webhooks of their own: what the gateway is compared with.
+
+    python -m tests.e2e.direct --listen 127.0.0.1:PORT --tls-cert F --tls-key F --scripts FILE
+
+FILE holds a JSON list of scripts of ``tests/fakes/worker.py``; the one at index N is served at ``/N``, over
+HTTP/1.1 as any webhook is. Prints its port when it serves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import ssl
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from tests.fakes.worker import respond
+
+
+class Webhooks(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+    scripts: list[dict[str, Any]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Webhooks
+
+    def setup(self) -> None:
+        # In the connection's own thread, so that a slow handshake holds up nobody else.
+        self.request.do_handshake()
+        super().setup()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        script = self.server.scripts[int(self.path.partition("?")[0].strip("/"))]
+        if script.get("exit"):
+            os._exit(1)
+        time.sleep(3600 if script.get("hang") else script.get("delay_ms", 0) / 1000)
+        status = 500 if "status" in script else 200
+        self.answer(
+            status, b"\xff\xff" if script.get("garbage") else json.dumps(review(script, body)).encode()
+        )
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Return the AdmissionReview with which a policy of this *script* answers."""
+    asked = json.loads(body)
+    found = respond(script, json.dumps(asked["request"]).encode(), b"")
+    response: dict[str, Any] = {"uid": asked["request"]["uid"], "allowed": found.allowed}
+    if not found.allowed:
+        status = MessageToDict(found.status)
+        causes = status.pop("causes", None)
+        response["status"] = {**status, **({"details": {"causes": causes}} if causes else {})}
+    if found.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(found.patch).decode()
+    if found.warnings:
+        response["warnings"] = list(found.warnings)
+    if found.audit_annotations:
+        response["auditAnnotations"] = dict(found.audit_annotations)
+    answer = {"apiVersion": asked["apiVersion"], "kind": "AdmissionReview", "response": response}
+    return {} if script.get("empty") else answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--tls-cert", required=True)
+    parser.add_argument("--tls-key", required=True)
+    parser.add_argument("--scripts", type=Path, required=True)
+    parsed = parser.parse_args()
+    host, _, port = parsed.listen.rpartition(":")
+    server = Webhooks((host, int(port)), Handler)
+    server.scripts = json.loads(parsed.scripts.read_text())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(parsed.tls_cert, parsed.tls_key)
+    server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    print(server.server_address[1], flush=True)  # noqa: T201
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""Policies put before an API server in two ways: behind the gateway, and as webhooks of their own.
+
+Both take the same ``Hook`` list, so that a test can do the same things under each and compare.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tests.e2e.cluster import NAMESPACE, eventually, free_port
+from tests.kit import PATIENCE_S, ROOT, GatewayProcess, Process, WorkerProcess, pool_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.cluster import Cluster
+
+Phase = Literal["mutate", "validate"]
+
+KINDS: Final[dict[Phase, str]] = {
+    "mutate": "MutatingWebhookConfiguration",
+    "validate": "ValidatingWebhookConfiguration",
+}
+REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+CANARIES: Final = "/api/v1/namespaces/default/configmaps?dryRun=All"
+
+
+def rule(resources: str, *operations: str, group: str = "", version: str = "v1") -> dict[str, Any]:
+    """Return a rule for *resources* (separated by blanks) of one API group; all operations by default."""
+    return {
+        "operations": list(operations) or ["*"],
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": resources.split(),
+    }
+
+
+PODS: Final = rule("pods", "CREATE", "UPDATE")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A webhook whose policy is a script of ``tests/fakes/worker.py``."""
+
+    phase: Phase
+    name: str
+    """Three segments, as the API server wants it."""
+    script: dict[str, Any]
+    rules: tuple[dict[str, Any], ...] = (PODS,)
+    configuration: str = "policies"
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the webhook: failurePolicy, timeoutSeconds, selectors."""
+
+    def document(self, client_config: dict[str, Any]) -> dict[str, Any]:
+        """Return the webhook as it stands in a configuration object."""
+        return {
+            "name": self.name,
+            "clientConfig": client_config,
+            "rules": list(self.rules),
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            **self.fields,
+        }
+
+
+def canaries(name: str) -> list[Hook]:
+    """Return webhooks that show, by a warning, when a registration has come into force, or has gone."""
+    return [
+        Hook(
+            phase,
+            f"{phase}.canary.test",
+            {"warnings": [f"{phase} {name}"]},
+            (rule("configmaps", "CREATE"),),
+            configuration="zz-canary",
+            fields={"objectSelector": {"matchLabels": {"canary": name}}},
+        )
+        for phase in KINDS
+    ]
+
+
+def sing(cluster: Cluster, name: str) -> tuple[str, ...]:
+    """Return the warnings that the canaries *name* give."""
+    metadata = {"generateName": "canary-", "labels": {"canary": name}}
+    answer = cluster.api.create(CANARIES, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    return answer.warnings if answer.status == 201 else ("failed",)
+
+
+def configurations(
+    hooks: list[Hook], client_configs: list[dict[str, Any]], prefix: str = ""
+) -> list[dict[str, Any]]:
+    """Return the configuration objects that hold *hooks*, in the order in which names come up."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for hook, client_config in zip(hooks, client_configs, strict=True):
+        document = found.setdefault(
+            (hook.phase, hook.configuration),
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": KINDS[hook.phase],
+                "metadata": {"name": prefix + hook.configuration},
+                "webhooks": [],
+            },
+        )
+        document["webhooks"].append(hook.document(client_config))
+    return list(found.values())
+
+
+class _Setup:
+    """Policies in force; leaving the ``with`` block takes them out again, and waits until that is so."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.stack = ExitStack()
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def _register(self, documents: list[dict[str, Any]]) -> None:
+        """Create *documents*, and have them deleted in the end, each time until it shows."""
+        self.stack.callback(lambda: eventually(lambda: not sing(self.cluster, self.name)))
+        for document in documents:
+            path = f"{REGISTRATIONS}/{document['kind'].lower()}s"
+            self.stack.callback(self.cluster.api.delete, f"{path}/{document['metadata']['name']}")
+            answer = self.cluster.api.create(path, document)
+            assert answer.status == 201, answer
+        self._wait_for_canaries()
+
+    def _wait_for_canaries(self) -> None:
+        expected = {f"{phase} {self.name}" for phase in KINDS}
+        eventually(lambda: set(sing(self.cluster, self.name)) == expected)
+
+
+class Directly(_Setup):
+    """Each policy a webhook of its own, as without a gateway."""
+
+    def __init__(self, cluster: Cluster, folder: Path, hooks: list[Hook], name: str = "direct") -> None:
+        super().__init__(cluster, name)
+        self.hooks = [*hooks, *canaries(name)]
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Directly:
+        cluster = self.cluster
+        certificate, key = cluster.issue(self._folder, f"{self.name}.{NAMESPACE}.svc")
+        scripts = self._folder / "scripts.json"
+        scripts.write_text(json.dumps([hook.script for hook in self.hooks]))
+        process = Process(
+            *(sys.executable, "-m", "tests.e2e.direct", "--listen", "127.0.0.1:0"),
+            *("--tls-cert", str(certificate), "--tls-key", str(key), "--scripts", str(scripts)),
+            stdout=subprocess.PIPE,
+        )
+        self.stack.callback(process.stop)
+        assert process.child.stdout is not None
+        port = int(process.child.stdout.readline() or 0)
+        assert port, process.log
+        cluster.add_service(self.name)
+        service = {"namespace": NAMESPACE, "name": self.name, "port": port}
+        bundle = cluster.ca_bundle
+        client_configs = [
+            {"service": {**service, "path": f"/{index}"}, "caBundle": bundle}
+            for index in range(len(self.hooks))
+        ]
+        self._register(configurations(self.hooks, client_configs, f"{self.name}-"))
+        return self
+
+
+class BehindGateway(_Setup):
+    """All policies behind the gateway, which is registered by ``admission-gateway manifests``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        hooks: list[Hook],
+        name: str = "gateway",
+        *,
+        gateway: dict[str, Any] | None = None,
+        pool: dict[str, Any] | None = None,
+        port: int | None = None,
+        flags: tuple[str, ...] = (),
+        manifests: tuple[str, ...] = (),
+    ) -> None:
+        """Take *hooks*.
+
+        Args:
+            cluster: Where to register.
+            folder: For configuration, certificate and socket.
+            hooks: The policies.
+            name: Of the Service, and so of the certificate.
+            gateway: Fields of the GatewayConfiguration.
+            pool: Fields of the WorkerPool's spec.
+            port: Of the gateway; by default any that is free.
+            flags: Of ``serve``.
+            manifests: Further flags of ``manifests``.
+        """
+        super().__init__(cluster, name)
+        self.hooks = [*hooks, *canaries(name)]
+        self.folder = folder
+        self.config = folder / "config"
+        self.config.mkdir(parents=True, exist_ok=True)
+        self.socket = folder / "worker.sock"
+        self.port = port or free_port()
+        self.certificate = cluster.issue(folder, f"{name}.{NAMESPACE}.svc", "localhost", "127.0.0.1")
+        self._flags, self._manifests = flags, manifests
+        self._pool = pool or {}
+        self._gateway = gateway
+        self.worker: WorkerProcess
+        self.gateway: GatewayProcess
+
+    def __enter__(self) -> BehindGateway:
+        self.write_configuration()
+        self.start_worker()
+        self.start_gateway()
+        self.register()
+        return self
+
+    def write_configuration(self) -> None:
+        """Write what the gateway is configured with, from ``hooks``."""
+        client_configs = [
+            {"worker": {"pool": "scripted", "policy": json.dumps(hook.script, sort_keys=True)}}
+            for hook in self.hooks
+        ]
+        documents = configurations(self.hooks, client_configs)
+        if self._gateway is not None:
+            head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+            documents.append({**head, **self._gateway})
+        text = pool_document("scripted", f"unix:{self.socket}", **self._pool)
+        text += "".join(json.dumps(document) + "\n---\n" for document in documents)
+        # Renamed, so that the gateway never reads half of it.
+        unfinished = self.folder / "config.unfinished"
+        unfinished.write_text(text)
+        unfinished.rename(self.config / "gateway.yaml")
+
+    def start_worker(self) -> WorkerProcess:
+        """Start the worker, which takes the place of an earlier one on the same socket."""
+        self.socket.unlink(missing_ok=True)
+        self.worker = WorkerProcess(f"unix:{self.socket}")
+        self.stack.callback(self.worker.stop)
+        return self.worker
+
+    def start_gateway(self, port: int | None = None) -> GatewayProcess:
+        """Start a gateway on *port*, by default that of the Service."""
+        listen = f"127.0.0.1:{port or self.port}"
+        self.gateway = GatewayProcess(
+            self.config, self.certificate, self.cluster.authority, "--listen", listen, *self._flags
+        )
+        self.stack.callback(self.gateway.stop)
+        return self.gateway
+
+    def register(self) -> None:
+        """Register the gateway as a user does, and wait until the API server calls it."""
+        self.cluster.add_service(self.name)
+        self._register(self.manifests())
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return what ``admission-gateway manifests`` prints."""
+        import yaml
+
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "gateway", "manifests", "--config", str(self.config)),
+                *("--service", f"{NAMESPACE}/{self.name}:{self.port}", "--name", self.name),
+                *("--ca-file", str(self.cluster.ca_file), *self._manifests),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return list(yaml.safe_load_all(done.stdout))
