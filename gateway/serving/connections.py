@@ -36,8 +36,12 @@ class Bounds:
     answer_s: float = 30.0
     """Without any progress in sending an answer, and for the end of a connection."""
     drain_idle_s: float = 1.0
-    """While draining: a connection is closed once it was idle for so long. Those in use are told by
-    ``Connection: close`` on an answer instead, which loses no request."""
+    """While draining: a connection is closed, with ``FAREWELL``, once it was idle for so long. Those in use
+    are told by ``Connection: close`` on their answer."""
+    drain_quiet_s: float = 1.5
+    """While draining: new connections are taken until for so long none has come and nothing was answered.
+    Longer than the second after which a refused review is sent again, maybe here once more: the news that
+    this replica is leaving take their time to whoever chooses among replicas."""
     age_s: float = 600.0
     """After it the next answer ends the connection, so that load spreads over replicas."""
     age_jitter: float = 0.1

@@ -106,24 +106,43 @@ class Listener:
         self._resume_accepting()
 
     async def drain(self, drain_s: float) -> None:
-        """Stop accepting, see the requests in flight to their end, and close.
+        """See the requests in flight to their end, and close when clients have gone elsewhere.
 
-        What the backlog held is still served, with 503 for new reviews. An idle connection is kept for
-        ``Bounds.drain_idle_s``, since a request may be on its way. After *drain_s* seconds what is left is
-        aborted. Returns when all is closed.
+        New reviews are refused with 503, also on connections that are still to come: until the word has
+        spread, new connections are made to this replica, and a closed port would lose their requests.
+        An idle connection is kept for ``Bounds.drain_idle_s``, since a request may be on its way. The port
+        is closed, and what the backlog holds served, once all is quiet for ``Bounds.drain_quiet_s``; at once
+        where nothing was asked since the drain began. After *drain_s* seconds what is left is aborted.
+        Returns when all is closed.
         """
         self.connections.service.draining = True
-        for sock in self._sockets:
-            while self._accept_one(sock):
-                pass
-        self._close_sockets()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                while self._handshakes or self.connections.open:
-                    if self._handshakes:
-                        await asyncio.wait(self._handshakes)
-                    await self.connections.emptied(self._loop)
+                await self._until_quiet()
+                for sock in self._sockets:
+                    while self._accept_one(sock):
+                        pass
+                self._close_sockets()
+                await self._until_empty()
         await self.close()
+
+    async def _until_quiet(self) -> None:
+        """Return when no connection is open and, for a while, none was wanted."""
+        before = self.accepted, self.connections.requests
+        while True:
+            await self._until_empty()
+            seen = self.accepted, self.connections.requests
+            if seen == before:
+                return
+            before = seen
+            await asyncio.sleep(self.connections.bounds.drain_quiet_s)
+
+    async def _until_empty(self) -> None:
+        """Return when no connection is open, and none in its handshake."""
+        while self._handshakes or self.connections.open:
+            if self._handshakes:
+                await asyncio.wait(self._handshakes)
+            await self.connections.emptied(self._loop)
 
     async def close(self) -> None:
         """Abort everything; returns when all is closed."""

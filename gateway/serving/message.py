@@ -59,6 +59,16 @@ def encode(response: Response, *, close: bool, head_only: bool) -> bytes:
     )
 
 
+FAREWELL = encode(
+    error_response(503, "this replica is about to stop, try again", headers=b"Retry-After: 1\r\n"),
+    close=True,
+    head_only=False,
+)
+"""Sent on an idle connection before a replica that leaves closes it: an answer to the request that may be on
+its way, which would otherwise be lost. Go's client takes it for that (net/http transport.go, readLoop), and
+with nothing on its way for the end of the connection (RFC 9112, 9.2)."""
+
+
 class Replier(Protocol):
     """What a request needs of its connection."""
 

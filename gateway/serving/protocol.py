@@ -20,8 +20,18 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.serving.message import CONTINUE, REVIEWED, Cancel, HttpRequest, Response, encode, error_response
+from gateway.serving.message import (
+    CONTINUE,
+    FAREWELL,
+    REVIEWED,
+    Cancel,
+    HttpRequest,
+    Response,
+    encode,
+    error_response,
+)
 from gateway.serving.reader import RequestReader
+from gateway.serving.sockets import has_unread
 
 if TYPE_CHECKING:
     from gateway.serving.connections import Connections
@@ -243,7 +253,15 @@ class Connection(asyncio.BufferedProtocol):
                 text = f"request not complete {bounds.request_s:g} seconds after its first byte"
                 self._reader.refuse(error_response(408, text))
             case "idle" if lasted_s > (bounds.drain_idle_s if self._service.draining else bounds.idle_s):
-                self.close()
+                self._close_idle()
+
+    def _close_idle(self) -> None:
+        # Timers run before what has arrived is read: on a busy loop that may be a request, and would be lost.
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is None or not has_unread(sock):
+            if self._service.draining:
+                self._write(FAREWELL)
+            self.close()
 
     def _check_sending(self, now: float) -> None:
         assert self._transport is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def close_socket(sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
             Path(sock.getsockname()).unlink()
     sock.close()
+
+
+def has_unread(sock: socket.socket) -> bool:
+    """Return whether *sock* holds what its peer sent, or the peer's end, and nobody has read yet."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _bind_unix(sock: socket.socket, path: str) -> None:

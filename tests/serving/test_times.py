@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.serving.connections import Bounds, Connections
+from gateway.serving.message import FAREWELL
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, Application, Wire, ok, post, refused
 
@@ -133,6 +134,7 @@ def test_while_draining_idle_connections_end_soon_and_others_with_their_answer()
         assert not each.is_closed()
         each.later(1)
     assert wire.is_closed()
+    assert wire.transport.written == FAREWELL  # for a request that is on its way
     assert not busy.is_closed()
     busy.app.seen[0].respond(200, b"1")
     assert busy.transport.written == ok(b"1", CLOSE)
