@@ -4,6 +4,9 @@ Whether a worker serves ReviewStream shows only when it refuses one, and a messa
 be lost with an error that does not say so. With transport Auto calls therefore go by Review until the stream
 has outlived a ListPolicies call made after it on the same connection.
 
+A stream also ends for all its calls when one answer cannot be read. Those whose webhook has no side effects
+are then asked again by Review, each by itself, so that a policy at fault takes nobody with it.
+
 gRPC's exceptions end here and in the carriers: outside there are only verdicts.
 """
 
@@ -43,6 +46,10 @@ LIST_POLICIES_WITHIN_S: Final = 2.0
 REFUSAL_WITHIN_S: Final = 0.02
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
+
+_BROKEN_BY_AN_ANSWER: Final = ("INTERNAL", "RESOURCE_EXHAUSTED", "UNKNOWN")
+"""How a stream ends whose worker is there: by an answer that cannot be read, or is too large, or by an
+exception in the worker."""
 
 
 class ConnectionOwner(Protocol):
@@ -143,15 +150,24 @@ class Connection:
             log.info("worker %s serves no ReviewStream: calling it by Review", self._owner.address)
             self._is_proved = False
             for pending in unanswered:
-                pending.carrier = self._unary
-                self._unary.submit(pending)
+                self._ask_by_itself(pending)
             return
         self._is_proved = self._transport == "Stream"
         self._lose(f"{code}: {details}")
         failure = failed_status(code, details)
         for pending in unanswered:
-            if pending.endpoint is not None:
+            if pending.endpoint is None:
+                continue
+            if code in _BROKEN_BY_AN_ANSWER and pending.call.invocation.webhook.side_effects == "None":
+                # It ended for all; asked by themselves, only the call at fault will fail.
+                self._owner.count(code)
+                self._ask_by_itself(pending)
+            else:
                 self._owner.finish(pending, failure, code)
+
+    def _ask_by_itself(self, pending: Pending) -> None:
+        pending.carrier = self._unary
+        self._unary.submit(pending)
 
     def _lose(self, why: str) -> None:
         if not self._is_closing and not self._is_lost.is_set():

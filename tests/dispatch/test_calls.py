@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.model import Namespace
+from gateway.core.namespace import Namespace
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 if TYPE_CHECKING:
@@ -169,14 +170,42 @@ def test_a_lie_on_the_stream_hurts_the_liar_alone(
     on_bed(test)
 
 
-def test_garbage_ends_the_stream_and_a_new_one_takes_its_place(
+@pytest.mark.parametrize(
+    ("lie", "cause"),
+    [
+        ({"garbage": True}, "malformed answer: no ReviewResponse"),
+        ({"big": 9_000_000}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
+    ],
+)
+def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], lie: dict[str, Any], cause: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        for transport in ("Auto", "Stream"):
+            pool = await bed.add_pool(worker.target, name=transport, transport=transport)
+            assert await pool.wait_until_ready(30)
+            honest = {"delay_ms": 50, "pool": transport}
+            outcomes = (await bed.settle(honest, {**lie, "pool": transport}, honest)).outcomes
+            assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
+            failed = outcomes[1].verdict
+            assert isinstance(failed, Failed)
+            assert re.fullmatch(cause, failed.cause)
+            # At once, without waiting for the connection to have recovered.
+            assert await bed.ask({"pool": transport}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_garbage_from_a_webhook_with_side_effects_is_not_asked_for_twice(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
     async def test(bed: Bed) -> None:
         assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        failed = await bed.ask({"garbage": True})
+        failed = await bed.ask({"garbage": True, "side_effects": "NoneOnDryRun"})
         assert isinstance(failed, Failed)
         assert "VerdictBatch" in failed.cause
         assert await bed.ask({}) is ALLOWED
