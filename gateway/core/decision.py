@@ -102,14 +102,15 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
     """Return what the user reads: every rejection a line, the first giving code and reason."""
     if not rejections:
         return None
-    first = _refusal(rejections[0])
-    lines = [first.message]
-    causes = list(first.causes)
-    for outcome in rejections[1:]:
-        refusal = _refusal(outcome)
-        lines.append(refusal.message)
-        causes += refusal.causes
-    return Status(first.code, first.reason, "\n".join(lines), tuple(causes))
+    refusals = [_refusal(outcome) for outcome in rejections]
+    first = refusals[0]
+    causes = [cause for refusal in refusals for cause in refusal.causes]
+    if causes and first.reason == "Invalid":
+        # For this reason kubectl shows the causes alone: whoever has none would go unread.
+        causes = [
+            cause for refusal in refusals for cause in refusal.causes or (Cause(message=refusal.message),)
+        ]
+    return Status(first.code, first.reason, "\n".join(refusal.message for refusal in refusals), tuple(causes))
 
 
 def _refusal(outcome: Outcome) -> Status:

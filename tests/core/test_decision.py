@@ -91,6 +91,24 @@ def test_every_denial_is_a_line_in_order_and_the_first_gives_code_and_reason() -
     )
 
 
+def test_of_an_invalid_object_the_causes_leave_no_rejection_out_because_kubectl_shows_nothing_else() -> None:
+    decision = validating(
+        Denied(422, "Invalid", "first", causes=(Cause("R", "x", "spec.a"),)),
+        BROKEN,
+        Denied(403, message="no"),
+    )
+    assert only_status(decision).causes == (
+        Cause("R", f"{A}: x", "spec.a"),
+        Cause(message=f'failed calling webhook "{B}": UNAVAILABLE: gone'),
+        Cause(message=f"{C}: no"),
+    )
+
+
+def test_without_any_cause_an_invalid_object_has_the_message() -> None:
+    decision = validating(Denied(422, "Invalid", "first"), Denied(403, message="no"))
+    assert only_status(decision) == Status(422, "Invalid", f"{A}: first\n{B}: no")
+
+
 def test_a_first_failure_gives_code_and_reason_too() -> None:
     decision = validating(BROKEN, Denied(403, message="no"))
     assert only_status(decision) == Status(
