@@ -3,7 +3,7 @@
 #
 #     sh deploy/certificate.sh certs
 #
-# ca.crt goes into registration.yaml, tls.crt and tls.key into the Secret; ca.key stays with you. Where the folder
+# ca.crt goes into the registration, tls.crt and tls.key into the Secret; ca.key stays with you. Where the folder
 # has a CA already, that one signs: run it again to renew the serving certificate. Needs OpenSSL 1.1.1 or newer.
 set -eu
 umask 077

@@ -1,9 +1,10 @@
 """The spine: one review from its bytes to the bytes of its answer, every stage named in order.
 
-    decode -> invocations -> evaluation <-> workers -> decide -> encode
+    decode -> namespace -> invocations -> evaluation <-> workers -> decide -> encode
 
-The stages do not call each other; each gives back a value, and the order stands here and nowhere else. The
-one stage that waits is the run of the evaluation, which calls back when it is done.
+The stages do not call each other; each gives back a value, and the order stands here and nowhere else. What
+waits calls back when it is done: the run of the evaluation, and before it, where a cluster is watched that
+has not told of the request's namespace yet, the look-up of that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
+from gateway.core.matching import speaks_for_itself
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.dispatch.dispatcher import Run
@@ -25,9 +27,19 @@ if TYPE_CHECKING:
     from gateway.config.model import AuditLevel
     from gateway.core.decision import Decision
     from gateway.core.matching import Selection
+    from gateway.core.namespace import Namespace
+    from gateway.core.review import AdmissionRequest
     from gateway.core.speculation import ChangeMemory
+    from gateway.core.verdict import Failed
     from gateway.dispatch.dispatcher import Workers
+    from gateway.paths import Paths
     from gateway.telemetry.metrics import Metrics
+
+    Known = Namespace | Failed | None
+    """A namespace; None if there is none of that name; Failed if that could not be found out."""
+    LookUp = Callable[[str, float, Callable[[Known], None]], Callable[[], None]]
+    """Asks for a namespace by name, and returns what withdraws the question. Calls back once, with what came
+    of it within so many seconds, and never before it has returned."""
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +48,13 @@ log = logging.getLogger(__name__)
 class Snapshot:
     """One configuration in force. A review keeps the one it started with, whatever is loaded meanwhile."""
 
-    paths: Mapping[str, Selection]
+    paths: Paths
     """What each path of the front end selects."""
     workers: Workers
-    namespace_labels: Mapping[str, Mapping[str, str]]
+    namespaces: Mapping[str, Namespace]
+    """By name. Those of a watched cluster follow it; a review sees its own as it was when it started."""
+    look_up: LookUp | None
+    """Whom to ask for a namespace that is not among them; None: there are no others."""
     memory: ChangeMemory
     audit_level: AuditLevel
 
@@ -61,26 +76,70 @@ def admit(
     limits_s: tuple[float, float],
     answer: Callable[[Answer], None],
     crashed: Callable[[Exception], None],
-) -> Run:
+) -> Callable[[], None]:
     """Review *body* by the webhooks of *selection*, and give the result to *answer*.
 
     *limits_s* are the deadline, on the clock of ``snapshot.workers.now``, and the whole budget that messages
     about it name. *answer* or *crashed* (a bug) is called once, perhaps before this returns, and not after
-    the ``cancel`` of the run that is returned.
+    what is returned was called, which withdraws the review.
 
     Raises:
         ReviewError: *body* is not a review that can be answered.
     """
     request = decode(body)
-    evaluation = Evaluation(selection, request, snapshot.namespace_labels, snapshot.memory)
 
     def done(evaluation: Evaluation) -> None:
         decision = decide(evaluation, snapshot.audit_level)
         answer(Answer(encode(request.api_version, request.uid, decision), decision, evaluation))
 
-    run = Run(evaluation, snapshot.workers, limits_s, done, crashed)
-    run.start()
-    return run
+    def begin(namespace: Known) -> Callable[[], None]:
+        evaluation = Evaluation(selection, request, namespace, snapshot.memory)
+        run = Run(evaluation, snapshot.workers, limits_s, done, crashed)
+        run.start()
+        return run.cancel
+
+    namespace = snapshot.namespaces.get(request.namespace)
+    if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
+        # Half of the time is left for the webhooks.
+        within_s = (limits_s[0] - snapshot.workers.now()) / 2
+        waiting = _Waiting(begin, crashed)
+        waiting.withdraw = snapshot.look_up(request.namespace, within_s, waiting.found)
+        return waiting.cancel
+    return begin(namespace)
+
+
+def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
+    """Whether a webhook's selector may need the request's namespace, or its worker be shown it.
+
+    One that is just being made is not there yet.
+    """
+    return request.namespace != "" and not speaks_for_itself(request) and bool(selection.invocations(request))
+
+
+class _Waiting:
+    """A review whose namespace is being looked up, and which begins when that has ended."""
+
+    __slots__ = ("_begin", "_crashed", "withdraw")
+
+    withdraw: Callable[[], None]
+    """Withdraws the look-up, or from its end on the review."""
+
+    def __init__(
+        self, begin: Callable[[Known], Callable[[], None]], crashed: Callable[[Exception], None]
+    ) -> None:
+        self._begin = begin
+        self._crashed = crashed
+
+    def found(self, namespace: Known) -> None:
+        """Begin the review."""
+        try:
+            self.withdraw = self._begin(namespace)
+        except Exception as error:
+            self._crashed(error)
+
+    def cancel(self) -> None:
+        """Withdraw the review, whether it has begun or not."""
+        self.withdraw()
 
 
 class Admission:
@@ -115,4 +174,4 @@ class Admission:
             for webhook, key in decision.dropped_annotations:
                 log.warning("webhook %s: audit annotation %.80r dropped: not a name part", webhook, key)
 
-        return admit(snapshot, selection, body, limits_s, answered, crashed).cancel
+        return admit(snapshot, selection, body, limits_s, answered, crashed)

@@ -19,7 +19,7 @@ from gateway.serving.identity import Identity
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
 from gateway.serving.tls import ServerCertificate
-from gateway.snapshot import Pools
+from gateway.snapshot import Pools, Watched
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ OTHER_WORKERS_WITHIN_S: Final = 2.0
 """How long the start waits for workers, so that the first reviews find them: those that the gateway starts
 itself, and others. It goes on without those that are missing, since failurePolicy covers them."""
 
+SYNCED_WITHIN_S: Final = 10.0
+"""How long a reload waits for the namespaces of another cluster, before it is refused."""
+
 GC_CONTAINERS: Final = 100_000
 """New containers, less those freed, after which the youngest generation is searched for cycles."""
 
@@ -59,10 +62,12 @@ class Gateway:
         self._not_ready: str | None = "starting"
         self._admission = Admission(self.metrics)
         self._pools = Pools(self.metrics, targets)
+        self._watched = Watched()
         self._reloading = asyncio.Lock()
         self._seen: object = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._router: Router[Selected] = Router(self._review, {})
+        self.metrics.refused = self._router.refused
         self._connections = Connections(self._router)
         self._listener: Listener | None = None
         self._admin: Listener | None = None
@@ -89,7 +94,7 @@ class Gateway:
             ConfigError: something that the configuration names cannot be used, such as an address in use.
         """
         settings = config.gateway
-        routes = AdminRoutes(lambda: self._not_ready, self._exposition)
+        routes = AdminRoutes(self._why_not_ready, self._exposition)
         self._admin = Listener(admin_address, Connections(routes))
         await self._admin.start()
         seen = self._options.fingerprint()
@@ -119,6 +124,7 @@ class Gateway:
         if self._listener is not None:
             await self._listener.drain(drain_s)
         await self._pools.close(0.0)
+        await self._watched.use(None)
         if self._admin is not None:
             await self._admin.close()
 
@@ -149,7 +155,15 @@ class Gateway:
         certificate = self._certificate
         if certificate is None or old is None or settings.tls != old.tls:
             certificate = ServerCertificate(settings.tls)
-        snapshot = await self._pools.snapshot(config)
+        within_s = None if old is None else SYNCED_WITHIN_S
+        namespaces = await self._watched.prepare(settings.kubernetes, within_s)
+        try:
+            snapshot = await self._pools.snapshot(config)
+        except BaseException:
+            await self._watched.discard(namespaces)
+            raise
+        if namespaces is not None:
+            snapshot = replace(snapshot, namespaces=namespaces.by_name, look_up=namespaces.look_up)
         on_config(config)
         self._certificate = certificate
         if self._listener is not None:
@@ -157,7 +171,7 @@ class Gateway:
         self._connections.bounds = replace(self._connections.bounds, body_bytes=settings.max_request_bytes)
         self._router.identity = identity
         self._router.replace(
-            {path: (snapshot, selection) for path, selection in snapshot.paths.items()},
+            _Served(snapshot),
             RouterSettings(settings.deadline_reserve_s, settings.max_concurrent_reviews),
         )
         for name in ("listen", "admin_listen", "processes"):
@@ -168,6 +182,11 @@ class Gateway:
         self.config = config
         self.metrics.reload_successful.set(1)
         self.metrics.reload_timestamp.set(time.time())
+        await self._watched.use(namespaces)
+
+    def _why_not_ready(self) -> str | None:
+        namespaces = self._watched.namespaces
+        return self._not_ready or (None if namespaces is None else namespaces.not_synced)
 
     def _review(self, request: HttpRequest, selected: Selected) -> Callable[[], None]:
         snapshot, selection = selected
@@ -199,7 +218,23 @@ class Gateway:
         if self._certificate is not None:
             metrics.certificate_expiry.set(self._certificate.not_after)
         self._pools.count_endpoints()
+        namespaces = self._watched.namespaces
+        metrics.watch = None if namespaces is None else (namespaces.is_connected, len(namespaces.by_name))
         return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
+
+
+class _Served:
+    """The paths of a snapshot as the router looks them up: each with the snapshot that it belongs to."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __len__(self) -> int:
+        return len(self._snapshot.paths)
+
+    def get(self, path: str, /) -> Selected | None:
+        selection = self._snapshot.paths.find(path)
+        return None if selection is None else (self._snapshot, selection)
 
 
 def relax_garbage_collection() -> None:
@@ -216,7 +251,8 @@ def relax_garbage_collection() -> None:
 
 def summary(config: Config) -> str:
     """Return what *config* holds, in one line for the log."""
+    namespaces = len(config.namespaces) if config.gateway.kubernetes is None else "the cluster's"
     return (
         f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
-        f"worker pools: {len(config.pools)}; namespaces: {len(config.namespaces)}"
+        f"worker pools: {len(config.pools)}; namespaces: {namespaces}"
     )

@@ -1,4 +1,4 @@
-"""The command line: ``serve``, ``check``, ``review``.
+"""The command line: ``serve``, ``check``, ``review``, ``manifests``.
 
 Results go to standard output and everything else to standard error. Exit status: 0 done, 1 it failed, 2 it
 was called wrongly. An error is words for a person, never a traceback.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gateway import __version__
 from gateway.errors import ConfigError, GatewayError
+from gateway.manifests import add_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         level=logging.DEBUG if parsed.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for name in ("asyncio", "httpx2", "httpcore2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         status = parsed.run(parsed, arguments)
     except ConfigError as error:
@@ -78,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     review.add_argument("--phase", choices=("mutate", "validate", "both"), default="both")
     review.add_argument("--explain", action="store_true", help="say for each webhook what came of it")
     review.set_defaults(run=_review)
+
+    manifests = commands.add_parser(
+        "manifests", help="print or apply what registers the gateway in a cluster"
+    )
+    _add_config(manifests, required=True)
+    add_arguments(manifests)
     return parser
 
 

@@ -41,6 +41,17 @@ class ConfigError(GatewayError):
         self.problems = tuple(problems)
 
 
+class ClusterError(GatewayError):
+    """The cluster's API server cannot be reached, or refuses what it is asked.
+
+    ``status`` is the HTTP status of its answer, 0 where there was none.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ReviewError(GatewayError):
     """The caller's fault: a request that is not a review this gateway can answer."""
 

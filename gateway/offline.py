@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.admit import Answer, admit
+from gateway.admit import Answer, admit, needs_namespace
 from gateway.config.parsing import parse
 from gateway.core.explain import explain
 from gateway.core.response import encode
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.admit import Snapshot
-    from gateway.config.model import Config
+    from gateway.config.model import Config, Kubernetes
     from gateway.core.matching import Selection
+    from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase
 
 BUDGET_S: Final = 30.0
@@ -43,14 +44,21 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
     Raises:
         ReviewError: *body* is not a review that can be answered.
         ConfigError: a pool's TLS files cannot be read.
+        ClusterError: the request's namespace is needed, and the cluster cannot be asked for it.
     """
-    decode(body)
+    request = decode(body)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
     workers = LocalWorkers(runtime)
     pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
     try:
         workers.update(config.pools)
         snapshot = await pools.snapshot(config)
+        kubernetes = config.gateway.kubernetes
+        if kubernetes is not None:
+            selected = [snapshot.paths[f"/{phase}"] for phase in phases]
+            is_needed = any(needs_namespace(selection, request) for selection in selected)
+            namespaces = await _ask_cluster(kubernetes, request.namespace) if is_needed else {}
+            snapshot = replace(snapshot, namespaces=namespaces)
         await pools.wait_until_ready(_READY_WITHIN_S)
         answers: list[Answer] = []
         lines: list[str] = []
@@ -60,13 +68,25 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
                 continue
             answer = await _run(snapshot, f"/{phase}", body)
             answers.append(answer)
-            lines += explain(answer.evaluation, snapshot.paths[f"/{phase}"], snapshot.namespace_labels)
+            lines += explain(answer.evaluation, snapshot.paths[f"/{phase}"])
             body = _after(answer, body)
         return _combined(answers), lines
     finally:
         await pools.close(0.0)
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
+
+
+async def _ask_cluster(settings: Kubernetes, name: str) -> dict[str, Namespace]:
+    """Return the namespace *name* by its name, or nothing where there is none."""
+    from gateway.cluster.namespaces import ClusterNamespaces
+
+    cluster = ClusterNamespaces(settings)
+    try:
+        found = await cluster.get(name)
+    finally:
+        await cluster.close()
+    return {} if found is None else {name: found}
 
 
 def _not_reached(selection: Selection) -> list[str]:

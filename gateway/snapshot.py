@@ -1,6 +1,6 @@
-"""A loaded configuration made ready to serve: what each path selects, and which pools are asked.
+"""A loaded configuration made ready to serve: its paths, the pools that are asked, the cluster watched.
 
-Pools outlive snapshots: one whose settings did not change keeps its connections through a reload.
+Pools and the watch outlive snapshots: what has the same settings keeps its connections through a reload.
 """
 
 from __future__ import annotations
@@ -9,40 +9,19 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from gateway.admit import Snapshot
-from gateway.core.matching import Selection
 from gateway.core.speculation import ChangeMemory
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.dispatcher import Workers
 from gateway.dispatch.pool import Pool, tls_fingerprint
+from gateway.errors import ClusterError, ConfigError, Problem
+from gateway.paths import Paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.model import Config, WorkerPool
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.cluster.namespaces import ClusterNamespaces
+    from gateway.config.model import Config, Kubernetes, WorkerPool
     from gateway.telemetry.metrics import Metrics
-
-
-def selections(config: Config) -> dict[str, Selection]:
-    """Return what every path of the front end selects.
-
-    For each phase: ``/mutate`` all webhooks, ``/mutate/NAME`` those of one configuration, ``/mutate.fail``
-    and ``/mutate.ignore`` those with that failurePolicy, so that the gateway can be registered once for each.
-    """
-    paths: dict[str, Selection] = {}
-    phases: tuple[tuple[Phase, Sequence[Webhook]], ...] = (
-        ("mutate", config.mutating),
-        ("validate", config.validating),
-    )
-    for phase, webhooks in phases:
-        paths[f"/{phase}"] = Selection(phase, webhooks)
-        for policy in ("Fail", "Ignore"):
-            chosen = [webhook for webhook in webhooks if webhook.failure_policy == policy]
-            paths[f"/{phase}.{policy.lower()}"] = Selection(phase, chosen)
-        for name in sorted(name for of, name in config.configurations if of == phase):
-            chosen = [webhook for webhook in webhooks if webhook.configuration == name]
-            paths[f"/{phase}/{name}"] = Selection(phase, chosen)
-    return paths
 
 
 RETIRE_AFTER_S: Final = 31.0
@@ -97,9 +76,10 @@ class Pools:
             self._retiring[task] = pool
             task.add_done_callback(self._retiring.pop)
         return Snapshot(
-            selections(config),
-            Workers(dict(self._pools), config.namespaces, self._deadlines.now),
-            {name: namespace.labels for name, namespace in config.namespaces.items()},
+            Paths(config),
+            Workers(dict(self._pools), self._deadlines.now),
+            config.namespaces,
+            None,
             ChangeMemory(),
             config.gateway.audit_level,
         )
@@ -131,3 +111,46 @@ class Pools:
             for state in ("ready", "connecting", "down", "draining"):
                 count = sum(endpoint.state == state for endpoint in pool.endpoints)
                 gauge.labels(name, state).set(count)
+
+
+class Watched:
+    """The cluster whose namespaces a process follows, kept in step with the configuration in force."""
+
+    def __init__(self) -> None:
+        self.namespaces: ClusterNamespaces | None = None
+        """None: no cluster is watched."""
+
+    async def prepare(self, settings: Kubernetes | None, within_s: float | None) -> ClusterNamespaces | None:
+        """Return the namespaces that *settings* stand for: those that are followed now, or others.
+
+        Others have been read whole within *within_s* seconds; None: they may still be read later.
+
+        Raises:
+            ConfigError: the cluster cannot be used.
+        """
+        if settings is None or (self.namespaces is not None and self.namespaces.settings == settings):
+            return None if settings is None else self.namespaces
+        # The client for it is heavy, and a gateway without a cluster is not to pay for it.
+        from gateway.cluster.namespaces import ClusterNamespaces
+
+        namespaces = ClusterNamespaces(settings)
+        try:
+            await namespaces.start()
+            if within_s is not None and not await namespaces.wait_until_synced(within_s):
+                raise ClusterError(namespaces.not_synced or "namespaces not synced")
+        except BaseException as error:
+            await namespaces.close()
+            if isinstance(error, ClusterError):
+                raise ConfigError([Problem("GatewayConfiguration", "kubernetes", str(error))]) from error
+            raise
+        return namespaces
+
+    async def discard(self, namespaces: ClusterNamespaces | None) -> None:
+        """Let go of what :meth:`prepare` returned and is not to be used."""
+        if namespaces is not None and namespaces is not self.namespaces:
+            await namespaces.close()
+
+    async def use(self, namespaces: ClusterNamespaces | None) -> None:
+        """Follow *namespaces* from now on, and no others."""
+        old, self.namespaces = self.namespaces, namespaces
+        await self.discard(old)

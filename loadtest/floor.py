@@ -47,12 +47,12 @@ def fixed_answer(review: bytes) -> bytes:
 async def serve(answer: bytes, state: Path) -> None:
     """Answer every review with *answer* until SIGTERM or SIGINT; *state* keeps the certificate."""
 
-    def review(request: HttpRequest, _: None) -> None:
+    def review(request: HttpRequest, _: str) -> None:
         orjson.loads(request.body)
         request.respond(200, answer)
 
     certificate = ServerCertificate(ServerTls(*make_development_certificate(state)))
-    listener = Listener("127.0.0.1:0", Connections(Router(review, {PATH: None})), certificate)
+    listener = Listener("127.0.0.1:0", Connections(Router(review, {PATH: PATH})), certificate)
     await listener.start()
     relax_garbage_collection()
     stopping = asyncio.Event()

@@ -76,27 +76,32 @@ def _check_ca_bundle(fields: Fields) -> None:
 
 def _check_url(fields: Fields) -> None:
     url = fields.string("url", None)
-    if url is None:
-        return
+    if url is not None:
+        for message in url_problems(url):
+            fields.problem("url", message)
+
+
+def url_problems(url: str) -> list[str]:
+    """Say what keeps the API server from calling *url*."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        fields.problem("url", f"found {shown(url)}, which is no URL ({error}){_URL_FORM}")
-        return
+        return [f"found {shown(url)}, which is no URL ({error}){_URL_FORM}"]
     if _NOT_IN_URL.search(url) or " " in parts.netloc:
-        fields.problem("url", f"found {shown(url)}, which has characters that no URL may have{_URL_FORM}")
-        return
+        return [f"found {shown(url)}, which has characters that no URL may have{_URL_FORM}"]
+    found = []
     if parts.scheme != "https":
-        fields.problem("url", f"found the scheme {shown(parts.scheme)}, and only https is allowed{_URL_FORM}")
+        found.append(f"found the scheme {shown(parts.scheme)}, and only https is allowed{_URL_FORM}")
     if not parts.netloc.rpartition("@")[2]:
-        fields.problem("url", f"found {shown(url)}, which has no host{_URL_FORM}")
+        found.append(f"found {shown(url)}, which has no host{_URL_FORM}")
     if "@" in parts.netloc:
-        fields.problem("url", f"user and password are not allowed in it{_URL_FORM}")
+        found.append(f"user and password are not allowed in it{_URL_FORM}")
     if parts.fragment:
-        fields.problem("url", f"found the fragment {shown(parts.fragment)}, which is not allowed{_URL_FORM}")
+        found.append(f"found the fragment {shown(parts.fragment)}, which is not allowed{_URL_FORM}")
     if parts.query:
-        fields.problem("url", f"found the query {shown(parts.query)}, which is not allowed{_URL_FORM}")
+        found.append(f"found the query {shown(parts.query)}, which is not allowed{_URL_FORM}")
+    return found
 
 
 def _check_service(fields: Fields | None) -> None:

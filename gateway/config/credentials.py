@@ -52,7 +52,7 @@ def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
     cert_file = _checked(
         fields, "certFile", folder, lambda content: public_keys.append(_certificate_key(content))
     )
-    key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(_public_key(content)))
+    key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(public_key(content)))
     for name, present, other, absent in (
         ("certFile", key_file, "keyFile", cert_file),
         ("keyFile", cert_file, "certFile", key_file),
@@ -118,7 +118,12 @@ def _certificate_key(content: bytes) -> bytes:
         raise UnusableFileError("holds a certificate of a kind that is not supported") from error
 
 
-def _public_key(content: bytes) -> bytes:
+def public_key(content: bytes) -> bytes:
+    """Return the public key, DER, of the PEM private key in *content*.
+
+    Raises:
+        UnusableFileError: there is none that can be read without a password.
+    """
     try:
         key = load_pem_private_key(content, None)
     except TypeError as error:

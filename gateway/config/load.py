@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.config.documents import ADMISSION_GROUP, Document, read_documents, unreadable
 from gateway.config.fields import child, did_you_mean, one_of, shown
 from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
-from gateway.config.model import Config, GatewaySettings, Namespace, WorkerPool
+from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
 from gateway.errors import ConfigError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
     from gateway.errors import Problem
 
@@ -72,6 +73,10 @@ def load(paths: Sequence[Path]) -> Config:
         if ("WorkerPool", pool) not in whole.first_of:
             hint = did_you_mean(pool, whole.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
+    if whole.gateway.kubernetes is not None:
+        for (kind, _), document in whole.first_of.items():
+            if kind == "Namespace":
+                document.report.warn(document.path, "does not count: kubernetes says to watch the cluster's")
     problems = [problem for document in documents for problem in document.report.problems()]
     if problems:
         raise ConfigError(problems)

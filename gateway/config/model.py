@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gateway.core.namespace import Namespace
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
 
@@ -46,16 +47,6 @@ class WorkerPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
-    """A Namespace document: what namespaceSelector and the workers get to see of it."""
-
-    name: str
-    labels: Mapping[str, str]
-    json: bytes
-    """The document as compact JSON, handed to workers as ``namespace_object``."""
-
-
-@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The serving certificate, and which client certificates are asked for."""
 
@@ -75,6 +66,16 @@ class Authentication:
     """One bearer token a line; lines starting with # and blank lines do not count."""
     basic_auth_file: Path | None = None
     """One ``user:password`` a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """The cluster whose namespaces are watched."""
+
+    kubeconfig: Path | None = None
+    """None: the service account of the pod that the gateway runs in."""
+    context: str | None = None
+    """Which context of the kubeconfig; None: its ``current-context``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class GatewaySettings:
     drain_s: float = 10.0
     """Seconds that reviews in flight get once the process was told to stop."""
     audit_level: AuditLevel = "Metadata"
+    kubernetes: Kubernetes | None = None
+    """None: no cluster is watched, and Namespace documents say what there is to know."""
 
 
 @dataclass(frozen=True, slots=True)

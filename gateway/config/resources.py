@@ -15,18 +15,19 @@ import orjson
 from gateway.config import addresses
 from gateway.config.credentials import read_basic_auth_file, read_ca_file, read_key_pair, read_token_file
 from gateway.config.fields import shown
+from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
     AuditLevel,
     Authentication,
     GatewaySettings,
-    Namespace,
     ServerTls,
     Transport,
     WorkerPool,
     WorkerTls,
 )
 from gateway.config.names import dns_1123_label, dns_1123_subdomain
+from gateway.core.namespace import Namespace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +135,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         ),
         drain_s=fields.number("drainSeconds", default.drain_s, 0, LONGEST_DRAIN_S),
         audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
+        kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
     )
     limits.finish()
     if settings.listen == settings.admin_listen and not settings.listen.endswith(":0"):

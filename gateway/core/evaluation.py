@@ -42,9 +42,10 @@ from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, par
 from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gateway.core.matching import Invocation, Selection
+    from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
@@ -64,10 +65,12 @@ class Evaluation:
         self,
         selection: Selection,
         request: AdmissionRequest,
-        namespaces: Mapping[str, Mapping[str, str]],
+        namespace: Namespace | Failed | None,
         memory: ChangeMemory | None = None,
     ) -> None:
         self.request = request
+        self.namespace = namespace
+        """The request's own; None if there is no such namespace, Failed if that could not be found out."""
         self.outcomes: list[Outcome] = []
         """In the order of a serial run."""
         self.done = False
@@ -78,7 +81,6 @@ class Evaluation:
         """How many calls made ahead of their turn turned out useful, and useless."""
         self.is_mutating: Final = selection.phase == "mutate"
         self._invocations: Final = selection.invocations(request)
-        self._namespaces = namespaces
         self._memory = memory
         self._payload = Payload(request)
         self._calls: list[Call | None] = [None] * len(self._invocations)
@@ -184,7 +186,7 @@ class Evaluation:
         """
         webhook = invocation.webhook
         if not invocation.is_unconditional:
-            matched = selectors_match(webhook, self.request, self._payload.object, self._namespaces)
+            matched = selectors_match(webhook, self.request, self._payload.object, self.namespace)
             if matched is False or isinstance(matched, Failed):
                 return matched
         # The API server matches before it asks whether to reinvoke: a failed look-up counts here too.

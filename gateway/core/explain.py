@@ -9,7 +9,7 @@ from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gateway.core.call import Outcome
     from gateway.core.evaluation import Evaluation
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Webhook
 
 
-def explain(
-    evaluation: Evaluation, selection: Selection, namespaces: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
+def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
     """Yield one or more lines for each webhook of *selection*, in order, about a finished *evaluation*."""
     for position, webhook in enumerate(selection.webhooks):
         title = f"{selection.phase} {webhook.configuration}/{webhook.name}"
@@ -29,7 +27,7 @@ def explain(
             again = " again" if outcome.round else ""
             yield f"{title}: matched{again}, {_outcome(outcome)}"
         if not outcomes:
-            yield f"{title}: {_why_not(webhook, evaluation, namespaces)}"
+            yield f"{title}: {_why_not(webhook, evaluation)}"
 
 
 def _outcome(outcome: Outcome) -> str:
@@ -51,13 +49,13 @@ def _outcome(outcome: Outcome) -> str:
             return f"not called: sideEffects {effects} forbids a dry run, which rejects the request"
 
 
-def _why_not(webhook: Webhook, evaluation: Evaluation, namespaces: Mapping[str, Mapping[str, str]]) -> str:
+def _why_not(webhook: Webhook, evaluation: Evaluation) -> str:
     request = evaluation.request
     if is_never_sent(request):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
     if not rules_match(webhook, request):
         return f"not matched, no rule is for {_asked(request)}"
-    if selectors_match(webhook, request, evaluation.final_object, namespaces) is False:
+    if selectors_match(webhook, request, evaluation.final_object, evaluation.namespace) is False:
         return "not matched, its namespaceSelector or objectSelector does not select the request"
     return "not reached, the request was rejected before its turn"
 

@@ -19,6 +19,7 @@ from gateway.core.verdict import Failed, FailureReason
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
 
@@ -74,14 +75,15 @@ def selectors_match(
     webhook: Webhook,
     request: AdmissionRequest,
     current: Json | None,
-    namespaces: Mapping[str, Mapping[str, str]],
+    namespace: Namespace | Failed | None,
 ) -> bool | Failed:
     """Whether both selectors of *webhook* admit *request*, whose object is now *current*.
 
-    *namespaces* maps a namespace's name to its labels. Failed when the namespace is not among them and the
-    outcome depends on it; an objectSelector that does not match hides that.
+    *namespace* is the request's: None if there is no such namespace, Failed if that could not be found out.
+    Failed when the outcome depends on its labels and there are none; an objectSelector that does not match
+    hides that.
     """
-    in_namespace = _namespace_matches(webhook, request, current, namespaces)
+    in_namespace = _namespace_matches(webhook, request, current, namespace)
     if in_namespace is False:
         return False
     selector = webhook.object_selector
@@ -97,22 +99,35 @@ def _namespace_matches(
     webhook: Webhook,
     request: AdmissionRequest,
     current: Json | None,
-    namespaces: Mapping[str, Mapping[str, str]],
+    namespace: Namespace | Failed | None,
 ) -> bool | Failed:
     selector = webhook.namespace_selector
-    is_namespace = request.request_resource[2] == "namespaces"
-    if selector.is_empty or (request.namespace == "" and not is_namespace):
+    if selector.is_empty or (request.namespace == "" and not _is_namespace(request)):
         return True
-    if is_namespace and request.request_sub_resource == "" and request.operation in ("CREATE", "UPDATE"):
+    if speaks_for_itself(request):
         return selector.matches(labels_of(current))
-    labels = namespaces.get(request.namespace)
-    if labels is None:
+    if namespace is None:
         return Failed(
             FailureReason.NAMESPACE,
             f'namespace "{request.namespace}" not found, and its labels are needed by the namespaceSelector',
             404,
         )
-    return selector.matches(labels)
+    if isinstance(namespace, Failed):
+        return namespace
+    return selector.matches(namespace.labels)
+
+
+def _is_namespace(request: AdmissionRequest) -> bool:
+    return request.request_resource[2] == "namespaces"
+
+
+def speaks_for_itself(request: AdmissionRequest) -> bool:
+    """Whether *request* makes or changes a Namespace, whose own labels then count for namespaceSelectors."""
+    return (
+        request.operation in ("CREATE", "UPDATE")
+        and _is_namespace(request)
+        and request.request_sub_resource == ""
+    )
 
 
 def labels_of(document: Json | None) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed
 from gateway.dispatch.pending import Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
@@ -18,7 +19,6 @@ from gateway.dispatch.verdicts import failed_deadline, failed_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gateway.config.model import Namespace
     from gateway.core.call import Call
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """All that can be asked, and what they are told beside the request."""
+    """All that can be asked."""
 
     pools: Mapping[str, Pool]
-    namespaces: Mapping[str, Namespace]
     now: Callable[[], float] = time.monotonic
     """The clock of deadlines, in seconds."""
 
@@ -67,8 +66,8 @@ class Run:
         self._evaluation = evaluation
         self._pools = workers.pools
         self._now = workers.now
-        namespace = workers.namespaces.get(evaluation.request.namespace)
-        self._namespace_json = namespace.json if namespace is not None else b""
+        namespace = evaluation.namespace
+        self._namespace_json = namespace.json if isinstance(namespace, Namespace) else b""
         self._deadline, self._budget_s = limits_s
         self._done = done
         self._crashed = crashed

@@ -48,6 +48,7 @@ class Supervisor:
         self._runtime = runtime
         self._children: list[Child] = []
         self._not_ready: str | None = "starting"
+        self._is_announced = False
         self._seen = options.fingerprint()
         self._reload_due: set[int] = set()
         """The processes that are still to be told to load the configuration again."""
@@ -101,10 +102,10 @@ class Supervisor:
         while True:
             states = await asyncio.gather(*(self._ask(number) for number in range(self._count)))
             unready = [f"process {number}: {state}" for number, state in enumerate(states) if state]
-            if self._not_ready == "starting" and not unready:
+            if not unready and not self._is_announced:
+                self._is_announced = True
                 self._announce()
-            if self._not_ready != "starting" or not unready:
-                self._not_ready = "; ".join(unready) or None
+            self._not_ready = "; ".join(unready) or None
             seen = self._options.fingerprint()
             if seen != self._seen:
                 self._seen = seen

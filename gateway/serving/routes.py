@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from gateway.core.durations import parse_duration
@@ -23,7 +23,7 @@ from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
 from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from gateway.serving.identity import Identity
 
@@ -31,10 +31,32 @@ logger = logging.getLogger(__name__)
 
 LONGEST_BUDGET_S = 30.0
 """The longest timeoutSeconds of a webhook, and what a request without ``timeout`` gets."""
+API_SERVER = b"kube-apiserver-admission"
+"""User-Agent of webhook calls."""
 _TARGETS_KEPT = 1024
 """Targets parsed once and remembered: paths times the whole seconds from 1 to 30 stay far below it."""
 
 Selected = TypeVar("Selected")
+Found_co = TypeVar("Found_co", covariant=True)
+
+
+class Paths(Protocol[Found_co]):
+    """What there is, by path; a dictionary will do."""
+
+    def __len__(self) -> int: ...
+
+    def get(self, path: str, /) -> Found_co | None:
+        """Return what *path* stands for; None if nothing is there."""
+
+
+class _Target(NamedTuple):
+    """A request target that was in order. Times are in seconds."""
+
+    path: str
+    timeout_s: float
+    budget_s: float
+    sure_budget_s: float
+    """What there is in any case where ``timeout`` was rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,7 @@ class Router(Generic[Selected]):
     def __init__(
         self,
         app: Callable[[HttpRequest, Selected], Cancel | None],
-        paths: Mapping[str, Selected],
+        paths: Paths[Selected],
         settings: RouterSettings | None = None,
         identity: Identity | None = None,
     ) -> None:
@@ -84,11 +106,15 @@ class Router(Generic[Selected]):
         draining = ", draining" if self.draining else ""
         return f"<Router {len(self._paths)} paths, {self.in_flight} in flight{draining}>"
 
-    def replace(self, paths: Mapping[str, Selected], settings: RouterSettings) -> None:
+    def replace(self, paths: Paths[Selected], settings: RouterSettings) -> None:
         """Use *paths* and *settings* from the next request on; those read already keep what they have."""
         self._paths = paths
         self._settings = settings
-        self._targets: dict[bytes, tuple[Selected, float]] = {}
+        self._targets: dict[bytes, _Target] = {}
+        """Those that were in order. What a path stands for is left to ``paths`` to keep: targets are made by
+        clients, and hold on to nothing that may grow."""
+        self._longest: dict[str, float] = {}
+        """By path, the longest ``timeout`` that the API server has announced there."""
 
     # -- what the connections call ----------------------------------------------------------------
 
@@ -114,7 +140,10 @@ class Router(Generic[Selected]):
             return self._count(
                 error_response(415, "Content-Encoding is not understood, send the JSON as it is")
             )
-        request.selected, request.budget_s = known
+        request.budget_s = known.budget_s
+        if headers.get(b"user-agent") == API_SERVER and self._is_rounded_up(known):
+            request.budget_s = known.sure_budget_s
+        request.selected = self._paths.get(known.path)
         return None
 
     def answer(self, request: HttpRequest) -> Cancel | None:
@@ -149,9 +178,23 @@ class Router(Generic[Selected]):
         self.refused[response.status] += 1
         return response
 
+    def _is_rounded_up(self, target: _Target) -> bool:
+        """Whether the API server may have less time left than it says.
+
+        It announces what is left of a request, rounded up to whole seconds. As a rule that is exactly the
+        timeoutSeconds of the registration, which is the longest it ever announces. Anything less is what
+        other webhooks, or an impatient client, have left over: anything down to a second less.
+        """
+        longest = self._longest.get(target.path, 0.0)
+        if target.timeout_s < longest:
+            return True
+        if target.timeout_s > longest:
+            self._longest[target.path] = target.timeout_s
+        return False
+
     def _screen_slowly(self, request: HttpRequest) -> Response | None:
         path, _, query = _origin_form(request.target).partition("?")
-        if path not in self._paths:
+        if self._paths.get(path) is None:
             return error_response(404, f'nothing is configured at "{path[:200]}"')
         if request.method != b"POST":
             method = request.method.decode("ascii")
@@ -163,26 +206,35 @@ class Router(Generic[Selected]):
             found = content_type.decode("latin-1")[:200] or "none"
             return error_response(415, f"expected Content-Type application/json, found {found}")
         try:
-            budget_s = self._budget_s(query)
+            timeout_s = _timeout_s(query)
         except ValueError as error:
             return error_response(400, f"timeout: {error}")
         if len(self._targets) >= _TARGETS_KEPT:
             self._targets.clear()
-        self._targets[request.target] = (self._paths[path], budget_s)
+            self._longest.clear()
+        sure_s = max(timeout_s - 1, timeout_s / 2)
+        self._targets[request.target] = _Target(
+            path, timeout_s, self._budget_s(timeout_s), self._budget_s(sure_s)
+        )
         return None
 
-    def _budget_s(self, query: str) -> float:
-        """Return the seconds a review gets, less the reserve for the way back.
-
-        Raises:
-            ValueError: ``timeout`` is no duration, or not a positive one.
-        """
-        texts = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "timeout"]
-        timeout_s = parse_duration(texts[0]) if texts else LONGEST_BUDGET_S
-        if timeout_s <= 0:
-            raise ValueError(f'"{texts[0][:40]}" is not a positive duration')
+    def _budget_s(self, timeout_s: float) -> float:
+        """Return the seconds that a review gets, without the reserve for the way back."""
         budget_s = min(timeout_s, LONGEST_BUDGET_S)
         return budget_s - min(self._settings.deadline_reserve_s, budget_s / 5)
+
+
+def _timeout_s(query: str) -> float:
+    """Return ``timeout`` in seconds.
+
+    Raises:
+        ValueError: it is no duration, or not a positive one.
+    """
+    texts = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "timeout"]
+    timeout_s = parse_duration(texts[0]) if texts else LONGEST_BUDGET_S
+    if timeout_s <= 0:
+        raise ValueError(f'"{texts[0][:40]}" is not a positive duration')
+    return timeout_s
 
 
 def _origin_form(target: bytes) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from gateway.telemetry.series import Counts, Timings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -70,6 +71,10 @@ class Metrics:
         self._calls: Timings[tuple[str, str, str, int, bool]] = Timings(SECONDS)
         """By webhook, phase, operation, HTTP code, and whether the webhook rejected the request."""
         self._pools: dict[str, PoolMetrics] = {}
+        self.watch: tuple[bool, int] | None = None
+        """Whether changes of namespaces arrive, and how many there are; None: no cluster is watched."""
+        self.refused: Mapping[int, int] = {}
+        """How many requests were answered with a status other than 200, by status; its owner counts."""
         self.worker_calls = Counts(
             f"{PREFIX}worker_calls", "Calls made, by gRPC status", ("pool", "endpoint", "code")
         )
@@ -152,6 +157,22 @@ class Metrics:
             ("name", "type", "operation", "code", "rejected"),
             lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
+        refused = CounterMetricFamily(
+            f"{PREFIX}requests_refused",
+            "Requests answered with an HTTP status other than 200",
+            labels=("code",),
+        )
+        for status, number in tuple(self.refused.items()):
+            refused.add_metric((str(status),), number)
+        yield refused
+        if self.watch is not None:
+            is_connected, count = self.watch
+            yield GaugeMetricFamily(
+                f"{PREFIX}cluster_watch_connected",
+                "1 if changes of the cluster's namespaces arrive",
+                int(is_connected),
+            )
+            yield GaugeMetricFamily(f"{PREFIX}cluster_namespaces", "Namespaces known of the cluster", count)
 
     def _refused_or_failed(self, outcome: Outcome, operation: str, *, rejects: bool) -> None:
         webhook, verdict = outcome.invocation.webhook, outcome.verdict

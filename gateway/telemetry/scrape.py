@@ -1,7 +1,7 @@
 """The metrics of several processes as one: fetched from each, and added up.
 
-Counters and histograms are sums. Gauges are sums too, except those that state a fact about a configuration
-or a certificate, of which the worst counts: a reload that failed in one process has failed.
+Counters and histograms are sums. Gauges are sums too, except those that state a fact about a configuration,
+a certificate or the cluster, of which the worst counts: a reload that failed in one process has failed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 2.0
 _LEAST: Final = {
+    "admission_gateway_cluster_namespaces",
+    "admission_gateway_cluster_watch_connected",
     "admission_gateway_config_last_reload_successful",
     "admission_gateway_config_last_reload_success_timestamp_seconds",
     "admission_gateway_tls_certificate_expiry_timestamp_seconds",

@@ -334,7 +334,7 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"tls": {"clientCAFile": "none"}}, "tls.clientCAFile", "none cannot be read"),
         ({"tls": {"clientCaFile": "none"}}, "tls.clientCaFile", 'did you mean "clientCAFile"?'),
         ({"authentication": {"tokenFile": "none"}}, "authentication.tokenFile", "none cannot be read"),
-        ({"kubernetes": {}}, "kubernetes", "unknown field"),
+        ({"cluster": {}}, "cluster", "unknown field"),
         ({"spec": {}}, "spec", "unknown field"),
         ({"metadata": {"name": "A"}}, "metadata.name", "lower-case"),
         ({"metadata": []}, "metadata", "expected a mapping"),

@@ -24,8 +24,8 @@ from gateway.core.evaluation import Evaluation
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.dispatch.verdicts import failed_status, status_name, verdict_of
+from gateway.paths import Paths
 from gateway.pb import worker_pb2
-from gateway.snapshot import selections
 from tests.core.build import REVIEWS
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def answer(vector: dict[str, Any], call: Call) -> Verdict:
 def respond(vector: dict[str, Any], config: Config, order: tuple[int, ...]) -> bytes:
     """The gateway's answer when the calls that are out end in the given order."""
     request = decode(body(vector))
-    labels = {name: namespace.labels for name, namespace in config.namespaces.items()}
-    evaluation = Evaluation(selections(config)[vector["path"]], request, labels)
+    namespace = config.namespaces.get(request.namespace)
+    evaluation = Evaluation(Paths(config)[vector["path"]], request, namespace)
     out = list(evaluation.start())
     while out:
         call = out.pop(order[len(out) % len(order)] % len(out))

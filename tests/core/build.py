@@ -11,6 +11,7 @@ import orjson
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.matching import Selection
+from gateway.core.namespace import Namespace
 from gateway.core.review import V1, decode
 from gateway.core.verdict import ALLOWED, Allowed
 from gateway.core.webhook import Rule, Webhook, WorkerRef
@@ -89,6 +90,12 @@ def add(path: str, value: object) -> Json:
     return {"op": "add", "path": path, "value": value}
 
 
+def known(labels: Mapping[str, Mapping[str, str]], request: AdmissionRequest) -> Namespace | None:
+    """The namespace of *request*, where *labels* has those of all that there are."""
+    name = request.namespace
+    return Namespace(name, labels[name], b"") if name in labels else None
+
+
 def settle(
     webhooks: Sequence[Webhook],
     request: AdmissionRequest,
@@ -101,7 +108,10 @@ def settle(
     *answers* is a function of the call, or verdicts by the webhook's name; others allow.
     """
     evaluation = Evaluation(
-        Selection(webhooks[0].phase if webhooks else "mutate", webhooks), request, namespaces or {}, memory
+        Selection(webhooks[0].phase if webhooks else "mutate", webhooks),
+        request,
+        known(namespaces or {}, request),
+        memory,
     )
     queue = deque(evaluation.start())
     while queue:

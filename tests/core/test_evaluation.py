@@ -30,7 +30,7 @@ def hooks(letters: str, **members: Any) -> list[Webhook]:
 
 
 def begin(webhooks: Sequence[Webhook], memory: ChangeMemory | None = None, **members: Any) -> Evaluation:
-    return Evaluation(Selection(webhooks[0].phase, webhooks), request(**members), {}, memory)
+    return Evaluation(Selection(webhooks[0].phase, webhooks), request(**members), None, memory)
 
 
 def names(calls: Sequence[Call]) -> str:
@@ -51,7 +51,7 @@ def settled(evaluation: Evaluation) -> str:
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_without_a_webhook_that_matches_it_is_over_at_once(phase: Any) -> None:
-    evaluation = Evaluation(Selection(phase, ()), request(), {})
+    evaluation = Evaluation(Selection(phase, ()), request(), None)
     assert not over(evaluation)
     assert evaluation.start() == []
     assert over(evaluation)

@@ -18,7 +18,7 @@ NAMESPACES = {"default": {"team": "a"}}
 
 def lines(*hooks: Webhook, verdicts: dict[str, Verdict] | None = None, **members: Any) -> list[str]:
     evaluation = settle(hooks, request(**members), verdicts, NAMESPACES)
-    said = explain(evaluation, Selection(hooks[0].phase, hooks), NAMESPACES)
+    said = explain(evaluation, Selection(hooks[0].phase, hooks))
     return [re.sub(r"[0-9.]+ ms", "N ms", line) for line in said]
 
 

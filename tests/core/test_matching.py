@@ -11,7 +11,7 @@ from gateway.core.labels import Requirement, Selector
 from gateway.core.matching import Selection, labels_of, selectors_match
 from gateway.core.verdict import Failed, FailureReason
 from gateway.core.webhook import Rule, Webhook
-from tests.core.build import labelled, request, resource, webhook
+from tests.core.build import known, labelled, request, resource, webhook
 
 if TYPE_CHECKING:
     from gateway.core.review import Json
@@ -26,7 +26,7 @@ UNNAMED: Json = {"kind": "PodExecOptions", "command": ["ls"]}
 
 def outcome(hook: Webhook, **members: object) -> bool | Failed:
     asked = request(**members)
-    return selectors_match(hook, asked, asked.object, NAMESPACES)
+    return selectors_match(hook, asked, asked.object, known(NAMESPACES, asked))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_a_negative_object_selector_does_not_match_what_has_no_metadata() -> Non
 def test_selectors_look_at_the_object_as_it_is_now() -> None:
     asked = request(object=THEIRS)
     hook = webhook(object_selector=TEAM_A)
-    assert selectors_match(hook, asked, THEIRS, NAMESPACES) is False
-    assert selectors_match(hook, asked, MINE, NAMESPACES) is True
+    assert selectors_match(hook, asked, THEIRS, None) is False
+    assert selectors_match(hook, asked, MINE, None) is True
 
 
 @pytest.mark.parametrize(

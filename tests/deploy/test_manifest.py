@@ -9,6 +9,7 @@ import pytest
 
 from gateway import __version__
 from gateway.config.addresses import parse_host_port
+from gateway.config.model import Kubernetes
 from gateway.dispatch.pool import RESOLVE_EVERY_S
 from gateway.dispatch.targets import DnsName, parse_target
 from gateway.process.supervisor import _STOP_MARGIN_S
@@ -47,7 +48,9 @@ def test_every_object_of_all_files_has_a_name_of_its_own() -> None:
 def test_the_namespace_comes_first_and_everything_else_of_the_manifest_is_in_it() -> None:
     namespace, *others = objects(MANIFEST)
     assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", GATEWAY)
-    assert {o["metadata"]["namespace"] for o in others} == {GATEWAY}
+    of_no_namespace = {"ClusterRole", "ClusterRoleBinding"}
+    assert {o["metadata"]["namespace"] for o in others if o["kind"] not in of_no_namespace} == {GATEWAY}
+    assert all("namespace" not in o["metadata"] for o in others if o["kind"] in of_no_namespace)
 
 
 def test_applying_the_manifest_alone_makes_the_api_server_call_nothing() -> None:
@@ -196,7 +199,24 @@ def test_the_pods_are_what_the_restricted_pod_security_standard_allows(name: str
     }
     kinds = {kind for volume in pod(name)["volumes"] for kind in volume if kind != "name"}
     assert kinds <= {"configMap", "emptyDir", "secret"}
-    assert pod(name)["automountServiceAccountToken"] is False
+
+
+def test_the_gateway_may_read_namespaces_and_nobody_may_do_anything_else(config: Config) -> None:
+    assert config.gateway.kubernetes == Kubernetes()
+    account = only("ServiceAccount", pod(GATEWAY)["serviceAccountName"])
+    assert account["automountServiceAccountToken"] is False
+    assert pod(GATEWAY)["automountServiceAccountToken"] is True
+    assert pod(WORKER)["automountServiceAccountToken"] is False
+    (binding,) = (o for o in objects(MANIFEST) if o["kind"].endswith("Binding"))
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", **{key: account["metadata"][key] for key in ("name", "namespace")}}
+    ]
+    (role,) = (o for o in objects(MANIFEST) if o["kind"].endswith("Role"))
+    wanted = {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": role["metadata"]["name"]}
+    assert binding["roleRef"] == wanted
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
+    ]
 
 
 @BOTH

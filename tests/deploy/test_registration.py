@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import base64
 import binascii
+import shlex
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.cli import main
 from gateway.config.load import load
 from gateway.errors import ConfigError
-from gateway.snapshot import selections
-from tests.deploy.cluster import CA_PLACEHOLDER, GATEWAY, REGISTRATION, WORKER, objects, only
+from gateway.paths import Paths
+from tests.deploy.cluster import (
+    CA_PLACEHOLDER,
+    GATEWAY,
+    REGISTRATION,
+    WORKER,
+    objects,
+    only,
+    write_config_map,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import trustme
 
     from gateway.config.model import Config
     from gateway.core.webhook import Rule
@@ -89,13 +101,34 @@ def test_the_command_that_fills_the_ca_in_is_told_in_the_file_and_hits_no_other_
     assert [line.strip() for line in lines] == [f"caBundle: {CA_PLACEHOLDER}"] * len(entries())
 
 
+def test_the_file_is_what_the_command_in_it_prints(
+    tmp_path: Path, authority: trustme.CA, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Made with another CA, whose place is held in the file, and without the comments at the beginning."""
+    told = REGISTRATION.read_text().partition("admission-gateway manifests ")[2].partition("\n#\n")[0]
+    arguments = shlex.split(told.replace("\\\n#", " "))
+    ca_file = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(str(ca_file))
+    files = {"config": str(write_config_map(tmp_path)), "certs/ca.crt": str(ca_file)}
+    with pytest.raises(SystemExit) as end:
+        main(["manifests", *(files.get(argument, argument) for argument in arguments)])
+    printed, said = capsys.readouterr()
+    assert (end.value.code, said) == (0, "")
+    bundle = base64.b64encode(ca_file.read_bytes()).decode()
+    assert without_head(REGISTRATION.read_text()) == without_head(printed.replace(bundle, CA_PLACEHOLDER))
+
+
+def without_head(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
 def test_every_entry_asks_the_gateways_service_for_its_own_failure_policy(config: Config) -> None:
     (port,) = only("Service", GATEWAY)["spec"]["ports"]
-    paths = selections(config)
+    paths = Paths(config)
     for phase, entry in entries():
         client_config = entry["clientConfig"]
         assert isinstance(client_config, dict)
-        path = f"/{phase}.{str(entry['failurePolicy']).lower()}"
+        path = "/mutate" if phase == "mutate" else f"/validate.{str(entry['failurePolicy']).lower()}"
         assert client_config["service"] == {
             "namespace": GATEWAY,
             "name": GATEWAY,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.server import ApiServer
 from tests.deploy.cluster import GATEWAY, REGISTRATION, WORKER, container, objects, write_config_map
 from tests.kit import PATIENCE_S, REVIEWS, Process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -44,12 +45,19 @@ def call_as_the_api_server(gateway: GatewayProcess, certificates: Path) -> http.
     return connection
 
 
+@pytest.fixture
+def api_server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
 @pytest.mark.slow
 def test_the_registered_paths_are_answered_by_the_configured_policies(
     tmp_path: Path,
     made_certificates: Path,
     processes: ExitStack,
     start_gateway: Callable[..., GatewayProcess],
+    api_server: ApiServer,
 ) -> None:
     address = start_sample_worker(processes)
     folder = write_config_map(tmp_path)
@@ -57,12 +65,20 @@ def test_the_registered_paths_are_answered_by_the_configured_policies(
     target = f"{WORKER}.{GATEWAY}.svc:50051"
     assert target in pools
     (folder / "pools.yaml").write_text(pools.replace(target, address))
+    settings = (folder / "gateway.yaml").read_text()
+    assert "kubernetes: {}" in settings
+    file = api_server.kubeconfig(tmp_path)
+    file.rename(tmp_path / "cluster")
+    (folder / "gateway.yaml").write_text(
+        settings.replace("kubernetes: {}", "kubernetes: {kubeconfig: cluster}")
+    )
     gateway = start_gateway(
         folder,
         f"--tls-cert={made_certificates / 'tls.crt'}",
         f"--tls-key={made_certificates / 'tls.key'}",
     )
 
+    gateway.expect("namespaces synced")
     for probe in ("readinessProbe", "livenessProbe"):
         assert gateway.admin(container(GATEWAY)[probe]["httpGet"]["path"]) == (200, "ok\n")
 
@@ -78,6 +94,6 @@ def test_the_registered_paths_are_answered_by_the_configured_policies(
             allowed[webhook["name"]] = json.loads(answer)["response"]["allowed"]
     connection.close()
     assert allowed == {
-        "ignore.mutate.admission-gateway.io": True,
+        "mutate.admission-gateway.io": True,
         "fail.validate.admission-gateway.io": False,
     }

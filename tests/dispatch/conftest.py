@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from gateway.config.model import Namespace, WorkerPool
+from gateway.config.model import WorkerPool
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING
 from gateway.core.matching import Selection
@@ -24,6 +24,7 @@ from tests.kit import PATIENCE_S, REVIEWS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gateway.core.namespace import Namespace
     from gateway.core.verdict import Verdict
 
 ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
@@ -62,15 +63,17 @@ class Bed:
                 EVERYTHING,
                 EVERYTHING,
                 timeout_s=script.get("timeout_s", 10),
+                side_effects=script.get("side_effects", "None"),
             )
             for number, script in enumerate(scripts)
         ]
         selection = Selection(webhooks[0].phase, webhooks)
         body = options.get("body") or (REVIEWS / "pod-create-mutate.json").read_bytes()
-        evaluation = Evaluation(selection, decode(body), {})
+        request = decode(body)
+        evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
         budget_s = options.get("budget_s", 30.0)
         limits_s = self.deadlines.now() + budget_s, budget_s
-        workers = Workers(self.pools, self.namespaces, self.deadlines.now)
+        workers = Workers(self.pools, self.deadlines.now)
         run = Run(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
         run.start()
         return run

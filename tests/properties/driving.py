@@ -14,6 +14,7 @@ from gateway.core.matching import Selection
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Failed, FailureReason
+from tests.core.build import known
 from tests.properties.strategies import NAMESPACES, Case
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def verdict_of(case: Case, call: Call) -> Verdict:
 
 def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -> Trace:
     memory = case.memory(request) if remembering else None
-    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, NAMESPACES, memory)
+    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request), memory)
     trace = Trace(request, evaluation)
     trace.take(evaluation.start())
     return trace
@@ -101,7 +102,7 @@ def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Tra
 def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
     """Run *case* where no more than *room* calls may be out: those past it are refused, as a pool does."""
     request = decode(orjson.dumps(review_of(case)))
-    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, NAMESPACES)
+    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
     for step in itertools.count():

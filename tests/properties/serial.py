@@ -21,8 +21,9 @@ from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Webhook
@@ -46,7 +47,7 @@ class Serial:
     def run(
         self,
         webhooks: Sequence[Webhook],
-        namespaces: Mapping[str, Mapping[str, str]],
+        namespace: Namespace | None,
         answer: Callable[[str, Json | None], Verdict],
     ) -> None:
         self.held = copy.deepcopy(self.request.object)
@@ -60,7 +61,7 @@ class Serial:
                     return
                 if is_never_sent(self.request) or not rules_match(hook, self.request):
                     continue
-                matched = selectors_match(hook, self.request, self.held, namespaces)
+                matched = selectors_match(hook, self.request, self.held, namespace)
                 if matched is False:
                     continue
                 matching += 1

@@ -18,6 +18,7 @@ from gateway.core.diff import same
 from gateway.core.patch import apply_patch
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from tests.core.build import known
 from tests.properties.driving import Trace, begin, drive, drive_in_little_room, review_of, shown, verdict_of
 from tests.properties.serial import Serial
 from tests.properties.strategies import NAMESPACES, Case, cases, orders
@@ -34,7 +35,7 @@ levels = st.sampled_from(["None", "Metadata", "Request"])
 def serial(case: Case, level: AuditLevel) -> Serial:
     asked = decode(orjson.dumps(review_of(case)))
     reference = Serial(asked, level, case.phase == "mutate")
-    reference.run(case.webhooks, NAMESPACES, case.answer)
+    reference.run(case.webhooks, known(NAMESPACES, asked), case.answer)
     return reference
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.errors import Draining, GatewayError, MalformedReview, Overloaded, UnsupportedReview
@@ -122,6 +123,50 @@ def test_reserve_takes_at_most_a_fifth(timeout_ms: int, reserve_ms: int) -> None
     wire.feed(post(b"", b"/mutate?timeout=%dms" % timeout_ms))
     whole_s = min(timeout_ms / 1000, 30)
     assert whole_s * 0.8 - 1e-9 <= app.seen[0].budget_s <= whole_s
+
+
+def budgets(wire: Wire, *targets: bytes) -> list[float]:
+    for target in targets:
+        wire.feed(post(b"", target))
+    return [request.budget_s for request in wire.app.seen[-len(targets) :]]
+
+
+def test_what_the_api_server_has_less_than_usual_may_be_a_second_less_than_it_says() -> None:
+    """It announces the rest of a request, rounded up; only the whole timeoutSeconds is sure to be there."""
+    usual, less, last = b"/mutate?timeout=10s", b"/mutate?timeout=5s", b"/mutate?timeout=1s"
+    app = Application()
+    router = Router(app, PATHS)
+    wire = Wire(app, service=router)
+    assert budgets(wire, usual, less, usual, last) == pytest.approx([9.9, 3.9, 9.9, 0.4])
+    other_path = b"/validate?timeout=5s"
+    assert budgets(wire, other_path) == pytest.approx([4.9])
+    router.replace(PATHS, RouterSettings())
+    assert budgets(wire, less) == pytest.approx([4.9])
+
+
+def test_other_clients_mean_the_timeout_that_they_say() -> None:
+    wire = Wire()
+    assert budgets(wire, b"/mutate?timeout=10s") == pytest.approx([9.9])
+    curl = post(b"", b"/mutate?timeout=5s").replace(b"kube-apiserver-admission", b"curl/8")
+    wire.feed(curl)
+    assert wire.app.seen[-1].budget_s == pytest.approx(4.9)
+
+
+@given(st.integers(2, 30), st.floats(1.0, 30.0, exclude_min=True), st.floats(0.0, 0.5))
+def test_the_answer_leaves_before_the_api_servers_time_is_over(
+    whole_s: int, left_s: float, reserve_s: float
+) -> None:
+    """For a registration of *whole_s* seconds, when *left_s* of the request are left.
+
+    What lies in the last of the *whole_s* cannot be told from all of them; a registration has a second to
+    spare for that. Less than one second is lost anyway.
+    """
+    assume(left_s >= whole_s or left_s <= whole_s - 1)
+    announced_s = min(math.ceil(left_s), whole_s)
+    app = Application()
+    wire = Wire(app, service=Router(app, PATHS, RouterSettings(deadline_reserve_s=reserve_s)))
+    budget_s = budgets(wire, b"/mutate?timeout=%ds" % whole_s, b"/mutate?timeout=%ds" % announced_s)[-1]
+    assert 0 < budget_s <= min(left_s, whole_s)
 
 
 def test_many_different_targets_are_not_all_remembered() -> None:

@@ -20,7 +20,7 @@ from gateway.core.matching import Selection
 from gateway.core.response import encode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
-from tests.core.build import labelled, request, webhook
+from tests.core.build import known, labelled, request, webhook
 from tests.simulation.clock import LATE, Ending, Simulation
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class World:
         return Ending(latency_s, verdict)
 
     def evaluation(self, memory: ChangeMemory | None = None) -> Evaluation:
-        return Evaluation(Selection(self.phase, self.webhooks), self.asked, NAMESPACES, memory)
+        return Evaluation(
+            Selection(self.phase, self.webhooks), self.asked, known(NAMESPACES, self.asked), memory
+        )
 
 
 def world(seed: int, phase: Phase, *, is_deterministic: bool) -> World:
@@ -128,7 +130,7 @@ def serially(one: World, ending: Callable[[Call], Ending]) -> tuple[bytes, float
     Nothing is asked ahead, because every webhook is said to have side effects.
     """
     blocked = [webhook_without_speculation(hook) for hook in one.webhooks]
-    evaluation = Evaluation(Selection(one.phase, blocked), one.asked, NAMESPACES)
+    evaluation = Evaluation(Selection(one.phase, blocked), one.asked, known(NAMESPACES, one.asked))
     simulation = Simulation(evaluation, ending, budget_s=1e9)
     simulation.run()
     return answer(evaluation), simulation.now

@@ -1,0 +1,185 @@
+"""``admission-gateway manifests``: the objects that register the gateway, printed or applied."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from gateway.config.model import Kubernetes
+    from gateway.registration.backend import Backend
+    from gateway.registration.plan import Plan, Wishes
+
+FIELD_MANAGER: Final = "admission-gateway"
+_NO_CA: Final = (
+    "no --ca-file, so there is no caBundle: the API server checks the gateway's certificate by its system's "
+    "roots, unless cert-manager or somebody else adds one"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add to *parser* what the command takes, apart from --config."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--service", metavar="NS/NAME[:PORT]", help="the Service that the gateway is behind")
+    where.add_argument("--url", metavar="URL", help="https URL of a gateway outside of the cluster")
+    add = parser.add_argument
+    add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
+    add("--name", default="admission-gateway", help="of both objects (default: %(default)s)")
+    add(
+        "--split-mutating",
+        action="store_true",
+        help="a mutating entry for each failurePolicy: order holds in each, not across them",
+    )
+    add(
+        "--exclude-namespace",
+        metavar="NS",
+        action="append",
+        default=[],
+        help="leave NS out, beside the gateway's own namespace and kube-system; may be repeated",
+    )
+    add(
+        "--include",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="do not leave out own-namespace, kube-system, or what wildcards do not mean otherwise: "
+        "leases.coordination.k8s.io, events; may be repeated",
+    )
+    add("--apply", action="store_true", help="apply the objects instead of printing them")
+    add("--kubeconfig", metavar="FILE", type=Path, help="of the cluster to apply to")
+    add("--context", metavar="NAME", help="context of the kubeconfig")
+    add("--force-conflicts", action="store_true", help="take over fields that others have set")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Print or apply the objects, and return the exit status. *refuse* exits, and says what is wrong."""
+    from gateway.config.load import load
+    from gateway.registration.plan import plan
+
+    wishes = _wishes(parsed, refuse)
+    config = load(parsed.config)
+    backend, doubts = _trusting(wishes.backend, parsed.ca_file)
+    made = plan(config, replace(wishes, backend=backend))
+    if parsed.apply:
+        cluster = _cluster(config.gateway.kubernetes, parsed)
+        result = _apply(made, cluster, force=parsed.force_conflicts)
+    else:
+        result = _as_yaml(made)
+    for warning in (*config.warnings, *doubts, *made.notes):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(result, end="")
+    return 0
+
+
+def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:
+    from gateway.config.fields import did_you_mean, one_of, shown
+    from gateway.config.names import configuration_name, dns_1123_label, webhook_name
+    from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
+    from gateway.registration.plan import Wishes, entry_name
+
+    backend = _backend(parsed, refuse)
+    # Of all entries this has the longest name.
+    longest = entry_name(parsed.name, "validate", "Ignore", 1000)
+    if message := configuration_name(parsed.name) or webhook_name(longest):
+        refuse(f"argument --name: {message}")
+    for namespace in parsed.exclude_namespace:
+        if message := dns_1123_label(namespace):
+            refuse(f"argument --exclude-namespace: {message}")
+    for word in parsed.include:
+        if word not in INCLUDABLE:
+            hint = did_you_mean(word, INCLUDABLE)
+            refuse(f"argument --include: found {shown(word)}, expected {one_of(INCLUDABLE)}{hint}")
+    if KUBE_SYSTEM in parsed.include and KUBE_SYSTEM in parsed.exclude_namespace:
+        refuse(f"--include {KUBE_SYSTEM} and --exclude-namespace {KUBE_SYSTEM} contradict each other")
+    for option in ("kubeconfig", "context", "force_conflicts"):
+        if getattr(parsed, option) and not parsed.apply:
+            refuse(f"--{option.replace('_', '-')} is for --apply")
+    return Wishes(
+        backend=backend,
+        name=parsed.name,
+        split_mutating=parsed.split_mutating,
+        excluded_namespaces=tuple(parsed.exclude_namespace),
+        included=frozenset(parsed.include),
+    )
+
+
+def _backend(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Backend:
+    from gateway.registration.backend import Backend, parse_service, parse_url
+
+    option, text, parse = "--service", parsed.service, parse_service
+    if text is None:
+        option, text, parse = "--url", parsed.url, parse_url
+    try:
+        return parse(text)
+    except ValueError as error:
+        refuse(f"argument {option}: {error}")
+        return Backend()
+
+
+def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str]]:
+    """Return *backend* with the certificates in *ca_file* as its roots, and what is doubtful about them."""
+    import datetime
+
+    from gateway.config.files import UnusableFileError, read_file
+    from gateway.registration.backend import ca_bundle
+
+    if ca_file is None:
+        return backend, [_NO_CA]
+    try:
+        bundle, doubts = ca_bundle(read_file(ca_file), datetime.datetime.now(datetime.UTC))
+    except UnusableFileError as error:
+        raise GatewayError(f"--ca-file: {ca_file} {error}") from None
+    return replace(backend, ca_bundle=bundle), [f"--ca-file: {ca_file}: {doubt}" for doubt in doubts]
+
+
+def _as_yaml(made: Plan) -> str:
+    """Return the documents of *made* as YAML, with the way out of a lock-out before them."""
+    from gateway.registration.written import to_yaml
+
+    kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+    head = (
+        "# Made by admission-gateway manifests, from the configuration that the gateway serves.\n"
+        f"# Locked out? kubectl delete {kinds} {made.name}\n"
+    )
+    return head + "---\n".join(map(to_yaml, made.documents))
+
+
+def _cluster(configured: Kubernetes | None, parsed: argparse.Namespace) -> Kubernetes:
+    """Return the cluster to apply to: that of --kubeconfig, else the configuration's, else kubectl's.
+
+    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``.
+    """
+    from gateway.config.model import Kubernetes
+
+    kubeconfig, context = parsed.kubeconfig, parsed.context
+    if kubeconfig is None and configured is not None:
+        return replace(configured, context=context or configured.context)
+    if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
+        if os.pathsep in named:
+            raise GatewayError(f"KUBECONFIG names several files, {named}; say --kubeconfig FILE")
+        kubeconfig = Path(named)
+    # Set in every pod; a service account has no contexts.
+    is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and context is None
+    if kubeconfig is None and not is_pod:
+        kubeconfig = Path.home() / ".kube" / "config"
+        if not kubeconfig.exists():
+            raise GatewayError("which cluster? there is no ~/.kube/config; say --kubeconfig FILE")
+    return Kubernetes(kubeconfig, context)
+
+
+def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:
+    import asyncio
+
+    from gateway.cluster.apply import apply
+
+    lines = asyncio.run(apply(cluster, made.documents, field_manager=FIELD_MANAGER, force=force))
+    return "".join(f"{line}\n" for line in lines)

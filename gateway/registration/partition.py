@@ -1,0 +1,105 @@
+"""Which webhooks can be registered as one entry, so that each of them is sent what it would be sent alone.
+
+For each entry the API server chooses the version that it sends: the one that the client used if a rule names
+it, otherwise the first that a rule names, rules in order, among those equivalent to it. Two webhooks that are
+for the same request and name other versions, or the same ones in another order of preference, would change
+that choice for each other. They conflict, unless both are ``Exact``: those are never sent another version.
+
+Not seen here: that resources of two groups can be one and the same to the API server, as ``events`` are in
+the core group and in ``events.k8s.io``. Only a cluster knows.
+
+Source: kubernetes/apiserver plugin/webhook/generic/webhook.go (ShouldCallHook), pkg/runtime/mapper.go.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from gateway.registration.cells import cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gateway.core.webhook import Rule, Webhook
+
+    Preference = tuple[frozenset[str], ...]
+    """Versions in the order in which they are wanted; those of one step are wanted alike."""
+
+
+class Relations:
+    """How webhooks, by their places in a list, stand to each other."""
+
+    def __init__(self, webhooks: Sequence[Webhook]) -> None:
+        self.together: set[frozenset[int]] = set()
+        """For every request that any of them is for: which of them are."""
+        self._meeting: set[tuple[int, int]] = set()
+        self._conflicting: set[tuple[int, int]] = set()
+        owned = [(place, rule) for place, webhook in enumerate(webhooks) for rule in webhook.rules]
+        wanted: set[tuple[tuple[int, Preference], ...]] = set()
+        for cell in cells([rule for _, rule in owned]):
+            rules: dict[int, list[Rule]] = {}
+            for number in cell:
+                place, rule = owned[number]
+                rules.setdefault(place, []).append(rule)
+            wanted.add(tuple((place, preference(of_one)) for place, of_one in rules.items()))
+        for in_cell in wanted:
+            self.together.add(frozenset(place for place, _ in in_cell))
+            for (one, wants), (other, other_wants) in combinations(in_cell, 2):
+                self._meeting.add((one, other))
+                are_exact = webhooks[one].match_policy == webhooks[other].match_policy == "Exact"
+                if wants != other_wants and not are_exact:
+                    self._conflicting.add((one, other))
+
+    def meet(self, one: int, other: int) -> bool:
+        """Whether there may be a request that both are for."""
+        return (min(one, other), max(one, other)) in self._meeting
+
+    def conflict(self, one: int, other: int) -> bool:
+        """Whether one of them, in one entry with the other, might be sent another version than alone."""
+        return (min(one, other), max(one, other)) in self._conflicting
+
+
+def preference(rules: Iterable[Rule]) -> Preference:
+    """Return which versions *rules*, all for the same request, want in which order; ``*`` is all others."""
+    steps: list[frozenset[str]] = []
+    seen: set[str] = set()
+    for rule in rules:
+        new = frozenset(rule.api_versions) - seen
+        if new and "*" not in seen:
+            steps.append(new)
+            seen |= new
+    return tuple(steps)
+
+
+def in_any_order(places: Iterable[int], relations: Relations) -> list[list[int]]:
+    """Return *places* as groups without conflicts, each in the first group that takes it."""
+    groups: list[list[int]] = []
+    for place in places:
+        for group in groups:
+            if not any(relations.conflict(place, other) for other in group):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+def in_order(places: Iterable[int], relations: Relations) -> list[list[int]]:
+    """Return *places* as groups without conflicts whose entries, called one after another, keep the order.
+
+    A webhook goes into an earlier group only past webhooks that are for other requests altogether.
+    """
+    groups: list[list[int]] = []
+    for place in places:
+        taking: list[int] | None = None
+        for group in reversed(groups):
+            if not any(relations.conflict(place, other) for other in group):
+                taking = group
+            if any(relations.meet(place, other) for other in group):
+                break
+        if taking is None:
+            groups.append([place])
+        else:
+            taking.append(place)
+    return groups

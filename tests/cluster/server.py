@@ -1,0 +1,364 @@
+"""A small API server for Namespaces and webhook configurations, over real sockets, that can be told to fail.
+
+Lists in pages, watches with bookmarks, forgets old versions when told to, and applies; it validates nothing.
+Each connection has a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import threading
+import time
+from collections import deque
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import yaml
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Json = dict[str, Any]
+
+PATIENCE_S = 60.0
+NAMESPACES = "/api/v1/namespaces"
+
+
+class ApiServer(ThreadingHTTPServer):
+    """The server, with what it holds and how it is to misbehave. A context manager."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.tls = tls
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_port}"
+        self.changed = threading.Condition()
+        self.version = 100
+        self.oldest = 100
+        """Watches from before this version are answered 410."""
+        self.objects: dict[str, Json] = {}
+        """By path."""
+        self.events: list[tuple[int, bytes]] = []
+        """Of namespaces: the version after each, and its line."""
+        self.faults: dict[str, deque[Callable[[_Handler], None]]] = {
+            kind: deque() for kind in ("list", "watch", "get", "patch")
+        }
+        """What is done, once each, in place of the next answers."""
+        self.token: str | None = None
+        """What has to be the bearer token; None: anybody may ask."""
+        self.page = 500
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        """Kind and parameters of each."""
+        self.authorizations: list[str | None] = []
+        self.watches = 0
+        """How many are open."""
+        self._epoch = 0
+        self._ending = b""
+        self._is_abrupt = False
+        self._sockets: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+
+    def __enter__(self) -> ApiServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join(PATIENCE_S)
+        self.end_watches(abruptly=True)
+        with self.changed:
+            for connection in self._sockets:
+                connection.close()
+        self.server_close()
+
+    # -- what is in the cluster -------------------------------------------------------------------
+
+    def put(self, name: str, **labels: str) -> None:
+        """Make the namespace *name*, or change its labels."""
+        with self.changed:
+            path = f"{NAMESPACES}/{name}"
+            kind = "MODIFIED" if path in self.objects else "ADDED"
+            self.version += 1
+            self.objects[path] = {
+                "metadata": {
+                    "name": name,
+                    "resourceVersion": str(self.version),
+                    "labels": {"kubernetes.io/metadata.name": name, **labels},
+                    "annotations": {"note": "one\x85line\u2028only"},
+                    "managedFields": [{"manager": "test"}],
+                },
+                "spec": {"finalizers": ["kubernetes"]},
+            }
+            self._tell(kind, self.objects[path])
+
+    def delete(self, name: str) -> None:
+        """Remove the namespace *name*, if it is there."""
+        with self.changed:
+            gone = self.objects.pop(f"{NAMESPACES}/{name}", None)
+            if gone is not None:
+                self.version += 1
+                gone["metadata"]["resourceVersion"] = str(self.version)
+                self._tell("DELETED", gone)
+
+    def bookmark(self) -> None:
+        """Tell watches how far they are, after a version that only other kinds of objects brought."""
+        with self.changed:
+            self.version += 1
+            self._tell("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+
+    def compact(self) -> None:
+        """Forget what was before now."""
+        with self.changed:
+            self.version += 1
+            self.oldest = self.version
+
+    def labels(self) -> dict[str, dict[str, str]]:
+        """Return the labels of all namespaces by name."""
+        with self.changed:
+            return {name: found["metadata"]["labels"] for name, found in self._namespaces()}
+
+    def _namespaces(self) -> list[tuple[str, Json]]:
+        head = f"{NAMESPACES}/"
+        return [(path[len(head) :], found) for path, found in self.objects.items() if path.startswith(head)]
+
+    def _tell(self, kind: str, what: Json) -> None:
+        # As Go's encoder writes it, which leaves U+0085 as it is and escapes U+2028.
+        text = json.dumps({"type": kind, "object": what}, ensure_ascii=False).replace("\u2028", "\\u2028")
+        self.events.append((self.version, text.encode() + b"\n"))
+        self.changed.notify_all()
+
+    # -- how it misbehaves ------------------------------------------------------------------------
+
+    def end_watches(self, *, abruptly: bool, last_words: bytes = b"") -> None:
+        """End all watches that are open: as time-outs end them, or in the middle of something."""
+        with self.changed:
+            self._epoch += 1
+            self._ending = last_words
+            self._is_abrupt = abruptly
+            self.changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until *condition* holds, which is looked at when something happens."""
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE_S)
+
+    def asked(self, kind: str) -> int:
+        """Return how many requests of *kind* there were."""
+        return sum(asked == kind for asked, _ in self.requests)
+
+    def kubeconfig(self, folder: Path, cluster: Json | None = None, **user: object) -> Path:
+        """Return a kubeconfig for this server."""
+        file = folder / "kubeconfig"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": {"server": self.url, **(cluster or {})}}],
+            "users": [{"name": "test", "user": user}],
+        }
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        request.settimeout(PATIENCE_S)
+        try:
+            connection = request if self.tls is None else self.tls.wrap_socket(request, server_side=True)
+        except OSError:
+            return
+        with self.changed:
+            self._sockets.add(connection)
+        try:
+            super().finish_request(connection, client_address)
+        finally:
+            with self.changed:
+                self._sockets.discard(connection)
+            connection.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ApiServer
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+    def do_GET(self) -> None:
+        split = urlsplit(self.path)
+        parameters = dict(parse_qsl(split.query))
+        kind = "get" if split.path != NAMESPACES else "watch" if "watch" in parameters else "list"
+        if self._admit(kind, parameters):
+            getattr(self, f"_{kind}")(split.path, parameters)
+
+    def do_PATCH(self) -> None:
+        split = urlsplit(self.path)
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        parameters = {**dict(parse_qsl(split.query)), "type": self.headers["Content-Type"]}
+        if not self._admit("patch", parameters):
+            return
+        server = self.server
+        with server.changed:
+            before = server.objects.get(split.path)
+            is_same = before is not None and before["webhooks"] == document.get("webhooks")
+            if not is_same:
+                server.version += 1
+                document["metadata"]["resourceVersion"] = str(server.version)
+                server.objects[split.path] = document
+        self.answer(201 if before is None else 200, server.objects[split.path])
+
+    def _admit(self, kind: str, parameters: dict[str, str]) -> bool:
+        server = self.server
+        authorization = self.headers["Authorization"]
+        with server.changed:
+            server.requests.append((kind, parameters))
+            server.authorizations.append(authorization)
+            fault = server.faults[kind].popleft() if server.faults[kind] else None
+            server.changed.notify_all()
+        if server.token is not None and authorization != f"Bearer {server.token}":
+            self.refuse(401, "Unauthorized")
+        elif fault is not None:
+            fault(self)
+        else:
+            return True
+        return False
+
+    def _get(self, path: str, _: dict[str, str]) -> None:
+        with self.server.changed:
+            found = self.server.objects.get(path)
+        if found is None:
+            self.refuse(404, f'"{path}" not found')
+        else:
+            self.answer(200, found)
+
+    def _list(self, _: str, parameters: dict[str, str]) -> None:
+        server = self.server
+        first = int(parameters.get("continue", 0))
+        with server.changed:
+            items = [found for _, found in server._namespaces()]
+            metadata = {"resourceVersion": str(server.version)}
+            if first + server.page < len(items):
+                metadata["continue"] = str(first + server.page)
+            answer = {"kind": "NamespaceList", "items": items[first : first + server.page]}
+            body = json.dumps({**answer, "metadata": metadata})
+        self.send(200, body.encode())
+
+    def _watch(self, _: str, parameters: dict[str, str]) -> None:
+        server = self.server
+        version, ends = (
+            int(parameters["resourceVersion"]),
+            time.monotonic() + int(parameters["timeoutSeconds"]),
+        )
+        self.begin_stream()
+        with server.changed:
+            epoch = server._epoch
+            if version < server.oldest:
+                status = {"kind": "Status", "code": 410, "message": "too old resource version"}
+                self.chunk(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
+                self.chunk(b"")
+                return
+            server.watches += 1
+            server.changed.notify_all()
+        try:
+            while True:
+                with server.changed:
+                    lines = [line for at, line in server.events if at > version]
+                    version = max(version, *(at for at, _ in server.events)) if server.events else version
+                    is_over = epoch != server._epoch
+                    if not lines and not is_over:
+                        if time.monotonic() >= ends:
+                            break
+                        server.changed.wait(0.05)
+                        if select.select([self.connection], [], [], 0)[0]:
+                            # Nothing more is to come from a client, but its end.
+                            self.close_connection = True
+                            return
+                        continue
+                if is_over and server._is_abrupt:
+                    if server._ending:
+                        self.chunk(server._ending)
+                    self.close_connection = True
+                    return
+                for line in lines:
+                    # In two pieces, as a network may.
+                    self.chunk(line[:7])
+                    self.chunk(line[7:])
+                if is_over:
+                    break
+            self.chunk(b"")
+        finally:
+            with server.changed:
+                server.watches -= 1
+                server.changed.notify_all()
+
+    # -- what faults use --------------------------------------------------------------------------
+
+    def answer(self, status: int, what: Json) -> None:
+        self.send(status, json.dumps(what).encode())
+
+    def send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def refuse(self, status: int, message: str, **details: Any) -> None:
+        self.answer(status, {"kind": "Status", "code": status, "message": message, "details": details})
+
+    def begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+
+    def chunk(self, piece: bytes) -> None:
+        """Write a chunk; the empty one is the end, and is not written for nothing."""
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+
+def refuse(status: int, message: str = "refused", **details: Any) -> Callable[[_Handler], None]:
+    """A fault: a Status that says no."""
+    return lambda handler: handler.refuse(status, message, **details)
+
+
+def hang_up(handler: _Handler) -> None:
+    """A fault: the connection is closed without an answer."""
+    handler.close_connection = True
+
+
+def hang(handler: _Handler) -> None:
+    """A fault: no answer, until the client has given up."""
+    handler.close_connection = True
+    handler.connection.recv(1)
+
+
+def silence(handler: _Handler) -> None:
+    """A fault: a watch that is opened and on which nothing comes."""
+    handler.begin_stream()
+    hang(handler)
+
+
+def stream(*pieces: bytes, ends: bool = True) -> Callable[[_Handler], None]:
+    """A fault: a watch on which these pieces come, and then the end, or none."""
+
+    def fault(handler: _Handler) -> None:
+        handler.begin_stream()
+        for piece in pieces:
+            handler.chunk(piece)
+        if ends:
+            handler.chunk(b"")
+        else:
+            handler.close_connection = True
+
+    return fault

@@ -1,0 +1,167 @@
+"""``GatewayConfiguration.kubernetes``, and what is said of kubeconfigs that will not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from gateway.config.kubeconfig import read_kubeconfig
+from gateway.config.load import load
+from gateway.config.model import Kubernetes
+from gateway.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SERVER = "https://10.0.0.1:6443"
+
+
+def kubeconfig(**members: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "blue",
+        "contexts": [
+            {"name": "blue", "context": {"cluster": "one", "user": "me"}},
+            {"name": "red", "context": {"cluster": "two"}},
+        ],
+        "clusters": [
+            {"name": "one", "cluster": {"server": SERVER}},
+            {"name": "two", "cluster": {"server": "http://localhost:1"}},
+            {"name": "broken", "cluster": 5},
+        ],
+        "users": [{"name": "me", "user": {"token": "t"}}],
+        **members,
+    }
+
+
+def write(folder: Path, kubernetes: object, content: object = None) -> Path:
+    """Write a configuration, and a kubeconfig beside it, unless there is to be none."""
+    file = folder / "config.yaml"
+    settings = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    file.write_text(yaml.safe_dump({**settings, "kubernetes": kubernetes}))
+    if content is not None:
+        text = content if isinstance(content, str) else yaml.safe_dump(content)
+        (folder / "kube").write_text(text)
+    return file
+
+
+def problem(file: Path) -> str:
+    """The one problem there is, with its field."""
+    with pytest.raises(ConfigError) as caught:
+        load([file])
+    (found,) = caught.value.problems
+    return f"{found.field}: {found.message}"
+
+
+@pytest.mark.parametrize(
+    ("written", "context"),
+    [({"kubeconfig": "kube"}, None), ({"kubeconfig": "kube", "context": "red"}, "red")],
+)
+def test_a_kubeconfig_is_relative_to_the_file_that_names_it(
+    tmp_path: Path, written: dict[str, str], context: str | None
+) -> None:
+    loaded = load([write(tmp_path, written, kubeconfig())]).gateway.kubernetes
+    assert loaded == Kubernetes(tmp_path / "kube", context)
+
+
+def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_path: Path) -> None:
+    assert load([write(tmp_path, {})]).gateway.kubernetes == Kubernetes()
+    assert load([write(tmp_path, None)]).gateway.kubernetes is None
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (5, "kubernetes: found the number 5, expected a mapping"),
+        ({"kubeconfg": "kube"}, 'kubernetes.kubeconfg: unknown field; did you mean "kubeconfig"?'),
+        ({"kubeconfig": ""}, "kubernetes.kubeconfig: is empty, expected the path of a file"),
+        (
+            {"context": "red"},
+            "kubernetes.context: needs kubeconfig: the service account of a pod has no contexts",
+        ),
+        (
+            {"kubeconfig": "kube", "context": ""},
+            "kubernetes.context: is empty, expected the name of a context",
+        ),
+        (
+            {"kubeconfig": "gone"},
+            "kubernetes.kubeconfig: FOLDER/gone cannot be read: No such file or directory",
+        ),
+        (
+            {"kubeconfig": "kube", "context": "rod"},
+            (
+                'kubernetes.context: FOLDER/kube has no context "rod"; expected "blue" or "red"; '
+                'did you mean "red"?'
+            ),
+        ),
+    ],
+)
+def test_settings_that_will_not_do(tmp_path: Path, written: object, said: str) -> None:
+    assert problem(write(tmp_path, written, kubeconfig())) == said.replace("FOLDER", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: [", "cannot be read as a kubeconfig: line 2, column 1: "),
+        ("", "holds 0 documents, expected one kubeconfig"),
+        ("{}\n---\n{}", "holds 2 documents, expected one kubeconfig"),
+        ("[]", "holds a list, expected a kubeconfig"),
+        ("\x00", "cannot be read as a kubeconfig"),
+        ({"kind": "Pod"}, 'holds the kind "Pod", expected a kubeconfig of kind Config'),
+        ({}, "has no current-context, expected one, or a context named beside kubeconfig"),
+        (kubeconfig(**{"current-context": ""}), "has no current-context"),
+        (kubeconfig(**{"current-context": "x"}), 'has no context "x"; expected "blue" or "red"'),
+        (kubeconfig(contexts=None), 'has no context "blue"'),
+        (kubeconfig(contexts=[{"name": "blue"}]), 'names no cluster in context "blue", expected one'),
+        (
+            kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "three"}}]),
+            'has no cluster "three"; expected "one", "two" or "broken"',
+        ),
+        (
+            kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "broken"}}]),
+            'has the number 5 for the cluster "broken", expected a mapping',
+        ),
+        (
+            kubeconfig(clusters=[{"name": "one", "cluster": {"server": "10.0.0.1"}}]),
+            'has the server "10.0.0.1" for the cluster of context "blue", expected an https URL',
+        ),
+        (kubeconfig(clusters=[{"name": "one"}]), "has the server null"),
+        (kubeconfig(users=[]), 'has no user "me"'),
+        (
+            kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "one", "user": 5}}]),
+            'names no user in context "blue"',
+        ),
+    ],
+)
+def test_kubeconfigs_that_will_not_do(tmp_path: Path, content: object, said: str) -> None:
+    found = problem(write(tmp_path, {"kubeconfig": "kube"}, content))
+    assert found.startswith(f"kubernetes.kubeconfig: {tmp_path / 'kube'} {said}")
+
+
+def test_entries_of_other_contexts_do_not_matter(tmp_path: Path) -> None:
+    users = [5, {"name": 5}, {"name": "me", "user": {"token": "t"}}, {"name": "me", "user": {"token": "u"}}]
+    write(tmp_path, {}, kubeconfig(users=users))
+    chosen = read_kubeconfig(tmp_path / "kube", None)
+    assert (chosen.cluster, chosen.user) == ({"server": SERVER}, {"token": "t"})
+    assert read_kubeconfig(tmp_path / "kube", "red").user == {}
+
+
+def test_namespace_documents_do_not_count_and_that_is_said(
+    tmp_path: Path, load_documents: Callable[..., Any]
+) -> None:
+    file = write(tmp_path, {"kubeconfig": "kube"}, kubeconfig())
+    document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
+    with file.open("a") as appended:
+        appended.write(f"---\n{document}")
+    (warning,) = load([file]).warnings
+    assert str(warning) == (
+        f'{file}: document 2: Namespace "shop": does not count: kubernetes says to watch the cluster\'s'
+    )
+    (tmp_path / "kube").unlink()
+    file.write_text(document)
+    assert load([file]).warnings == ()

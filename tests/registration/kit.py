@@ -1,0 +1,180 @@
+"""Rules, webhooks and requests, random and small enough to collide; and registrations read back."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from gateway.config.fields import Fields, Report
+from gateway.config.load import load
+from gateway.config.model import Config
+from gateway.config.rules import read_rule
+from gateway.core.webhook import Rule
+from gateway.registration.backend import Backend
+from gateway.registration.plan import Plan, Wishes, plan
+from tests.core.build import request as admission_request
+from tests.core.build import webhook
+from tests.kit import pool_document
+from tests.registration.apiserver import Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.core.review import AdmissionRequest
+    from gateway.core.webhook import Webhook
+
+SERVICE = Backend(service=("policies", "gateway", 443))
+WISHES = Wishes(SERVICE)
+
+VERSIONS = ("v1", "v1beta1", "v2")
+
+
+def rule(
+    resources: str = "pods",
+    versions: str = "v1",
+    groups: str = "",
+    operations: str = "CREATE",
+    scope: Any = "*",
+) -> Rule:
+    """A rule; several values of one dimension are separated by blanks, and no group is the core group."""
+    return Rule(
+        tuple(operations.split()),
+        tuple(groups.split()) or ("",),
+        tuple(versions.split()),
+        tuple(resources.split()),
+        scope,
+    )
+
+
+def as_json(of: Rule) -> dict[str, Any]:
+    """A rule as it is registered."""
+    values = asdict(of)
+    names = {"api_groups": "apiGroups", "api_versions": "apiVersions"}
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+def is_valid(of: Rule) -> bool:
+    """Whether the API server's checks, as the gateway's reader has them, find nothing."""
+    report = Report("")
+    content = {name: list(v) if isinstance(v, tuple) else v for name, v in as_json(of).items()}
+    read_rule(Fields(content, "", report))
+    return not report.found
+
+
+def some(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).map(tuple)
+
+
+def names(*values: str) -> st.SearchStrategy[tuple[str, ...]]:
+    """The wildcard alone, or some of *values*."""
+    return some(*values) | st.just(("*",))
+
+
+rules = st.builds(
+    Rule,
+    names("CREATE", "UPDATE", "DELETE"),
+    names("", "apps"),
+    names(*VERSIONS),
+    some("pods", "pods/status", "namespaces", "pods/*", "*", "*/status", "*/*", "deployments"),
+    st.sampled_from(["*", "*", "Namespaced", "Cluster"]),
+).filter(is_valid)
+# Alike but for resource and version, so that they do meet.
+close_rules = st.builds(
+    lambda versions, resource: rule(resource, " ".join(versions)),
+    names(*VERSIONS),
+    st.sampled_from(["pods", "deployments", "pods deployments"]),
+)
+rule_lists = st.lists(rules, min_size=1, max_size=5) | st.lists(close_rules, min_size=1, max_size=5)
+few_rules = rule_lists.map(lambda several: tuple(several[:3]))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    """A request for something that there is in a few versions."""
+    served = draw(st.lists(st.sampled_from([*VERSIONS, "v3"]), min_size=1, unique=True))
+    return Asked(
+        draw(st.sampled_from(["CREATE"] * 4 + ["UPDATE", "DELETE", "CONNECT"])),
+        draw(st.sampled_from([""] * 4 + ["apps", "example.com"])),
+        draw(st.sampled_from(served)),
+        draw(st.sampled_from(["pods"] * 3 + ["deployments"] * 2 + ["namespaces", "widgets"])),
+        draw(st.sampled_from([""] * 4 + ["status", "scale"])),
+        draw(st.sampled_from(["default", ""])),
+        tuple(served),
+    )
+
+
+@st.composite
+def webhooks(draw: st.DrawFn, /, phase: str, **members: Any) -> list[Webhook]:
+    """A few webhooks in their order, of two configurations; rules are often shared."""
+    shared = draw(few_rules)
+    count = draw(st.integers(1, 5))
+    made = []
+    for number in range(count):
+        varying: dict[str, Any] = {
+            "rules": draw(st.just(shared) | few_rules),
+            "failure_policy": draw(st.sampled_from(["Fail", "Ignore"])),
+            "match_policy": draw(st.sampled_from(["Equivalent", "Equivalent", "Exact"])),
+            "configuration": "early" if number < count // 2 else "late",
+            **members,
+        }
+        made.append(webhook(f"h{number}.policies.test", phase=phase, **varying))
+    return made
+
+
+def configured(*hooks: Webhook, **members: Any) -> Config:
+    """A configuration with these webhooks."""
+    return Config(
+        mutating=tuple(hook for hook in hooks if hook.phase == "mutate"),
+        validating=tuple(hook for hook in hooks if hook.phase == "validate"),
+        configurations=frozenset((hook.phase, hook.configuration) for hook in hooks),
+        **members,
+    )
+
+
+def entries(config: Config, wishes: Wishes = WISHES) -> list[dict[str, Any]]:
+    """All entries that register *config*, in the order in which they are called."""
+    return entries_of(plan(config, wishes))
+
+
+def entries_of(made: Plan) -> list[dict[str, Any]]:
+    documents: list[Any] = made.documents
+    return [entry for document in documents for entry in document["webhooks"]]
+
+
+def path(entry: Mapping[str, Any]) -> str:
+    found: str = entry["clientConfig"]["service"]["path"]
+    return found
+
+
+def as_sent(asked: Asked, version: str) -> AdmissionRequest:
+    """The review of a request that is sent in *version*."""
+    resource = {"group": asked.group, "resource": asked.resource}
+    return admission_request(
+        operation=asked.operation,
+        resource={**resource, "version": version},
+        requestResource={**resource, "version": asked.version},
+        subResource=asked.sub_resource,
+        requestSubResource=asked.sub_resource,
+        namespace=asked.namespace,
+        kind={"group": asked.group, "version": version, "kind": "Thing"},
+    )
+
+
+def read_back(documents: Sequence[Mapping[str, Any]]) -> Config:
+    """What is registered, through the gateway's own reader, with a worker in place of the backend."""
+    texts = [pool_document("api-server", "localhost:1")]
+    for document in documents:
+        hooks = []
+        for entry in document["webhooks"]:
+            hook = {key: value for key, value in entry.items() if key != "matchConditions"}
+            hooks.append({**hook, "clientConfig": {"worker": {"pool": "api-server", "policy": "p"}}})
+        texts.append(json.dumps({**document, "webhooks": hooks}))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "registered.yaml"
+        file.write_text("\n---\n".join(texts))
+        return load([file])

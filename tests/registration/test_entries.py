@@ -1,0 +1,385 @@
+"""What stands in the entries, and what is said about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import GatewaySettings
+from gateway.config.names import webhook_name
+from gateway.core.labels import Requirement, Selector
+from gateway.errors import GatewayError
+from gateway.registration.entry import within
+from gateway.registration.plan import plan
+from tests.core.build import ANYTHING, labelled, webhook
+from tests.registration.kit import SERVICE, WISHES, configured, entries, path, rule
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+    from gateway.core.webhook import Rule, Webhook
+
+
+def hook(name: str = "a", **members: Any) -> Webhook:
+    members.setdefault("rules", (rule(),))
+    return webhook(f"{name}.x.test", **members)
+
+
+def validating(name: str = "a", **members: Any) -> Webhook:
+    return hook(name, phase="validate", **members)
+
+
+def only_entry(config: Config, **wishes: Any) -> dict[str, Any]:
+    (entry,) = entries(config, replace(WISHES, **wishes))
+    return entry
+
+
+def notes(config: Config, **wishes: Any) -> list[str]:
+    return plan(config, replace(WISHES, **wishes)).notes
+
+
+def outline(config: Config, **wishes: Any) -> list[tuple[str, str, str]]:
+    made = entries(config, replace(WISHES, **wishes))
+    return [
+        (entry["name"].removesuffix(".admission-gateway.io"), path(entry), entry["failurePolicy"])
+        for entry in made
+    ]
+
+
+def test_both_objects_are_there_even_without_any_webhook() -> None:
+    assert plan(configured(), WISHES).documents == [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {
+                "name": "admission-gateway",
+                "labels": {"app.kubernetes.io/name": "admission-gateway"},
+            },
+            "webhooks": [],
+        }
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    ]
+
+
+def test_one_entry_to_the_letter() -> None:
+    assert only_entry(configured(hook()), backend=replace(SERVICE, ca_bundle="Y2E=")) == {
+        "name": "mutate.admission-gateway.io",
+        "clientConfig": {
+            "service": {"namespace": "policies", "name": "gateway", "port": 443, "path": "/mutate"},
+            "caBundle": "Y2E=",
+        },
+        "rules": [
+            {
+                "operations": ["CREATE"],
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["pods"],
+                "scope": "*",
+            }
+        ],
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": ["policies", "kube-system"],
+                }
+            ]
+        },
+        "reinvocationPolicy": "Never",
+        "sideEffects": "None",
+        "timeoutSeconds": 12,
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def test_mutating_webhooks_share_an_entry_and_validating_ones_one_for_each_failure_policy() -> None:
+    hooks = [
+        *(hook("a"), hook("b", failure_policy="Ignore")),
+        *(validating("a", failure_policy="Ignore"), validating("b")),
+    ]
+    validate = [
+        ("fail.validate", "/validate.fail", "Fail"),
+        ("ignore.validate", "/validate.ignore", "Ignore"),
+    ]
+    assert outline(configured(*hooks)) == [("mutate", "/mutate", "Fail"), *validate]
+    assert outline(configured(*hooks), split_mutating=True) == [
+        ("fail.mutate", "/mutate.fail", "Fail"),
+        ("ignore.mutate", "/mutate.ignore", "Ignore"),
+        *validate,
+    ]
+
+
+def test_only_what_is_in_use_is_registered() -> None:
+    assert outline(configured(hook(failure_policy="Ignore"))) == [("mutate", "/mutate", "Ignore")]
+    assert outline(configured(validating())) == [("fail.validate", "/validate.fail", "Fail")]
+    assert outline(configured(validating(rules=()))) == []
+
+
+def test_webhooks_that_conflict_get_entries_of_their_own() -> None:
+    v2 = (rule(versions="v2"),)
+    hooks = [hook("a"), hook("b", rules=v2), hook("c"), hook("d"), hook("e", rules=v2)]
+    assert outline(configured(*hooks)) == [
+        ("mutate-2", "/mutate.only/policies/a.x.test", "Fail"),
+        ("mutate-3", "/mutate.only/policies/b.x.test", "Fail"),
+        (
+            "mutate",
+            "/mutate.except/policies/a.x.test/policies/b.x.test/policies/e.x.test",
+            "Fail",
+        ),
+        ("mutate-4", "/mutate.only/policies/e.x.test", "Fail"),
+    ]
+    ones = [replace(one, phase="validate") for one in hooks]
+    assert outline(configured(*ones)) == [
+        ("fail.validate", "/validate.fail.except/policies/b.x.test/policies/e.x.test", "Fail"),
+        ("fail-2.validate", "/validate.fail.only/policies/b.x.test/policies/e.x.test", "Fail"),
+    ]
+
+
+def test_too_many_conflicts_for_a_path_are_refused() -> None:
+    hooks = [hook(f"{'n' * 200}{number}", rules=(rule(versions=f"v{number}"),)) for number in range(90)]
+    with pytest.raises(
+        GatewayError, match=r"mutate\.admission-gateway\.io: its path would have \d+ characters"
+    ):
+        plan(configured(*hooks), WISHES)
+
+
+def test_a_name_of_ones_own_is_in_the_names_of_the_entries() -> None:
+    made = plan(configured(hook(), validating()), replace(WISHES, name="policies"))
+    documents: list[Any] = made.documents
+    assert [document["metadata"]["name"] for document in documents] == ["policies", "policies"]
+    names = [entry["name"] for document in documents for entry in document["webhooks"]]
+    assert names == ["mutate.policies.admission-gateway.io", "fail.validate.policies.admission-gateway.io"]
+    assert not any(map(webhook_name, names))
+
+
+@pytest.mark.parametrize(
+    ("side_effects", "expected"),
+    [
+        (["None", "None"], "None"),
+        (["None", "NoneOnDryRun"], "NoneOnDryRun"),
+        (["None", "Some"], "NoneOnDryRun"),
+        (["Unknown"], "NoneOnDryRun"),
+    ],
+)
+def test_side_effects(side_effects: list[str], expected: str) -> None:
+    hooks = [hook(f"h{number}", side_effects=value) for number, value in enumerate(side_effects)]
+    assert only_entry(configured(*hooks))["sideEffects"] == expected
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        (["Exact", "Exact"], "Exact"),
+        (["Exact", "Equivalent"], "Equivalent"),
+        (["Equivalent"], "Equivalent"),
+    ],
+)
+def test_match_policy(policies: list[str], expected: str) -> None:
+    hooks = [hook(f"h{number}", match_policy=value) for number, value in enumerate(policies)]
+    assert only_entry(configured(*hooks))["matchPolicy"] == expected
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected", "is_noted"),
+    [
+        (["IfNeeded", "IfNeeded"], "IfNeeded", False),
+        (["IfNeeded", "Never"], "Never", True),
+        (["Never"], "Never", False),
+    ],
+)
+def test_reinvocation_policy(policies: list[str], expected: str, is_noted: bool) -> None:
+    hooks = [hook(f"h{number}", reinvocation_policy=value) for number, value in enumerate(policies)]
+    config = configured(*hooks)
+    assert only_entry(config)["reinvocationPolicy"] == expected
+    said = [note for note in notes(config) if "policies/h0.x.test will be called again" in note]
+    assert bool(said) is is_noted
+
+
+def test_validating_entries_have_no_reinvocation_policy() -> None:
+    assert "reinvocationPolicy" not in only_entry(configured(validating()))
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "reserve_s", "expected"),
+    [
+        ([10], 0.1, 12),
+        ([10, 3], 0.1, 12),
+        ([1], 0.1, 3),
+        ([4], 10.0, 7),
+        ([4], 1.0, 6),
+        ([4], 0.0, 5),
+        ([28], 0.1, 30),
+        ([29], 0.1, 30),
+        ([30], 0.1, 30),
+        ([29], 2.0, 30),
+    ],
+)
+def test_timeout_of_validating_webhooks(timeouts: list[int], reserve_s: float, expected: int) -> None:
+    hooks = [validating(f"h{number}", timeout_s=value) for number, value in enumerate(timeouts)]
+    config = configured(*hooks, gateway=GatewaySettings(deadline_reserve_s=reserve_s))
+    assert only_entry(config)["timeoutSeconds"] == expected
+    assert any("will not have its" in note for note in notes(config)) is (
+        within(expected, reserve_s) < max(timeouts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("hooks", "expected"),
+    [
+        ([hook("a", timeout_s=3), hook("b", timeout_s=4)], 9),
+        ([hook("a", timeout_s=3), hook("b", timeout_s=4, rules=(rule("nodes"),))], 6),
+        ([hook("a", timeout_s=3), hook("b", timeout_s=4, reinvocation_policy="IfNeeded")], 13),
+        ([hook("a", timeout_s=20), hook("b", timeout_s=20)], 30),
+        # No request is for all three.
+        (
+            [
+                hook("a", timeout_s=5, rules=(rule("pods"), rule("nodes"))),
+                hook("b", timeout_s=5, rules=(rule("pods"),)),
+                hook("c", timeout_s=5, rules=(rule("nodes"),)),
+            ],
+            12,
+        ),
+    ],
+)
+def test_timeout_of_mutating_webhooks_is_for_one_after_another(hooks: list[Webhook], expected: int) -> None:
+    assert only_entry(configured(*hooks))["timeoutSeconds"] == expected
+    assert not any("will not have its" in note for note in notes(configured(*hooks)))
+
+
+def test_mixed_failure_policies_are_pointed_out() -> None:
+    mixed = configured(hook("a"), hook("b", failure_policy="Ignore"))
+    assert any("--split-mutating makes two entries" in note for note in notes(mixed))
+    assert notes(mixed, split_mutating=True) == []
+    assert notes(configured(hook("a"), hook("b"))) == []
+
+
+def test_splitting_says_when_it_changes_the_order() -> None:
+    ignored = hook("a", failure_policy="Ignore")
+    assert notes(configured(ignored, hook("b")), split_mutating=True) == [
+        (
+            "--split-mutating changes the order: policies/b.x.test (Fail) is now called before "
+            "policies/a.x.test (Ignore), and perhaps others likewise"
+        )
+    ]
+    assert notes(configured(ignored, hook("b", rules=(rule("nodes"),))), split_mutating=True) == []
+
+
+TEAM = labelled("team", "a")
+
+
+@pytest.mark.parametrize(
+    ("selectors", "shared"),
+    [
+        ([TEAM, TEAM], [{"key": "team", "operator": "In", "values": ["a"]}]),
+        ([TEAM, labelled("team", "b")], []),
+        ([TEAM, Selector()], []),
+        (
+            [
+                Selector((Requirement("x", "Exists"), *TEAM.requirements)),
+                Selector((*TEAM.requirements, Requirement("x", "Exists"))),
+            ],
+            [{"key": "x", "operator": "Exists"}, {"key": "team", "operator": "In", "values": ["a"]}],
+        ),
+    ],
+)
+def test_what_all_select_alike_is_left_to_the_api_server(
+    selectors: list[Selector], shared: list[dict[str, object]]
+) -> None:
+    by_namespace = [validating(f"h{n}", namespace_selector=s) for n, s in enumerate(selectors)]
+    by_object = [validating(f"h{n}", object_selector=s) for n, s in enumerate(selectors)]
+    assert only_entry(configured(*by_namespace))["namespaceSelector"]["matchExpressions"][1:] == shared
+    entry = only_entry(configured(*by_object))
+    assert entry.get("objectSelector", {"matchExpressions": []})["matchExpressions"] == shared
+    # Labels change in the course of the mutating phase.
+    mutating = [replace(one, phase="mutate") for one in by_object]
+    assert "objectSelector" not in only_entry(configured(*mutating))
+
+
+def conditions(*rules: Rule, **wishes: Any) -> list[str]:
+    entry = only_entry(configured(hook(rules=rules)), **wishes)
+    return [condition["name"] for condition in entry.get("matchConditions", [])]
+
+
+ALL = ["exclude-leases", "exclude-events", "exclude-virtual-resources"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([rule("pods")], []),
+        ([ANYTHING], ALL),
+        ([rule("*", groups="*", operations="UPDATE")], ["exclude-leases", "exclude-events"]),
+        ([rule("*", groups="*", scope="Cluster")], ["exclude-virtual-resources"]),
+        ([rule("*/status", groups="*")], []),
+        ([rule("*", groups="apps")], []),
+        ([rule("*", groups="")], ["exclude-events"]),
+        ([rule("*", groups="coordination.k8s.io")], ["exclude-leases"]),
+        ([rule("leases", groups="coordination.k8s.io")], []),
+        ([rule("leases", groups="*")], []),
+        ([ANYTHING, rule("leases", groups="coordination.k8s.io", operations="UPDATE")], ALL[1:]),
+        ([rule("events", groups="events.k8s.io"), rule("*", groups="")], []),
+        ([rule("leases", groups="apps"), ANYTHING], ALL),
+        ([rule("tokenreviews", groups="*")], ["exclude-virtual-resources"]),
+    ],
+)
+def test_wildcards_do_not_mean_what_hurts_a_cluster(rules: list[Rule], expected: list[str]) -> None:
+    assert conditions(*rules) == expected
+
+
+def test_what_is_asked_for_is_not_left_out() -> None:
+    leases, events = frozenset({"leases.coordination.k8s.io"}), frozenset({"events"})
+    assert conditions(ANYTHING, included=leases) == ALL[1:]
+    assert conditions(ANYTHING, included=leases | events) == ALL[2:]
+
+
+def test_the_conditions_are_these() -> None:
+    entry = only_entry(configured(hook(rules=(ANYTHING,))))
+    assert [condition["expression"] for condition in entry["matchConditions"]] == [
+        '!(request.resource.group == "coordination.k8s.io" && request.resource.resource == "leases")',
+        '!(request.resource.group in ["", "events.k8s.io"] && request.resource.resource == "events")',
+        (
+            '!((request.resource.group == "authentication.k8s.io" && request.resource.resource in '
+            '["selfsubjectreviews", "tokenreviews"]) || (request.resource.group == "authorization.k8s.io" && '
+            'request.resource.resource in ["localsubjectaccessreviews", "selfsubjectaccessreviews", '
+            '"selfsubjectrulesreviews", "subjectaccessreviews"]))'
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([rule("tokenreviews", groups="authentication.k8s.io")], []),
+        (
+            [rule("tokenreviews pods", groups="authentication.k8s.io apps")],
+            ["authentication.k8s.io pods", "apps tokenreviews,pods"],
+        ),
+        ([rule("pods"), rule("tokenreviews/status", groups="authentication.k8s.io")], [" pods"]),
+    ],
+)
+def test_rules_that_name_what_is_never_sent_are_dropped(rules: list[Rule], expected: list[str]) -> None:
+    made = entries(configured(hook(rules=tuple(rules))))
+    found = [
+        f"{','.join(of['apiGroups'])} {','.join(of['resources'])}" for entry in made for of in entry["rules"]
+    ]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("wishes", "namespaces"),
+    [
+        ({}, ["policies", "kube-system"]),
+        ({"excluded_namespaces": ("storage", "kube-system")}, ["policies", "kube-system", "storage"]),
+        ({"included": frozenset({"kube-system"})}, ["policies"]),
+        ({"included": frozenset({"own-namespace"})}, ["kube-system"]),
+        ({"included": frozenset({"own-namespace", "kube-system"})}, []),
+    ],
+)
+def test_namespaces_that_are_left_out(wishes: dict[str, Any], namespaces: list[str]) -> None:
+    entry = only_entry(configured(hook()), **wishes)
+    expressions = entry.get("namespaceSelector", {"matchExpressions": []})["matchExpressions"]
+    assert [name for expression in expressions for name in expression["values"]] == namespaces

@@ -1,0 +1,184 @@
+"""What a registration may not change: who is asked about which request, in which version, in which order."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.core.rules import rules_match
+from gateway.paths import Paths
+from gateway.registration.exclusions import INCLUDABLE
+from gateway.registration.partition import Relations, in_any_order, in_order
+from gateway.registration.plan import Wishes, plan
+from gateway.registration.union import covers, union
+from tests.registration.apiserver import Asked, rule_is_for, version_sent
+from tests.registration.kit import (
+    SERVICE,
+    VERSIONS,
+    as_json,
+    as_sent,
+    configured,
+    entries_of,
+    few_rules,
+    is_valid,
+    path,
+    read_back,
+    requests,
+    rule_lists,
+    webhooks,
+)
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+    from gateway.core.webhook import Rule, Webhook
+
+pytestmark = pytest.mark.slow
+thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+wishes = st.builds(
+    Wishes,
+    st.just(SERVICE),
+    split_mutating=st.booleans(),
+    included=st.just(frozenset(INCLUDABLE)),
+)
+
+
+def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tuple[Webhook, str]]:
+    """The webhooks that the gateway asks about a request, each with the version, through all entries."""
+    paths = Paths(config)
+    found = []
+    for entry in made:
+        version = version_sent(entry["rules"], entry["matchPolicy"], asked)
+        if version is not None:
+            request = as_sent(asked, version)
+            found += [(hook, version) for hook in paths[path(entry)].webhooks if rules_match(hook, request)]
+    return found
+
+
+def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[Webhook, str]]:
+    """The webhooks that the API server would ask, were each registered by itself."""
+    found = []
+    for hook in hooks:
+        version = version_sent([as_json(rule) for rule in hook.rules], hook.match_policy, asked)
+        if version is not None:
+            found.append((hook, version))
+    return found
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes, st.data())
+def test_every_webhook_is_asked_what_it_would_be_asked_alone(
+    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+) -> None:
+    config = configured(*hooks)
+    made = entries_of(plan(config, wishes))
+    for asked in data.draw(st.lists(requests(), min_size=10, max_size=10)):
+        by_gateway, alone = called(config, made, asked), called_alone(hooks, asked)
+        if hooks[0].phase == "validate" or wishes.split_mutating:
+            by_gateway.sort(key=lambda pair: hooks.index(pair[0]))
+        assert by_gateway == alone
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
+def test_what_is_registered_passes_the_checks_of_the_api_server(hooks: list[Webhook], wishes: Wishes) -> None:
+    made = plan(configured(*hooks), wishes)
+    again = read_back(made.documents)
+    registered = [*again.mutating, *again.validating]
+    assert [hook.name for hook in registered] == [entry["name"] for entry in entries_of(made)]
+    for hook, entry in zip(registered, entries_of(made), strict=True):
+        assert [as_json(rule) for rule in hook.rules] == [
+            {key: tuple(value) if isinstance(value, list) else value for key, value in rule.items()}
+            for rule in entry["rules"]
+        ]
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
+def test_every_webhook_is_in_one_entry_with_its_failure_policy_or_a_stricter_one(
+    hooks: list[Webhook], wishes: Wishes
+) -> None:
+    config = configured(*hooks)
+    paths = Paths(config)
+    made = entries_of(plan(config, wishes))
+    chosen = [(hook, entry["failurePolicy"]) for entry in made for hook in paths[path(entry)].webhooks]
+    assert sorted(hooks.index(hook) for hook, _ in chosen) == list(range(len(hooks)))
+    for hook, policy in chosen:
+        is_one_for_all = hook.phase == "mutate" and not wishes.split_mutating
+        assert policy == hook.failure_policy or (is_one_for_all and policy == "Fail")
+
+
+@thorough
+@given(rule_lists, st.lists(requests(), min_size=10, max_size=10))
+def test_a_union_is_for_the_same_requests_in_the_same_versions(
+    several: list[Rule], all_asked: list[Asked]
+) -> None:
+    kept = union(several, is_exact=False)
+    before, after = [as_json(rule) for rule in several], [as_json(rule) for rule in kept]
+    for asked in all_asked:
+        assert version_sent(after, "Equivalent", asked) == version_sent(before, "Equivalent", asked)
+    assert all(is_valid(rule) for rule in kept)
+    assert len(kept) <= len(several)
+
+
+@thorough
+@given(rule_lists, st.lists(requests(), min_size=10, max_size=10))
+def test_a_union_of_exact_rules_names_the_same_versions(several: list[Rule], all_asked: list[Asked]) -> None:
+    kept = union(several, is_exact=True)
+    for asked, version in product(all_asked, (*VERSIONS, "v3")):
+        before = any(rule_is_for(as_json(rule), asked, version) for rule in several)
+        assert any(rule_is_for(as_json(rule), asked, version) for rule in kept) == before
+    assert all(is_valid(rule) for rule in kept)
+    assert not any(covers(one, other) for one in kept for other in kept if one is not other)
+
+
+@thorough
+@given(few_rules)
+def test_the_union_with_itself_is_itself(several: tuple[Rule, ...]) -> None:
+    once = union(several, is_exact=False)
+    assert union([*several, *several], is_exact=False) == once
+    assert union(once, is_exact=False) == once
+
+
+@thorough
+@given(webhooks("validate"), st.lists(requests(), min_size=10, max_size=10))
+def test_requests_that_two_webhooks_are_for_are_all_foreseen(
+    hooks: list[Webhook], several: list[Asked]
+) -> None:
+    relations = Relations(hooks)
+    for asked in several:
+        are_for = frozenset(
+            place
+            for place, hook in enumerate(hooks)
+            if any(rule_is_for(as_json(rule), asked, v) for rule in hook.rules for v in (*VERSIONS, "v3"))
+        )
+        # "v3" stands for any version that is not named, which only "*" has.
+        assert not are_for or any(are_for <= cell for cell in relations.together)
+        assert all(relations.meet(one, other) for one in are_for for other in are_for if one < other)
+
+
+@thorough
+@given(webhooks("mutate"))
+def test_groups_hold_everybody_once_and_no_conflict(hooks: list[Webhook]) -> None:
+    relations = Relations(hooks)
+    places = range(len(hooks))
+    for groups in (in_order(places, relations), in_any_order(places, relations)):
+        assert sorted(place for group in groups for place in group) == list(places)
+        assert all(group == sorted(group) for group in groups)
+        assert not any(
+            relations.conflict(one, other)
+            for group in groups
+            for one in group
+            for other in group
+            if one < other
+        )
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
+def test_the_same_configuration_is_registered_the_same_way(hooks: list[Webhook], wishes: Wishes) -> None:
+    assert plan(configured(*hooks), wishes) == plan(configured(*hooks), wishes)

@@ -1,0 +1,302 @@
+"""``admission-gateway manifests`` as it is called."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cli import main
+from gateway.config.model import Kubernetes
+from gateway.errors import ClusterError
+from gateway.registration.backend import ca_bundle, parse_service, parse_url
+from gateway.registration.written import to_yaml
+from tests.kit import pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import trustme
+
+    Run = Callable[..., tuple[int, str, str]]
+
+SERVICE = ("--service", "policies/gateway")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    (folder / "all.yaml").write_text(
+        pool_document("pool", "localhost:1")
+        + webhook_document("mutate", "defaults", "pool", {"webhook": {"rules": rules}})
+        + webhook_document("validate", "checks", "pool", {"webhook": {"rules": rules}})
+    )
+    return folder
+
+
+@pytest.fixture
+def run(config: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command; return exit status, standard output and standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["manifests", "--config", str(config), *arguments])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def client_configs(text: str) -> list[Any]:
+    return [entry["clientConfig"] for document in documents(text) for entry in document["webhooks"]]
+
+
+def test_prints_both_objects_and_what_there_is_to_say(run: Run) -> None:
+    status, out, err = run(*SERVICE)
+    assert status == 0
+    assert [document["kind"] for document in documents(out)] == [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ]
+    assert "# Locked out? kubectl delete mutatingwebhookconfiguration," in out
+    assert err.startswith("warning: no --ca-file, so there is no caBundle")
+    assert len(err.splitlines()) == 1
+    assert run(*SERVICE) == (status, out, err), "the same every time"
+
+
+def test_the_backend_is_a_service_or_a_url(run: Run) -> None:
+    _, out, _ = run("--service", "policies/gateway:8443")
+    service = {"namespace": "policies", "name": "gateway", "port": 8443}
+    assert client_configs(out) == [
+        {"service": {**service, "path": "/mutate"}},
+        {"service": {**service, "path": "/validate.fail"}},
+    ]
+    _, out, _ = run("--url", "https://gateway.example:8443/here/")
+    assert client_configs(out) == [
+        {"url": "https://gateway.example:8443/here/mutate"},
+        {"url": "https://gateway.example:8443/here/validate.fail"},
+    ]
+
+
+def test_the_ca_is_in_every_entry(run: Run, tmp_path: Path, authority: trustme.CA) -> None:
+    file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(file))
+    status, out, err = run(*SERVICE, "--ca-file", str(file))
+    assert (status, err) == (0, "")
+    assert {base64.b64decode(found["caBundle"]) for found in client_configs(out)} == {file.read_bytes()}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"nothing", "holds no PEM certificate"),
+        ("key", "holds a private key, which everybody could read"),
+    ],
+)
+def test_a_file_without_certificates_is_a_failure(
+    run: Run, tmp_path: Path, authority: trustme.CA, content: bytes | str | None, message: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content == "key":
+        content = authority.cert_pem.bytes() + authority.private_key_pem.bytes()
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    status, out, err = run(*SERVICE, "--ca-file", str(file))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"admission-gateway: --ca-file: {file} {message}")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
+    pem = authority.cert_pem.bytes()
+    last = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    assert ca_bundle(pem, last) == (base64.b64encode(pem).decode(), [])
+    (doubt,) = ca_bundle(pem, last + datetime.timedelta(seconds=1))[1]
+    assert "has expired on" in doubt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "one of the arguments --service --url is required"),
+        ([*SERVICE, "--url", "https://a"], "not allowed with argument"),
+        (["--service", "gateway"], 'argument --service: found "gateway", expected NAMESPACE/NAME'),
+        (["--service", "a/b/c"], "argument --service: found"),
+        (["--service", "a/b:x"], "argument --service: found"),
+        (["--service", "a/b:0"], "argument --service: found the port 0"),
+        (["--service", "a/b:65536"], "argument --service: found the port 65536"),
+        (["--service", "A/b"], 'argument --service: found "A", expected a name'),
+        (["--url", "http://a"], 'argument --url: found the scheme "http"'),
+        (["--url", "https://"], "argument --url: found"),
+        (["--url", "https://u:p@a"], "argument --url: user and password"),
+        (["--url", "https://a/?x=1"], 'argument --url: found the query "x=1"'),
+        (["--url", "https://a/#x"], 'argument --url: found the fragment "x"'),
+        ([*SERVICE, "--name", "A"], 'argument --name: found "A"'),
+        ([*SERVICE, "--name", "a.static.k8s.io"], "argument --name: found"),
+        ([*SERVICE, "--name", "n" * 240], "argument --name: found"),
+        ([*SERVICE, "--exclude-namespace", "a.b"], 'argument --exclude-namespace: found "a.b"'),
+        (
+            [*SERVICE, "--include", "lease"],
+            'found "lease", expected own-namespace, kube-system, leases.coordination.k8s.io or events',
+        ),
+        ([*SERVICE, "--include", "event"], 'did you mean "events"?'),
+        (
+            [*SERVICE, "--include", "kube-system", "--exclude-namespace", "kube-system"],
+            "contradict each other",
+        ),
+        ([*SERVICE, "--kubeconfig", "k"], "--kubeconfig is for --apply"),
+        ([*SERVICE, "--context", "k"], "--context is for --apply"),
+        ([*SERVICE, "--force-conflicts"], "--force-conflicts is for --apply"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("admission-gateway manifests: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_configuration_with_problems_registers_nothing(run: Run, config: Path) -> None:
+    (config / "all.yaml").write_text("kind: Nothing\napiVersion: v1\n")
+    status, out, err = run(*SERVICE)
+    assert (status, out) == (1, "")
+    assert "unknown kind" in err
+
+
+def test_warnings_of_the_configuration_are_passed_on(run: Run, config: Path) -> None:
+    rules = [
+        {
+            "operations": ["CREATE"],
+            "apiGroups": ["authentication.k8s.io"],
+            "apiVersions": ["v1"],
+            "resources": ["tokenreviews"],
+        }
+    ]
+    (config / "more.yaml").write_text(
+        webhook_document("validate", "tokens", "pool", {"webhook": {"rules": rules}})
+    )
+    status, out, err = run(*SERVICE)
+    assert status == 0
+    assert "tokenreviews.authentication.k8s.io is excluded from admission webhooks" in err
+    assert "tokenreviews" not in out
+
+
+class Recorded(list[dict[str, Any]]):
+    """Stands where the cluster is: keeps what is applied to it."""
+
+    refusal: ClusterError | None = None
+
+    async def apply(self, settings: Kubernetes, made: Any, **options: Any) -> list[str]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.append({"settings": settings, "documents": made, **options})
+        return ["one applied (created)", "two applied (unchanged)"]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorded:
+    recorded = Recorded()
+    monkeypatch.setattr("gateway.cluster.apply.apply", recorded.apply)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    return recorded
+
+
+def test_apply_prints_the_lines_of_the_result_only(run: Run, cluster: Recorded, tmp_path: Path) -> None:
+    status, printed, _ = run(*SERVICE)
+    file = str(tmp_path / "k")
+    status, out, _ = run(*SERVICE, "--apply", "--kubeconfig", file, "--context", "c", "--force-conflicts")
+    assert (status, out) == (0, "one applied (created)\ntwo applied (unchanged)\n")
+    (applied,) = cluster
+    assert applied.pop("documents") == documents(printed)
+    assert applied == {
+        "settings": Kubernetes(tmp_path / "k", "c"),
+        "field_manager": "admission-gateway",
+        "force": True,
+    }
+
+
+def test_which_cluster(
+    run: Run, cluster: Recorded, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def target(*arguments: str) -> Kubernetes:
+        status, _, err = run(*SERVICE, "--apply", *arguments)
+        assert status == 0, err
+        found: Kubernetes = cluster[-1]["settings"]
+        return found
+
+    status, out, err = run(*SERVICE, "--apply")
+    assert (status, out) == (1, "")
+    assert "say --kubeconfig FILE" in err
+
+    (tmp_path / ".kube").mkdir()
+    home = tmp_path / ".kube" / "config"
+    home.touch()
+    assert target() == Kubernetes(home)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert target() == Kubernetes(None)
+    assert target("--context", "c") == Kubernetes(home, "c")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "env"))
+    assert target() == Kubernetes(tmp_path / "env")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
+    assert run(*SERVICE, "--apply")[0] == 1
+
+    kubeconfig = {
+        "contexts": [{"name": name, "context": {"cluster": "it"}} for name in "cd"],
+        "clusters": [{"name": "it", "cluster": {"server": "https://127.0.0.1:1"}}],
+    }
+    (tmp_path / "named").write_text(json.dumps(kubeconfig))
+    (config / "gateway.yaml").write_text(
+        "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"
+        f"kubernetes: {{kubeconfig: {tmp_path}/named, context: c}}\n"
+    )
+    assert target() == Kubernetes(tmp_path / "named", "c")
+    assert target("--context", "d") == Kubernetes(tmp_path / "named", "d")
+    assert target("--kubeconfig", str(tmp_path / "k")) == Kubernetes(tmp_path / "k")
+
+
+def test_a_refusal_of_the_cluster_is_one_line(run: Run, cluster: Recorded, tmp_path: Path) -> None:
+    cluster.refusal = ClusterError("MutatingWebhookConfiguration/admission-gateway: somebody else's")
+    status, out, err = run(*SERVICE, "--apply", "--kubeconfig", str(tmp_path / "k"))
+    assert (status, out) == (1, "")
+    assert err == "admission-gateway: MutatingWebhookConfiguration/admission-gateway: somebody else's\n"
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x85\u2028\u2029"), max_size=8))
+def test_every_text_is_read_back_as_it_is(text: str) -> None:
+    assert yaml.safe_load(to_yaml({"values": [text, text]})) == {"values": [text, text]}
+
+
+@pytest.mark.parametrize(
+    "text", ["y", "N", "1e3", "0o7", "1_0", "*", "", "0x1", "12:30", "-", "true", "null", "~"]
+)
+def test_what_any_reader_might_take_for_something_else_is_in_quotes(text: str) -> None:
+    assert to_yaml({"key": text}) in (f'key: "{text}"\n', f"key: '{text}'\n")
+
+
+def test_the_backends_address_is_read_strictly() -> None:
+    assert parse_service("a/b").client_config("/x") == {
+        "service": {"namespace": "a", "name": "b", "port": 443, "path": "/x"}
+    }
+    assert parse_url("https://a").client_config("/x") == {"url": "https://a/x"}
+    assert parse_url("https://a/b/").client_config("/x") == {"url": "https://a/b/x"}
+    assert parse_url("https://[::1]:1").client_config("/x") == {"url": "https://[::1]:1/x"}
+    assert parse_service("a/b").namespace == "a"
+    assert parse_url("https://a").namespace is None
