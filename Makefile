@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test e2e lint protos bench constraints clean
+.PHONY: install run test e2e e2e-bench lint protos bench constraints clean
 
 install: $(STAMP)
 
@@ -25,6 +25,9 @@ test: install
 # Against real API servers, which are built with Go the first time (some minutes each).
 e2e: install
 	$(BIN)/pytest tests/e2e
+
+e2e-bench: install
+	$(BIN)/python -m tests.e2e.bench
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -57,6 +57,11 @@ class Process:
     def signal(self, number: int) -> None:
         self.child.send_signal(number)
 
+    def children(self) -> list[int]:
+        """Return the ids of the processes that its main thread has started and not waited for."""
+        listing = Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children")
+        return [int(child) for child in listing.read_text().split()]
+
     def wait(self) -> int:
         status = self.child.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)

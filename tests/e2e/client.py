@@ -7,6 +7,7 @@ import json
 import re
 import ssl
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+KEPT_S: Final = 30.0
+"""An idle connection is used again for so long; the API server itself closes it after 90 s."""
 APPLY: Final = "application/apply-patch+yaml"
 
 
@@ -29,6 +32,8 @@ class Answer:
     warnings: tuple[str, ...] = ()
     """Texts of the Warning headers, in order (RFC 7234, 5.5: code, agent, quoted text)."""
     headers: dict[str, str] = field(default_factory=dict)
+    text: bytes = field(default=b"", repr=False)
+    """The document as it was sent."""
 
     @property
     def message(self) -> str:
@@ -60,16 +65,19 @@ class Api:
             connection.request(method, path, body, sent)
             response = connection.getresponse()
             text = response.read()
+            self._local.used = time.monotonic()
         except BaseException:
             self.close()
             raise
         found = response.headers.get_all("Warning") or []
-        warnings = tuple(json.loads(re.sub(r"^\d+ \S+ ", "", warning)) for warning in found)
+        # Headers are read as Latin-1, and sent as UTF-8.
+        texts = (warning.encode("latin-1").decode() for warning in found)
+        warnings = tuple(json.loads(re.sub(r"^\d+ \S+ ", "", text)) for text in texts)
         try:
             parsed = json.loads(text)
         except ValueError:
             parsed = {"message": text.decode(errors="replace")}
-        return Answer(response.status, parsed, warnings, dict(response.headers))
+        return Answer(response.status, parsed, warnings, dict(response.headers), text)
 
     def get(self, path: str) -> Answer:
         return self.request("GET", path)
@@ -94,6 +102,8 @@ class Api:
             self._local.connection = None
 
     def _connection(self) -> http.client.HTTPSConnection:
+        if time.monotonic() - getattr(self._local, "used", 0.0) > KEPT_S:
+            self.close()
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPSConnection(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -39,7 +40,9 @@ ADMIN: Final = "admin"
 """In system:masters: may do everything and is exempt from priority and fairness."""
 ALICE: Final = "alice"
 """An ordinary user, whom RBAC lets do everything."""
-USERS: Final = {ADMIN: "system:masters", ALICE: "developers"}
+STRANGER: Final = "stranger"
+"""May do nothing."""
+USERS: Final = {ADMIN: "system:masters", ALICE: "developers", STRANGER: "strangers"}
 
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -63,6 +66,7 @@ class Cluster:
 
         *flags* are further ones of kube-apiserver. *sync*: have etcd wait for the disk, as a real one does.
         """
+        folder.mkdir(parents=True, exist_ok=True)
         self.binaries = binaries
         self.folder = folder
         self.authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -80,7 +84,8 @@ class Cluster:
         try:
             self._prepare()
             etcd = self._start_etcd(sync=sync)
-            self._start_api_server(etcd, *flags, audit=audit)
+            self._api_server_command = self._api_server(etcd, *flags, audit=audit)
+            self._api_server_process = self._start(*self._api_server_command)
             self.api = Api(self.port, self.ca_file, ADMIN)
             self._stack.callback(self.api.close)
             self._wait_until_ready()
@@ -102,6 +107,11 @@ class Cluster:
     def kubeconfig(self, user: str = ADMIN) -> Path:
         """Return a kubeconfig file of *user*."""
         return self.folder / f"{user}.kubeconfig"
+
+    def write_kubeconfig(self, file: Path, **user: str) -> Path:
+        """Write a kubeconfig *file* for a user with the credentials *user*, and return it."""
+        _write_kubeconfig(file, self.port, self.ca_file, {"user": user})
+        return file
 
     def kubectl(
         self, *arguments: str, user: str = ADMIN, stdin: str | None = None
@@ -145,9 +155,27 @@ class Cluster:
         return eventually(lambda: [event for event in self._events() if matches(event)])
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        for line in self.audit_log.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
+        # Not splitlines(), for which an object's text may hold ends of lines; the last may be half written.
+        for line in self.audit_log.read_bytes().split(b"\n")[:-1]:
+            yield json.loads(line)
+
+    @property
+    def api_server_pid(self) -> int:
+        """The API server's process."""
+        return self._api_server_process.child.pid
+
+    def stop_api_server(self) -> None:
+        """End the API server at once, whoever watches; etcd goes on."""
+        self._api_server_process.signal(signal.SIGKILL)
+        self._api_server_process.wait()
+        self.api.close()
+
+    def restart_api_server(self) -> None:
+        """Start the API server anew on the same port, after ending the one that runs."""
+        if self._api_server_process.child.poll() is None:
+            self.stop_api_server()
+        self._api_server_process = self._start(*self._api_server_command)
+        self._wait_until_ready()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -209,10 +237,10 @@ class Cluster:
         )
         return address
 
-    def _start_api_server(self, etcd: str, *flags: str, audit: bool) -> None:
+    def _api_server(self, etcd: str, *flags: str, audit: bool) -> list[str]:
         folder = self.folder
         audited = [f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"]
-        self._start(
+        return [
             str(self.binaries.kube_apiserver),
             f"--etcd-servers={etcd}",
             f"--etcd-cafile={self.ca_file}",
@@ -234,11 +262,12 @@ class Cluster:
             f"--admission-control-config-file={folder / 'admission.yaml'}",
             *(audited if audit else []),
             *flags,
-        )
+        ]
 
-    def _start(self, *command: str) -> None:
+    def _start(self, *command: str) -> Process:
         process = Process(*command)
         self._stack.callback(process.stop)
+        return process
 
     def _wait_until_ready(self) -> None:
         def ready() -> bool:

@@ -31,6 +31,8 @@ class Webhooks(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are written apart: the body would wait until the caller has acknowledged the head.
+    disable_nagle_algorithm = True
     server: Webhooks
 
     def setup(self) -> None:

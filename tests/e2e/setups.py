@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tests.e2e.cluster import NAMESPACE, eventually, free_port
 from tests.kit import PATIENCE_S, ROOT, GatewayProcess, Process, WorkerProcess, pool_document
@@ -55,6 +55,10 @@ class Hook:
     configuration: str = "policies"
     fields: dict[str, Any] = field(default_factory=dict)
     """Further fields of the webhook: failurePolicy, timeoutSeconds, selectors."""
+    pool: str = "scripted"
+    """The WorkerPool behind the gateway; any other than this one is the test's own to configure."""
+    policy: str | None = None
+    """What the policy is called there; by default the script itself."""
 
     def document(self, client_config: dict[str, Any]) -> dict[str, Any]:
         """Return the webhook as it stands in a configuration object."""
@@ -77,7 +81,11 @@ def canaries(name: str) -> list[Hook]:
             {"warnings": [f"{phase} {name}"]},
             (rule("configmaps", "CREATE"),),
             configuration="zz-canary",
-            fields={"objectSelector": {"matchLabels": {"canary": name}}},
+            fields={
+                "objectSelector": {"matchLabels": {"canary": name}},
+                # So that an entry is IfNeeded where all policies under test are.
+                **({"reinvocationPolicy": "IfNeeded"} if phase == "mutate" else {}),
+            },
         )
         for phase in KINDS
     ]
@@ -117,8 +125,21 @@ class _Setup:
         self.name = name
         self.stack = ExitStack()
 
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            # A registration that stayed would be in the way of every later test.
+            self.stack.close()
+            raise
+        return self
+
     def __exit__(self, *_: object) -> None:
         self.stack.close()
+
+    def start(self) -> None:
+        """Put the policies in force."""
+        raise NotImplementedError
 
     def _register(self, documents: list[dict[str, Any]]) -> None:
         """Create *documents*, and have them deleted in the end, each time until it shows."""
@@ -141,12 +162,12 @@ class Directly(_Setup):
     def __init__(self, cluster: Cluster, folder: Path, hooks: list[Hook], name: str = "direct") -> None:
         super().__init__(cluster, name)
         self.hooks = [*hooks, *canaries(name)]
+        self.certificate = cluster.issue(folder, f"{name}.{NAMESPACE}.svc")
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
 
-    def __enter__(self) -> Directly:
+    def start(self) -> None:
         cluster = self.cluster
-        certificate, key = cluster.issue(self._folder, f"{self.name}.{NAMESPACE}.svc")
+        certificate, key = self.certificate
         scripts = self._folder / "scripts.json"
         scripts.write_text(json.dumps([hook.script for hook in self.hooks]))
         process = Process(
@@ -156,17 +177,16 @@ class Directly(_Setup):
         )
         self.stack.callback(process.stop)
         assert process.child.stdout is not None
-        port = int(process.child.stdout.readline() or 0)
-        assert port, process.log
+        self.port = int(process.child.stdout.readline() or 0)
+        assert self.port, process.log
         cluster.add_service(self.name)
-        service = {"namespace": NAMESPACE, "name": self.name, "port": port}
-        bundle = cluster.ca_bundle
-        client_configs = [
-            {"service": {**service, "path": f"/{index}"}, "caBundle": bundle}
-            for index in range(len(self.hooks))
-        ]
+        client_configs = [self.client_config(index, hook) for index, hook in enumerate(self.hooks)]
         self._register(configurations(self.hooks, client_configs, f"{self.name}-"))
-        return self
+
+    def client_config(self, index: int, hook: Hook) -> dict[str, Any]:
+        """Return where the webhook *hook*, the one at *index*, is served."""
+        service = {"namespace": NAMESPACE, "name": self.name, "port": self.port, "path": f"/{index}"}
+        return {"service": service, "caBundle": self.cluster.ca_bundle}
 
 
 class BehindGateway(_Setup):
@@ -212,17 +232,16 @@ class BehindGateway(_Setup):
         self.worker: WorkerProcess
         self.gateway: GatewayProcess
 
-    def __enter__(self) -> BehindGateway:
+    def start(self) -> None:
         self.write_configuration()
         self.start_worker()
         self.start_gateway()
         self.register()
-        return self
 
     def write_configuration(self) -> None:
         """Write what the gateway is configured with, from ``hooks``."""
         client_configs = [
-            {"worker": {"pool": "scripted", "policy": json.dumps(hook.script, sort_keys=True)}}
+            {"worker": {"pool": hook.pool, "policy": hook.policy or json.dumps(hook.script, sort_keys=True)}}
             for hook in self.hooks
         ]
         documents = configurations(self.hooks, client_configs)

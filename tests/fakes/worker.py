@@ -4,17 +4,21 @@ It speaks gRPC with nothing of the SDK, so that tests of the gateway do not lean
 all optional:
 
 - ``delay_ms`` before answering (``[low, high]`` draws one), ``hang`` (never answers), ``exit`` (dies)
-- ``deny`` with ``code``, ``message``, ``reason``, ``causes``; ``warnings``; ``annotations``
+- ``deny`` with ``code``, ``message``, ``reason``, ``causes``, and only ``when`` there is this label;
+  ``warnings``; ``annotations``
 - ``patch`` (a list of operations, or text to be sent as it is), ``label`` (adds it where it is missing)
 - ``status`` and ``details`` (a gRPC status), ``empty`` (a verdict without an outcome), ``garbage`` (bytes),
   ``twice``, ``wrong_id``, ``big`` (so many bytes), ``drain``
 - ``report`` (denies, with what the worker has seen so far)
+- ``record`` (an audit annotation, with the request, for each different object that it is shown), ``count``
+  (an annotation of the object that counts the calls), ``echo`` (one that names the labels and containers)
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -36,7 +40,7 @@ def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_
     if script.get("report"):
         report = {**SEEN, "request": json.loads(payload), "namespace": namespace.decode()}
         script = {**script, "deny": {"message": json.dumps(report)}}
-    if "deny" in script:
+    if "deny" in script and ("when" not in script or script["when"] in labels(json.loads(payload))):
         response.allowed = False
         response.status.CopyFrom(worker_pb2.Status(**script["deny"]))
     if "patch" in script:
@@ -49,9 +53,46 @@ def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_
             missing = [{"op": "add", "path": "/metadata/labels", "value": {}}]
             prefix = [] if obj["metadata"].get("labels") is not None else missing
             response.patch = json.dumps([*prefix, operation]).encode()
+    if {"count", "echo", "record"} & script.keys():
+        tell(script, json.loads(payload), response)
     if "big" in script:
         response.warnings.append("x" * script["big"])
     return response
+
+
+def labels(request: dict[str, Any]) -> dict[str, str]:
+    """Return the labels of the object, or of the one that is deleted."""
+    obj = request["object"] or request["oldObject"] or {}
+    return obj.get("metadata", {}).get("labels") or {}
+
+
+def tell(script: dict[str, Any], request: dict[str, Any], response: worker_pb2.ReviewResponse) -> None:
+    """Have the object, or the audit log, say what the policy was shown."""
+    obj = request["object"]
+    operations: list[dict[str, Any]] = []
+    if obj is not None and {"count", "echo"} & script.keys():
+        annotations = obj["metadata"].get("annotations")
+        if annotations is None:
+            operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+        if "count" in script:
+            seen = str(int((annotations or {}).get(script["count"], "0")) + 1)
+            operations.append(
+                {"op": "add", "path": f"/metadata/annotations/{script['count']}", "value": seen}
+            )
+        if "echo" in script:
+            names = [container["name"] for container in obj.get("spec", {}).get("containers", [])]
+            shown = " ".join([*sorted(obj["metadata"].get("labels") or {}), *names])
+            operations.append(
+                {"op": "add", "path": f"/metadata/annotations/{script['echo']}", "value": shown}
+            )
+        response.patch = json.dumps(operations).encode()
+    if script.get("record"):
+        # A second call for the same object, as for a reinvocation that changes nothing, is the same key.
+        shown = json.loads(json.dumps(obj or request["oldObject"] or {}))
+        for member in ("creationTimestamp", "managedFields", "namespace", "resourceVersion", "uid"):
+            shown.get("metadata", {}).pop(member, None)
+        digest = hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:8]
+        response.audit_annotations[f"saw-{digest}"] = json.dumps(request)
 
 
 async def wait(script: dict[str, Any]) -> None:

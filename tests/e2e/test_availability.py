@@ -1,0 +1,187 @@
+"""Under steady load with failurePolicy Fail: stopping, replacing or overloading a gateway loses no create.
+
+Nothing here sends again but the API server itself, which repeats a call that was answered with 503 and
+Retry-After (client-go, rest/with_retry.go), and no other: a POST that meets a closing connection is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.cluster import eventually
+from tests.e2e.load import CLIENTS, Load
+from tests.e2e.replicas import Replicas
+from tests.e2e.setups import BehindGateway, Hook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+    from tests.kit import GatewayProcess
+
+pytestmark = pytest.mark.slow
+
+LABEL = "admitted"
+HOOKS = [
+    Hook("mutate", "label.availability.test", {"label": LABEL}),
+    Hook("validate", "watch.availability.test", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def replicas(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    """Two gateways behind a Service; each test leaves as many."""
+    with Replicas(cluster, tmp_path_factory.mktemp("replicas"), HOOKS, "replicas") as replicas:
+        yield replicas
+
+
+@pytest.fixture
+def pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def left_out(answer: Answer) -> str:
+    """Return what is wrong with a pod that no webhook has seen."""
+    return "" if LABEL in answer.document["metadata"].get("labels", {}) else "a webhook was left out"
+
+
+def steady(cluster: Cluster, path: str, pause_s: float = 0.02) -> Load:
+    return Load(cluster.api, path, check=left_out, pause_s=pause_s)
+
+
+def refused(gateway: GatewayProcess) -> float:
+    """Return how many requests *gateway* has answered with 503."""
+    return gateway.metric("admission_gateway_requests_refused_total", code="503")
+
+
+def stop(gateway: GatewayProcess) -> None:
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0, gateway.log
+
+
+# -- stopping a gateway ---------------------------------------------------------------------------
+
+
+def test_a_rolling_restart_of_two_gateways_loses_no_create(
+    cluster: Cluster, replicas: Replicas, pods: str
+) -> None:
+    """As the Deployment does it: one more, then one less; both replaced, twice."""
+    with steady(cluster, pods) as load:
+        for _ in range(2 * len(replicas.replicas)):
+            leaving = replicas.replicas[0]
+            replicas.scale_up()
+            load.flows()
+            replicas.forget(leaving)
+            load.flows()  # what preStop waits for: by now no new connection is made to it
+            stop(leaving)
+            load.flows()
+    assert load.failures == []
+    assert len(replicas.replicas) == 2
+
+
+def test_a_draining_gateway_costs_no_failed_request(cluster: Cluster, replicas: Replicas, pods: str) -> None:
+    """Told to stop while it is an endpoint: the proxies learn from its probe that it is leaving."""
+    leaving = replicas.replicas[0]
+    with steady(cluster, pods) as load:
+        replicas.scale_up()
+        load.flows()
+        stop(leaving)
+        replicas.forget(leaving)
+        load.flows()
+    assert load.failures == []
+
+
+def test_connections_that_are_made_to_a_draining_gateway_lose_no_request(
+    cluster: Cluster, replicas: Replicas, pods: str
+) -> None:
+    """The proxies learn late that it is leaving: its port stays open until nobody wants it."""
+    leaving = replicas.replicas[0]
+    with steady(cluster, pods) as load:
+        replicas.scale_up()
+        load.flows()
+        replicas.service.trust(leaving)
+        taken = replicas.service.taken(leaving)
+        leaving.signal(signal.SIGTERM)
+        leaving.expect("stopping")
+        # More clients, for whom the API server has to connect anew.
+        with steady(cluster, pods) as more:
+            eventually(lambda: replicas.service.taken(leaving) > taken)
+            assert refused(leaving)
+            replicas.forget(leaving)
+            more.flows()
+        assert leaving.wait() == 0
+        load.flows()
+    assert load.failures == more.failures == []
+
+
+def test_connections_kept_to_a_removed_endpoint_are_served_on(
+    cluster: Cluster, replicas: Replicas, pods: str
+) -> None:
+    """A Service chooses for new connections only: the API server's pool keeps those it has."""
+    with steady(cluster, pods) as load:
+        removed = replicas.replicas[0]
+        replicas.scale_up()
+        load.flows()
+        replicas.forget(removed)
+        assert replicas.service.established(removed)
+        served = removed.metric("admission_gateway_review_duration_seconds_count")
+        load.until(
+            lambda: removed.metric("admission_gateway_review_duration_seconds_count") >= served + CLIENTS
+        )
+        stop(removed)
+        load.flows()
+    assert load.failures == []
+
+
+# -- a gateway that has too much to do ------------------------------------------------------------
+
+
+def test_an_overloaded_gateway_costs_no_failed_request(cluster: Cluster, tmp_path: Path, pods: str) -> None:
+    hooks = [Hook("mutate", "label.overload.test", {"label": LABEL, "delay_ms": 20})]
+    limits = {"limits": {"maxConcurrentReviews": 2}}
+    with BehindGateway(cluster, tmp_path, hooks, "overloaded", gateway=limits) as behind:
+        with steady(cluster, pods, pause_s=0.0) as load:
+            load.until(lambda: refused(behind.gateway) >= 3 * CLIENTS)
+        assert load.failures == []
+
+
+# -- a gateway that is killed ---------------------------------------------------------------------
+
+
+def test_a_killed_gateway_loses_at_most_what_was_in_flight_there(
+    cluster: Cluster, replicas: Replicas, pods: str
+) -> None:
+    with steady(cluster, pods) as load:
+        killed = replicas.replicas[0]
+        replicas.scale_up()
+        load.flows()
+        in_flight = min(CLIENTS, replicas.service.established(killed))
+        replicas.forget(killed)
+        killed.signal(signal.SIGKILL)
+        killed.wait()
+        load.flows()
+        lost = load.failures
+        load.flows()
+    assert len(lost) <= in_flight, lost
+    assert load.failures == lost
+
+
+def test_a_killed_process_of_two_loses_at_most_what_was_in_flight_there(
+    cluster: Cluster, tmp_path: Path, pods: str
+) -> None:
+    with BehindGateway(cluster, tmp_path, HOOKS, "processes", flags=("--processes", "2")) as behind:
+        with steady(cluster, pods) as load:
+            children = behind.gateway.children()
+            assert len(children) == 2
+            os.kill(children[0], signal.SIGKILL)
+            load.until(lambda: set(behind.gateway.children()) - set(children))
+            lost = load.failures
+            load.until(lambda: behind.gateway.admin("/readyz")[0] == 200)
+        assert len(lost) <= CLIENTS, lost
+        assert load.failures == lost

@@ -1,0 +1,204 @@
+"""Workers that never answer: the gateway does, before the API server gives up on it.
+
+The API server waits for an entry's timeoutSeconds, for its client's ``?timeout=``, and for 34 seconds at
+most. Whoever reaches the bound first writes what the user reads: the gateway names the webhook and the time
+it had, the API server would say "context deadline exceeded", whatever the policy of the webhook.
+
+All requests of a set-up are sent at once, and each test looks at the answer of one.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.e2e.objects import config_map, within
+from tests.e2e.setups import BehindGateway, Hook, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+
+pytestmark = pytest.mark.slow
+
+CONFIG_MAPS: Final = within("configmaps")
+ENTRY_S: Final = 4
+"""What the API server waits for the gateway in the first set-up."""
+PHASES: Final = ("mutate", "validate")
+
+
+class Bounded(BehindGateway):
+    """A gateway for which the API server waits as long as the test wants."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, hooks: list[Hook], entry_s: int, name: str, **gateway: str
+    ) -> None:
+        super().__init__(cluster, folder, hooks, name, gateway=gateway)
+        self._entry_s = entry_s
+
+    def manifests(self) -> list[dict[str, Any]]:
+        documents = super().manifests()
+        for document in documents:
+            for entry in document["webhooks"]:
+                entry["timeoutSeconds"] = self._entry_s
+        return documents
+
+    def ask(self, namespace: str, requests: Mapping[str, str]) -> dict[str, Answer]:
+        """Return the answers to *requests*, sent at once: names of ConfigMaps, and the query of each.
+
+        A ConfigMap's label is its name up to the first dot.
+        """
+
+        def create(name: str) -> Answer:
+            path = CONFIG_MAPS.format(namespace=namespace) + requests[name]
+            try:
+                return self.cluster.api.create(path, config_map(name, {"bound": name.partition(".")[0]}))
+            finally:
+                self.cluster.api.close()
+
+        with ThreadPoolExecutor(len(requests)) as threads:
+            return dict(zip(requests, threads.map(create, requests), strict=True))
+
+
+def hanging(phase: Any, name: str, label: str, policy: str, timeout_s: int, **fields: Any) -> Hook:
+    """Return a webhook that never answers, called for objects with *label*."""
+    fields |= {
+        "failurePolicy": policy,
+        "timeoutSeconds": timeout_s,
+        "objectSelector": {"matchLabels": {"bound": label}},
+    }
+    return Hook(phase, f"{name}.bounds.test", {"hang": True}, (rule("configmaps", "CREATE"),), fields=fields)
+
+
+def refused(answer: Answer, *lines: str) -> None:
+    """Assert that the gateway refused, and that these patterns are what it said."""
+    assert (answer.status, answer.document["reason"]) == (500, "InternalError"), answer
+    said = rf'admission webhook "[^"]+" denied the request: {chr(10).join(lines)}'
+    assert re.fullmatch(said, answer.message), answer.message
+
+
+def failure(name: str, within: str) -> str:
+    return f'failed calling webhook "{name}.bounds.test": DEADLINE_EXCEEDED: no answer within {within}'
+
+
+# -- an entry's timeoutSeconds, and the client's timeout ------------------------------------------
+
+SERIAL: Final = {"sideEffects": "NoneOnDryRun"}
+"""Webhooks that the gateway never calls before their turn."""
+REQUESTS: Final = {
+    **{
+        f"{phase}-{policy}-{timeout_s}{client}": query
+        for phase in PHASES
+        for policy in ("fail", "ignore")
+        for timeout_s, client, query in (
+            (1, "", ""),
+            (2, "", ""),
+            (30, "", ""),
+            (30, ".client", "?timeout=3s"),
+        )
+    },
+    **dict.fromkeys(("serial-fail", "serial-ignore", "parallel", "many"), ""),
+}
+
+
+def hooks_in_one_entry() -> Iterator[Hook]:
+    for phase in PHASES:
+        for policy in ("Fail", "Ignore"):
+            for timeout_s in (1, 2, 30):
+                label = f"{phase}-{policy.lower()}-{timeout_s}"
+                yield hanging(phase, label, label, policy, timeout_s)
+    for number in range(3):
+        yield hanging("mutate", f"s{number}", "serial-ignore", "Ignore", 2, **SERIAL)
+        yield hanging(
+            "mutate", f"t{number}", "serial-fail", ("Ignore", "Ignore", "Fail")[number], 2, **SERIAL
+        )
+        yield hanging("mutate", f"p{number}", "parallel", "Ignore", 2)
+        yield hanging("validate", f"m{number}", "many", "Fail", number + 1)
+
+
+@pytest.fixture(scope="module")
+def answers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Answer]]:
+    hooks = list(hooks_in_one_entry())
+    folder = tmp_path_factory.mktemp("bounded")
+    # More than the default, because two busy cores are slow to send an answer on its way.
+    setup = Bounded(cluster, folder, hooks, ENTRY_S, "bounded", deadlineReserve="500ms")
+    with setup:
+        yield setup.ask("default", REQUESTS)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("timeout_s", [1, 2])
+def test_a_webhook_that_hangs_is_given_up_after_its_own_timeout(
+    answers: dict[str, Answer], phase: str, timeout_s: int
+) -> None:
+    name = f"{phase}-fail-{timeout_s}"
+    refused(answers[name], failure(name, f"{timeout_s}s"))
+    assert answers[f"{phase}-ignore-{timeout_s}"].status == 201
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(("client", "given"), [("", "3.5s"), (".client", "1.6s")])
+def test_a_webhook_that_may_take_longer_than_the_request_is_given_up_before_the_api_server_does(
+    answers: dict[str, Answer], phase: str, client: str, given: str
+) -> None:
+    """The client's three seconds may be little more than two: the API server rounds up what it announces."""
+    name = f"{phase}-fail-30"
+    refused(answers[name + client], failure(name, given))
+    assert answers[f"{phase}-ignore-30{client}"].status == 201
+
+
+def test_webhooks_that_hang_one_after_another_are_given_up_together_before_the_api_server_does(
+    answers: dict[str, Answer],
+) -> None:
+    refused(answers["serial-fail"], failure("t2", "2s"))
+    assert answers["serial-ignore"].status == 201
+
+
+def test_webhooks_called_at_once_hang_no_longer_than_one(answers: dict[str, Answer]) -> None:
+    """Three by two seconds one after another would be more than the entry's four."""
+    assert answers["parallel"].status == 201
+    refused(answers["many"], failure("m0", "1s"), failure("m1", "2s"), failure("m2", "3s"))
+
+
+# -- thirty seconds, the most an entry can have, and thirty-four, the most a request can ----------
+
+LONG: Final = {
+    "mutate": "",
+    "validate": "",
+    "both": "",
+    "fraction": "?timeout=5500ms",
+    "short.fraction": "?timeout=1500ms",
+    "open": "?timeout=5500ms",
+}
+
+
+def long_hooks() -> Iterator[Hook]:
+    for phase in PHASES:
+        yield hanging(phase, phase, phase, "Fail", 30)
+        for label in ("fraction", "short"):
+            yield hanging(phase, f"{phase}-{label}", label, "Fail", 30)
+    yield hanging("mutate", "open", "open", "Ignore", 30)
+    yield hanging("mutate", "both-mutate", "both", "Ignore", 30)
+    yield hanging("validate", "both-validate", "both", "Fail", 30)
+
+
+def test_the_gateway_answers_before_the_thirty_four_seconds_of_the_api_server_are_over(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """With the reserve as it is by default, though the API server rounds up what time is left."""
+    setup = Bounded(cluster, tmp_path, list(long_hooks()), 30, "long")
+    with setup:
+        answers = setup.ask(namespace, LONG)
+    for phase in PHASES:
+        refused(answers[phase], failure(phase, "29.9s"))
+    # Some four seconds are left after the mutating phase, and announced as four or five.
+    refused(answers["both"], failure("both-validate", "[23].9s"))
+    refused(answers["fraction"], failure("mutate-fraction", "4.9s"))
+    refused(answers["short.fraction"], failure("mutate-short", "900ms"))
+    assert answers["open"].status == 201

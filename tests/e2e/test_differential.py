@@ -1,0 +1,105 @@
+"""The same policies directly and behind the gateway, operation by operation: nothing tells them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.e2e.cases import DEFAULTS, LONG_WARNING, POLICIES, SIDECAR
+from tests.e2e.cluster import eventually
+from tests.e2e.compare import Case, assert_equal, run
+from tests.e2e.objects import GROUP, widget_definition
+from tests.e2e.operation_cases import OPERATIONS, VERSIONED
+from tests.e2e.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.cluster import Cluster
+
+CASES: Final = [*POLICIES, *OPERATIONS]
+Results = dict[str, list[tuple[Outcome, Outcome]]]
+
+
+@pytest.fixture(scope="module")
+def widgets(cluster: Cluster) -> Iterator[None]:
+    """The custom resource, for as long as the tests of this file run."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = cluster.api.create(definitions, widget_definition())
+    assert made.status == 201, made
+    lists = [f"/apis/{GROUP}/{version}/widgets" for version in ("v1", "v2")]
+    eventually(lambda: all(cluster.api.get(path).status == 200 for path in lists))
+    yield
+    cluster.api.delete(f"{definitions}/widgets.{GROUP}")
+
+
+@pytest.fixture(scope="module")
+def results(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(cluster, tmp_path_factory.mktemp("differential"), [*CASES, DEFAULTS, LONG_WARNING])
+
+
+def parameters(cases: list[Case]) -> list[Any]:
+    return [
+        pytest.param(
+            case,
+            number,
+            id=f"{case.name}-{number}-{operation.method}-{operation.stored_at().rpartition('}/')[2]}",
+        )
+        for case in cases
+        for number, operation in enumerate(case.operations)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "number"), parameters(CASES))
+def test_an_operation_comes_out_as_with_webhooks_of_their_own(
+    results: Results, case: Case, number: int
+) -> None:
+    assert_equal(case, results[case.name][number])
+
+
+@pytest.fixture(scope="module")
+def versioned(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(cluster, tmp_path_factory.mktemp("versioned"), VERSIONED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "number"), parameters(VERSIONED))
+def test_each_webhook_sees_the_version_it_asks_for(versioned: Results, case: Case, number: int) -> None:
+    assert_equal(case, versioned[case.name][number])
+
+
+@pytest.mark.slow
+def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results: Results) -> None:
+    """A gateway knows no schemas; all that comes after the mutating phase is the same."""
+    ((direct, behind),) = results["defaults"]
+    shown = [outcome.annotations["between.defaults.test/saw"][0]["object"] for outcome in (direct, behind)]
+    added = [document["spec"]["containers"].pop() for document in shown]
+    assert shown[0] == shown[1]
+    assert added[0].items() > added[1].items() == SIDECAR.items()
+    rest = [dict(outcome.annotations) for outcome in (direct, behind)]
+    for found in rest:
+        del found["between.defaults.test/saw"]
+    assert_equal(DEFAULTS, (replace(direct, annotations=rest[0]), replace(behind, annotations=rest[1])))
+
+
+@pytest.mark.slow
+def test_a_long_warning_is_always_cut_where_the_api_server_cuts_it_for_want_of_room(
+    results: Results,
+) -> None:
+    ((direct, behind),) = results["long-warning"]
+    assert direct.warnings == tuple(LONG_WARNING.hooks[0].script["warnings"])
+    assert behind.warnings == tuple(warning[:256] for warning in direct.warnings)
+    assert_equal(LONG_WARNING, (replace(direct, warnings=()), replace(behind, warnings=())))
+
+
+@pytest.mark.slow
+def test_every_operation_of_the_differential_reaches_the_policies(results: Results) -> None:
+    """Guards the comparison: two set-ups in which nothing is called would be equal too."""
+    never_sent = {22, 27}  # what is not there is not deleted, and not replaced
+    for number, (direct, behind) in enumerate(results["operations"]):
+        for outcome in (direct, behind):
+            assert ("0 all.operations.test", False) in outcome.calls or number in never_sent
+            assert "every.operations.test/saw" in outcome.annotations or number in {*never_sent, 4}

@@ -1,0 +1,238 @@
+"""What ``admission-gateway manifests`` prints and applies, as the API server takes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import NAMESPACE, Cluster, eventually
+from tests.e2e.compare import Case, Operation, run
+from tests.e2e.objects import GROUP, config_map, pod, widget, widget_definition, within
+from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule
+from tests.kit import PATIENCE_S, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+EVERYTHING = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
+DENY = {"deny": {"code": 403, "message": "no"}}
+
+
+def manifests(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", "manifests", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def entries(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
+    document = cluster.api.get(f"{REGISTRATIONS}/{plural}/{name}").document
+    found: list[dict[str, Any]] = document.get("webhooks", [])
+    return found
+
+
+@pytest.fixture
+def applied(cluster: Cluster) -> Iterator[str]:
+    """The name under which a test applies its registrations, which are taken away again."""
+    yield "applied"
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        cluster.api.delete(f"{REGISTRATIONS}/{plural}/applied")
+
+
+@pytest.mark.parametrize("flags", [(), ("--split-mutating",)], ids=["one mutating entry", "two"])
+def test_the_registration_of_the_shipped_configuration_is_accepted_as_it_is(
+    cluster: Cluster, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    shipped = next(
+        one
+        for one in yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
+        if one["kind"] == "ConfigMap"
+    )
+    for name, text in shipped["data"].items():
+        (tmp_path / name).write_text(text)
+    printed = manifests(
+        *("--config", tmp_path, "--service", f"{NAMESPACE}/admission-gateway"),
+        *("--ca-file", cluster.ca_file, *flags),
+    )
+    assert printed.returncode == 0, printed.stderr
+    for document in yaml.safe_load_all(printed.stdout):
+        path = f"{REGISTRATIONS}/{document['kind'].lower()}s?dryRun=All&fieldValidation=Strict"
+        answer = cluster.api.create(path, document)
+        assert (answer.status, answer.warnings) == (201, ()), answer
+        # Nothing is left to a default that could be another one in another version.
+        assert all(
+            entry.items() <= stored.items() or entry["clientConfig"]
+            for entry, stored in zip(document["webhooks"], answer.document["webhooks"], strict=True)
+        )
+
+
+def test_webhooks_of_different_versions_each_see_the_version_that_they_ask_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    defined = cluster.api.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_definition()
+    )
+    assert defined.status in (201, 409), defined
+    eventually(lambda: cluster.api.get(f"/apis/{GROUP}/v2/widgets").status == 200)
+
+    def hooks(phase: Any) -> list[Hook]:
+        versions = {"older": ["v1"], "newer": ["v2"], "both": ["v1", "v2"], "any": ["*"]}
+        return [
+            Hook(
+                phase,
+                f"{name}-{phase}",
+                {"record": True},
+                ({**rule("widgets", group=GROUP), "apiVersions": asked},),
+                configuration=f"{phase}-{name}",
+                fields={"matchPolicy": policy} if (policy := {"both": "Exact"}.get(name)) else {},
+            )
+            for name, asked in versions.items()
+        ]
+
+    operations = [
+        Operation("POST", within("widgets", f"{GROUP}/{version}"), widget(version, f"gear-{version}"))
+        for version in ("v1", "v2")
+    ]
+    case = Case("versions", tuple(hooks("mutate") + hooks("validate")), tuple(operations))
+    for directly, behind in run(cluster, tmp_path, [case])["versions"]:
+        assert directly.status == 201
+        assert {key.partition("/")[0] for key in directly.annotations} == {
+            hook.name for hook in case.confined()
+        }
+        # Each entry counts its own webhooks, so that the log has no order across entries.
+        assert sorted(behind.calls) == sorted(directly.calls)
+        assert replace(behind, calls=()) == replace(directly, calls=())
+
+
+def test_what_is_excluded_never_waits_for_a_gateway_that_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+    but_canaries = {"matchExpressions": [{"key": "canary", "operator": "DoesNotExist"}]}
+    fields = {"timeoutSeconds": 1, "objectSelector": but_canaries}
+    hook = Hook("validate", "everything.excluded.test", DENY, (EVERYTHING,), fields=fields)
+    with BehindGateway(cluster, tmp_path, [hook], "excluded") as setup:
+        refused = cluster.api.create("/api/v1/namespaces/default/configmaps", config_map("excluded"))
+        assert refused.status == 403, refused
+        setup.gateway.stop()
+        refused = cluster.api.create("/api/v1/namespaces/default/configmaps", config_map("excluded"))
+        assert (refused.status, refused.document["reason"]) == (500, "InternalError")
+        for namespace in ("kube-system", NAMESPACE):
+            path = f"/api/v1/namespaces/{namespace}/configmaps"
+            assert cluster.api.create(path, config_map("repair")).status == 201
+            assert cluster.api.delete(f"{path}/repair").status == 200
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "leader"},
+            "spec": {"holderIdentity": "me"},
+        }
+        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        assert cluster.api.create(leases, lease).status == 201
+        assert cluster.api.delete(f"{leases}/leader").status == 200
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "happened", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "name": "web", "namespace": "default"},
+            "reason": "Tested",
+        }
+        assert cluster.api.create("/api/v1/namespaces/default/events", event).status == 201
+        whoami = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        assert cluster.api.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", whoami).status == 201
+        # The way out has to stay open: registrations are never sent to webhooks.
+        setup.start_gateway()
+
+
+def test_applying_again_takes_away_entries_that_are_no_longer_wanted(
+    cluster: Cluster, tmp_path: Path, applied: str
+) -> None:
+    setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], applied)
+    ignored = Hook("validate", "b.apply.test", {}, fields={"failurePolicy": "Ignore"})
+    common = (
+        *("--config", setup.config, "--service", f"{NAMESPACE}/{applied}:{setup.port}", "--name", applied),
+        *("--ca-file", cluster.ca_file, "--apply", "--kubeconfig", cluster.kubeconfig()),
+    )
+    setup.hooks = [*setup.hooks, ignored]
+    setup.write_configuration()
+    first = manifests(*common)
+    assert (first.returncode, first.stdout.count("created")) == (0, 2), first
+    assert len(entries(cluster, "validatingwebhookconfigurations", applied)) == 2
+    again = manifests(*common)
+    assert (again.returncode, again.stdout.count("unchanged")) == (0, 2), again
+    setup.hooks.remove(ignored)
+    setup.write_configuration()
+    changed = manifests(*common)
+    assert changed.returncode == 0, changed
+    (left,) = entries(cluster, "validatingwebhookconfigurations", applied)
+    assert left["failurePolicy"] == "Fail"
+
+
+def test_a_field_that_somebody_else_set_is_not_overwritten_unless_told_so(
+    cluster: Cluster, tmp_path: Path, applied: str
+) -> None:
+    setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], applied)
+    setup.write_configuration()
+    common = (
+        *("--config", setup.config, "--service", f"{NAMESPACE}/{applied}:{setup.port}", "--name", applied),
+        *("--ca-file", cluster.ca_file, "--apply", "--kubeconfig", cluster.kubeconfig()),
+    )
+    assert manifests(*common).returncode == 0
+    name = entries(cluster, "mutatingwebhookconfigurations", applied)[0]["name"]
+    patch = json.dumps({"webhooks": [{"name": name, "timeoutSeconds": 1}]})
+    edited = cluster.kubectl(
+        *("patch", f"mutatingwebhookconfiguration/{applied}", "--patch", patch, "--field-manager=somebody"),
+    )
+    assert edited.returncode == 0, edited
+    refused = manifests(*common)
+    assert refused.returncode == 1
+    assert "somebody" in refused.stderr
+    assert "timeoutSeconds" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert entries(cluster, "mutatingwebhookconfigurations", applied)[0]["timeoutSeconds"] == 1
+    forced = manifests(*common, "--force-conflicts")
+    assert forced.returncode == 0, forced
+    assert entries(cluster, "mutatingwebhookconfigurations", applied)[0]["timeoutSeconds"] > 1
+
+
+def test_an_api_server_that_cannot_be_reached_or_refuses_is_said_in_one_line(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], "unreached")
+    setup.write_configuration()
+    common = (
+        "--config",
+        setup.config,
+        "--service",
+        f"{NAMESPACE}/gateway",
+        "--ca-file",
+        cluster.ca_file,
+        "--apply",
+    )
+    nobody = tmp_path / "nobody.kubeconfig"
+    nobody.write_text(cluster.kubeconfig().read_text().replace(f":{cluster.port}", ":1"))
+    for kubeconfig, expected in ((nobody, "127.0.0.1:1"), (cluster.kubeconfig("stranger"), "forbidden")):
+        done = manifests(*common, "--kubeconfig", kubeconfig)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert expected in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_new_policy_of_the_same_kind_needs_no_new_registration(cluster: Cluster, tmp_path: Path) -> None:
+    hook = Hook("validate", "first.growing.test", {"warnings": ["first"]})
+    with BehindGateway(cluster, tmp_path, [hook], "growing") as setup:
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        assert cluster.api.create(path, pod()).warnings == ("first",)
+        setup.hooks.insert(1, Hook("validate", "second.growing.test", {"warnings": ["second"]}))
+        setup.write_configuration()
+        eventually(lambda: cluster.api.create(path, pod()).warnings == ("first", "second"))
