@@ -29,7 +29,7 @@ from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools
 from tests.e2e.objects import pod
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
-from tests.kit import ROOT, Process, pool_document
+from tests.kit import Process, pool_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -294,7 +294,7 @@ def main() -> None:
     if parsed.output:
         head = f"# Policies before a real API server, {datetime.now(UTC):%Y-%m-%d}"
         parsed.output.write_text(f"{head}\n\n{machine()}\n\n{versions()}\n\n{text}\n")
-        print(f"written to {parsed.output.resolve().relative_to(ROOT)}", file=sys.stderr)
+        print(f"written to {parsed.output}", file=sys.stderr)
 
 
 if __name__ == "__main__":
