@@ -203,7 +203,8 @@ class Gateway:
         if self._router.identity is not None:
             self._router.identity.refresh()
         seen = self._options.fingerprint(), self._pools.fingerprint()
-        if seen != self._seen and not self._reloading.locked():
+        # Not while draining: what a reload makes would outlive the end of all that there was.
+        if seen != self._seen and not self._reloading.locked() and self._not_ready != "draining":
             self._seen = seen
             task = asyncio.create_task(self._reload_quietly(on_config))
             self._tasks.add(task)

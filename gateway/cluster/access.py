@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 import msgspec
 import orjson
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams, ExecAuth
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError as LightkubeError
 
 from gateway.cluster.api import ApiServer
+from gateway.cluster.plugin import PluginAuth
 from gateway.config.credentials import certificates, public_key
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import read_kubeconfig
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_AFTER_S: Final = 180.0
 """Files with tokens, certificates and roots are read again after this: kubelets renew tokens every hour."""
+RENEW_FAILED_AFTER_S: Final = 1.0
+"""And after this once a request has failed. Not at once: each client costs tens of milliseconds of CPU, and
+with an API server that is gone every look-up fails."""
 REQUEST_TIMEOUT_S: Final = 10.0
 
 _EXEC_GROUP: Final = "client.authentication.k8s.io"
@@ -70,9 +74,12 @@ def connect(settings: Kubernetes, service_account: Path = SERVICE_ACCOUNT) -> Ap
                 timeout=httpx2.Timeout(REQUEST_TIMEOUT_S), proxy=proxy if isinstance(proxy, str) else None
             ),
         )
+        if isinstance(client.auth, ExecAuth) and config.user is not None and config.user.exec is not None:
+            client.auth = PluginAuth(config.user.exec)
     except (
         *(UnusableFileError, LightkubeError, msgspec.MsgspecError, httpx2.InvalidURL),
-        *(OSError, ValueError, TypeError, KeyError),
+        # ImportError: a proxy of a kind that httpx2 knows only with a further package, such as socks5.
+        *(OSError, ValueError, TypeError, KeyError, ImportError),
     ) as error:
         reason: object = error
         if isinstance(error, OSError) and error.strerror:
@@ -102,6 +109,12 @@ def _of_kubeconfig(path: Path, context: str | None) -> tuple[SingleConfig, Mappi
     ):
         _check_pem(entry, name, check, path.parent)
     user = dict(chosen.user)
+    for name in ("as", "as-uid", "as-groups", "as-user-extra"):
+        if user.get(name):
+            # Left out it would let the gateway do what the one who wrote it did not want it to.
+            raise UnusableFileError(
+                f"cannot be used: the user has {name}, and impersonation is not supported"
+            )
     token_file, plugin = user.get("tokenFile"), user.get("exec")
     if isinstance(token_file, str):
         user["tokenFile"] = str(path.parent / token_file)
@@ -164,10 +177,16 @@ class _Held:
         self.api = api
         self.made = made
         self.users = 0
+        self.has_failed = False
+
+    @property
+    def is_old(self) -> bool:
+        lasts_s = RENEW_FAILED_AFTER_S if self.has_failed else RENEW_AFTER_S
+        return time.monotonic() - self.made > lasts_s
 
 
 class Access:
-    """The API server over a client that is made anew every few minutes, and after failures.
+    """The API server over a client that is made anew every few minutes, and soon after failures.
 
     So whatever was renewed meanwhile counts: tokens, certificates, roots, the kubeconfig itself.
     """
@@ -177,6 +196,7 @@ class Access:
         self._service_account = service_account
         self._held: _Held | None = None
         self._making = asyncio.Lock()
+        self._is_closed = False
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[ApiServer]:
@@ -190,22 +210,24 @@ class Access:
         try:
             yield held.api
         except ClusterError:
-            if held is self._held:
-                self._held = None
+            held.has_failed = True
             raise
         finally:
             held.users -= 1
+            if self._is_closed:
+                self._held = None
             if held is not self._held and not held.users:
                 await held.api.close()
 
     async def close(self) -> None:
-        """Close the client, or leave that to the last who uses it."""
+        """Close the client, or leave that to the last who uses it, perhaps only from now on."""
+        self._is_closed = True
         await self._drop()
 
     async def _fresh(self) -> _Held:
         async with self._making:
             held = self._held
-            if held is None or time.monotonic() - held.made > RENEW_AFTER_S:
+            if held is None or held.is_old:
                 api = await asyncio.to_thread(connect, self._settings, self._service_account)
                 await self._drop()
                 held = self._held = _Held(api, time.monotonic())

@@ -35,7 +35,8 @@ class ApiServer:
     def __init__(self, client: httpx2.AsyncClient, extensions: Mapping[str, object]) -> None:
         self._client = client
         self._extensions = dict(extensions)
-        self.url = str(client.base_url).rstrip("/")
+        # For messages: without a password that a kubeconfig may have put into it.
+        self.url = str(client.base_url.copy_with(userinfo=b"")).rstrip("/")
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """Return the object at *path*.
@@ -155,6 +156,9 @@ def _reason(error: BaseException) -> str:
     """Return why a request failed in one line; the exceptions of httpx2 often leave it to their causes."""
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return "no answer in time"
+    if isinstance(error, httpx2.LocalProtocolError):
+        # It quotes the header field that it objects to, which is the one with the token.
+        return "the request cannot be sent: has the token a character that no header field may have?"
     deepest: BaseException | None = error
     while deepest is not None:
         if isinstance(deepest, OSError) and deepest.strerror:

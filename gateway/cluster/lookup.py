@@ -10,6 +10,7 @@ Source: kubernetes/apiserver plugin/webhook/predicates/namespace/matcher.go.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.verdict import Failed, FailureReason
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.core.namespace import Namespace
 
     Known = Namespace | Failed | None
+
+log = logging.getLogger(__name__)
 
 LOOK_UP_WITHIN_S: Final = 2.0
 
@@ -37,7 +40,8 @@ class LookUps:
     def look_up(self, name: str, within_s: float, found: Callable[[Known], None]) -> Callable[[], None]:
         """Find the namespace *name* for *found*, and return what withdraws the question.
 
-        *found* is called once, later, and with Failed where there was no answer within *within_s* seconds.
+        *found* is called once, later, and with Failed where there was no answer within *within_s* seconds, or
+        within ``LOOK_UP_WITHIN_S`` of the moment when the first of those who wait had asked.
         """
         waiters = self._waiting.get(name)
         if waiters is None:
@@ -62,6 +66,9 @@ class LookUps:
             answer = _too_late(name)
         except ClusterError as error:
             answer = _failed(name, str(error))
+        except Exception:
+            log.exception("a namespace cannot be looked up: a fault of the gateway")
+            answer = _failed(name, "a fault of the gateway: its log has the details")
         finally:
             # Whoever comes from now on asks anew.
             del self._waiting[name]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from gateway.cluster.access import Access
 from gateway.cluster.lookup import LookUps
 from gateway.cluster.store import Store, UnreadableError, namespace_of
 from gateway.cluster.watch import PATH, Pace, Watch
+from gateway.config.names import dns_1123_label
 from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -69,12 +69,16 @@ class ClusterNamespaces:
     async def get(self, name: str) -> Namespace | None:
         """Return the namespace *name*, asked for now; None if there is none.
 
+        What can be no namespace's name is not asked for: as part of a path, "." would be all of them.
+
         Raises:
             ClusterError: the API server cannot be asked, or refuses.
         """
+        if dns_1123_label(name) is not None:
+            return None
         async with self._access.api() as api:
             try:
-                return namespace_of(await api.get(f"{PATH}/{quote(name, safe='')}"))
+                return namespace_of(await api.get(f"{PATH}/{name}"))
             except UnreadableError as error:
                 raise ClusterError(f"{api.url}: sent {error}") from None
             except ClusterError as error:

@@ -88,7 +88,8 @@ def _document(path: Path) -> Entry:
         raise UnusableFileError(f"holds {len(documents)} documents, expected one kubeconfig")
     root = documents[0].root
     if not isinstance(root, dict):
-        raise UnusableFileError(f"holds {described(root)}, expected a kubeconfig")
+        # Not what it holds: a file with a token in it may have been named by mistake.
+        raise UnusableFileError("holds no mapping, expected a kubeconfig")
     if root.get("kind", "Config") != "Config":
         raise UnusableFileError(f"holds the kind {shown(root['kind'])}, expected a kubeconfig of kind Config")
     return root

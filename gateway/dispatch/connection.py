@@ -5,7 +5,8 @@ be lost with an error that does not say so. With transport Auto calls therefore 
 has outlived a ListPolicies call made after it on the same connection.
 
 A stream also ends for all its calls when one answer cannot be read. Those whose webhook has no side effects
-are then asked again by Review, each by itself, so that a policy at fault takes nobody with it.
+are then asked again by Review, each by itself and within the time that it has left, so that a policy at fault
+takes nobody with it who could still answer.
 
 gRPC's exceptions end here and in the carriers: outside there are only verdicts.
 """

@@ -45,6 +45,8 @@ class Supervisor:
         self._config = config
         self._arguments = arguments
         self._count = config.gateway.processes
+        self._drain_s = config.gateway.drain_s
+        """The longest of all configurations so far: a process may still serve an earlier one."""
         self._runtime = runtime
         self._children: list[Child] = []
         self._not_ready: str | None = "starting"
@@ -91,7 +93,7 @@ class Supervisor:
         if self._poller is not None:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
-        grace_s = self._config.gateway.drain_s + _STOP_MARGIN_S
+        grace_s = self._drain_s + _STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._children))
         if self._held is not None:
             self._held.close()
@@ -110,7 +112,9 @@ class Supervisor:
             if seen != self._seen:
                 self._seen = seen
                 try:
-                    on_config(await asyncio.to_thread(self._options.load))
+                    config = await asyncio.to_thread(self._options.load)
+                    on_config(config)
+                    self._drain_s = max(self._drain_s, config.gateway.drain_s)
                 except ConfigError:
                     # Each process says what is wrong with it.
                     log.debug("configuration refused")

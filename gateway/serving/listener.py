@@ -120,7 +120,8 @@ class Listener:
             async with asyncio.timeout(drain_s):
                 await self._until_quiet()
                 for sock in self._sockets:
-                    while self._accept_one(sock):
+                    # Not for as long as somebody connects: the loop stands still meanwhile, and its timers.
+                    while self.connections.has_room and self._accept_one(sock):
                         pass
                 self._close_sockets()
                 await self._until_empty()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import ssl
 import sys
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.cluster import access
+from gateway.cluster import access, lookup
 from gateway.cluster.access import Access, connect
+from gateway.cluster.namespaces import ClusterNamespaces
 from gateway.config.model import Kubernetes
 from gateway.errors import ClusterError
-from tests.cluster.server import ApiServer
+from tests.cluster.server import ApiServer, hang_up, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import trustme
 
@@ -111,6 +114,7 @@ def test_a_server_that_is_not_trusted_is_told_nothing(tls_server: ApiServer, tmp
     assert tls_server.requests == []
 
 
+V1 = "client.authentication.k8s.io/v1"
 PLUGIN = """
 import json, os
 told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
@@ -137,11 +141,15 @@ def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: st
 @pytest.mark.parametrize(
     ("plugin", "why"),
     [
-        ({"command": "./missing", "apiVersion": "client.authentication.k8s.io/v1"}, "No such file"),
-        ({"command": "false", "apiVersion": "client.authentication.k8s.io/v1"}, "Exec false returned 1"),
-        ({"command": "true", "apiVersion": "client.authentication.k8s.io/v1"}, "column 1"),
+        ({"command": "./missing", "apiVersion": V1}, "No such file"),
+        ({"command": "false", "apiVersion": V1}, "Exec false returned 1"),
+        ({"command": "true", "apiVersion": V1}, "column 1"),
         ({"command": "true", "apiVersion": "v7"}, "auth exec api version v7 not implemented"),
         ({"command": "true"}, "apiVersion"),
+        *(
+            ({"command": "echo", "args": [printed], "apiVersion": V1}, "Exec echo prints no ExecCredential")
+            for printed in ("[]", "{}", '{"status": null}', '{"status": {"token": null}}')
+        ),
     ],
 )
 def test_a_plugin_that_fails_is_one_line(
@@ -151,6 +159,71 @@ def test_a_plugin_that_fails_is_one_line(
         reach(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "LOOK_UP_WITHIN_S", 0.5)
+    started = tmp_path / "started"
+    plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", f"echo $$ > {started}; sleep 600; true"]}
+
+    async def scenario() -> None:
+        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        told = list[object]()
+        namespaces.look_up("red", 60, told.append)
+        await namespaces.close()
+        assert len(told) == 1
+
+    asyncio.run(scenario())
+    assert not runs_with_group(started.read_text().strip())
+
+
+def runs_with_group(leader: str) -> bool:
+    """Return whether the process *leader*, or one of its group, runs; not what init has yet to reap."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, group = file.read_text().rpartition(")")[2].split()[:3]
+            if leader in (file.parent.name, group) and state != "Z":
+                return True
+    return False
+
+
+def test_a_token_that_was_refused_is_made_anew_once_for_all(server: ApiServer, tmp_path: Path) -> None:
+    server.put("red")
+    (tmp_path / "token").write_text("first")
+    script = f"""cd {tmp_path}; echo x >> ran; printf '{{"status": {{"token": "%s"}}}}' $(cat token)"""
+    plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", script]}
+
+    async def scenario() -> None:
+        api = await asyncio.to_thread(connect, Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        for token in ("first", "second"):
+            server.token = token
+            (tmp_path / "token").write_text(token)
+            await asyncio.gather(*(api.get("/api/v1/namespaces/red") for _ in range(3)))
+        await api.close()
+
+    asyncio.run(scenario())
+    assert Counter(server.authorizations) == {"Bearer first": 6, "Bearer second": 3}
+    assert (tmp_path / "ran").read_text().split() == ["x"] * 2
+
+
+@pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
+def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
+    with pytest.raises(ClusterError, match="has the token a character that no header field may") as caught:
+        reach(Kubernetes(server.kubeconfig(tmp_path, token=token)))
+    assert "ret" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_not_told(server: ApiServer, tmp_path: Path) -> None:
+    url = server.url.replace("://", "://me:secret@")
+    with pytest.raises(ClusterError, match="404"):
+        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+    assert server.authorizations == ["Basic bWU6c2VjcmV0"]
+    server.faults["get"].append(hang_up)
+    with pytest.raises(ClusterError, match=server.url) as caught:
+        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.fixture
@@ -200,6 +273,50 @@ def test_a_renewed_token_is_used_before_the_old_one_ends(
     assert tls_server.authorizations == ["Bearer first", "Bearer second", "Bearer first"]
 
 
+def test_a_client_is_made_anew_after_failures_but_not_after_each(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[Kubernetes]()
+
+    def counted(settings: Kubernetes, service_account: Path) -> Any:
+        made.append(settings)
+        return connect(settings, service_account)
+
+    monkeypatch.setattr(access, "connect", counted)
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 60.0)
+
+    async def scenario() -> None:
+        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        for _ in range(3):
+            server.faults["get"].append(refuse(403))
+            with pytest.raises(ClusterError):
+                await namespaces.get("red")
+        assert len(made) == 1
+        monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+        assert await namespaces.get("red") is None
+        assert len(made) == 2
+        assert await namespaces.get("red") is None
+        assert len(made) == 2
+        await namespaces.close()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp_path: Path) -> None:
+    clients = list[Any]()
+
+    async def scenario() -> None:
+        lent = Access(Kubernetes(server.kubeconfig(tmp_path)))
+        await lent.close()
+        async with lent.api() as first, lent.api() as second:
+            clients.extend((first, second))
+            with pytest.raises(ClusterError, match="404"):
+                await second.get("/api/v1/namespaces/red")
+
+    asyncio.run(scenario())
+    assert [client._client.is_closed for client in clients] == [True, True]
+
+
 def test_what_is_no_pod_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is no pod"):
@@ -222,8 +339,10 @@ def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
         ({}, {"client-certificate": "missing.crt"}, "missing.crt cannot be read: No such file"),
         ({}, {"token": 5}, "Expected `str | null`, got `int`"),
         ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider not supported"),
+        ({}, {"as": "someone", "token": "t"}, "the user has as, and impersonation is not supported"),
         ({"server": "https://[::1"}, {}, "cannot be used"),
         ({"server": "ftp://x"}, {}, "expected an https URL"),
+        ({"proxy-url": "socks5://127.0.0.1:1"}, {}, "SOCKS proxy"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_says_why(

@@ -93,6 +93,21 @@ def test_a_failure_says_which_namespace_and_why() -> None:
     asyncio.run(scenario())
 
 
+def test_a_fault_of_the_gateway_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = LookUps(cluster.get)
+        look_ups.look_up("red", 60, told.append)
+        await turns()
+        cluster.answers["red"].set_exception(RuntimeError("never thought of"))
+        await look_ups.close()
+        cause = 'namespace "red" cannot be looked up: a fault of the gateway: its log has the details'
+        assert told == [Failed(FailureReason.NAMESPACE, cause)]
+
+    asyncio.run(scenario())
+    assert "never thought of" in caplog.text
+
+
 def test_nobody_waits_longer_than_they_have_time() -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
@@ -132,7 +147,10 @@ def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> 
         assert found is not None
         assert found.labels["team"] == "a"
         assert await namespaces.get("blue") is None
-        assert await namespaces.get("../x?y") is None
+        asked = server.asked("get")
+        for name in (".", "..", "../x?y", "Red", "x" * 64):
+            assert await namespaces.get(name) is None
+        assert (server.asked("get"), server.asked("list")) == (asked, 0)
         server.faults["get"].append(refuse(403, "forbidden"))
         with pytest.raises(ClusterError, match="403: forbidden"):
             await namespaces.get("red")

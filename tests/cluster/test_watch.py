@@ -12,6 +12,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.cluster import access
 from gateway.cluster.namespaces import ClusterNamespaces
 from gateway.cluster.watch import Pace
 from gateway.config.model import Kubernetes
@@ -312,7 +313,11 @@ def test_whatever_answers_in_place_of_an_api_server_is_one_line(
     asyncio.run(scenario())
 
 
-def test_a_server_that_is_not_there_is_waited_for(server: ApiServer, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_waited_for(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+
     async def scenario() -> None:
         file = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"})
         async with followed(file) as namespaces:
@@ -327,7 +332,12 @@ def test_a_server_that_is_not_there_is_waited_for(server: ApiServer, tmp_path: P
     asyncio.run(scenario())
 
 
-def test_another_cluster_in_the_same_kubeconfig_begins_with_a_list(server: ApiServer, tmp_path: Path) -> None:
+def test_another_cluster_in_the_same_kubeconfig_begins_with_a_list(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client is younger here than one that a failure makes old.
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+
     async def scenario(other: ApiServer) -> None:
         server.put("red")
         other.put("blue")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -142,9 +143,9 @@ class Plan:
     """How long to measure, and how often."""
 
     clients: int = 32
-    rounds: int = 3
-    seconds: float = 6.0
-    warmup_s: float = 2.0
+    rounds: int = 5
+    seconds: float = 4.0
+    warmup_s: float = 1.0
     single: int = 300
     """Creates of the single client."""
 
@@ -266,9 +267,11 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, help="write the table there too, with machine and versions")
     parsed = parser.parse_args()
+    # Told to stop, it takes its processes along, as when it is interrupted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = Plan(parsed.clients, parsed.rounds)
     if parsed.quick:
-        plan = Plan(parsed.clients, 1, 3.0, 1.0, 100)
+        plan = Plan(parsed.clients, 1, 2.0, 1.0, 100)
     tools, binaries = build_tools(), obtain(parsed.version)
     cases = [case for case in CASES if case in (NOTHING, ONE) or parsed.only in case.title]
     rounds: list[dict[str, Measured]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from pathlib import Path
@@ -349,6 +350,21 @@ def test_drain_serves_what_the_backlog_holds(run: Run) -> None:
                     answer += piece
                 assert answer == DRAINING
             await asyncio.wait_for(draining, 10)
+
+    run(main())
+
+
+def test_drain_takes_no_more_from_the_backlog_than_there_is_room_for(run: Run) -> None:
+    """Else whoever connects fast enough would keep the loop from ever turning again."""
+
+    async def main() -> None:
+        bounds = Bounds(connections=2)
+        async with listening(Router(Application(), PATHS), None, bounds) as listener:
+            with contextlib.ExitStack() as clients:
+                for _ in range(5):  # not accepted yet
+                    clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+                await listener.drain(0.05)
+            assert listener.accepted == 2
 
     run(main())
 

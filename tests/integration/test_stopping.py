@@ -1,0 +1,51 @@
+"""A whole gateway on this process's loop that is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway import app
+from gateway.app import Gateway
+from gateway.options import Options
+from tests.kit import pool_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+HEAD = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\nlisten: 127.0.0.1:0\n"
+
+
+def test_a_configuration_that_changes_while_it_drains_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rollouts change both at once; pools made after the others were closed would never be closed."""
+    # For a process of its own, which this is not.
+    monkeypatch.setattr(app, "relax_garbage_collection", lambda: None)
+    file = tmp_path / "c.yaml"
+
+    async def main() -> None:
+        file.write_text(HEAD)
+        options = Options((file,), dev=True, state=tmp_path / "state")
+        gateway = Gateway(options, lambda pool: [])
+        await gateway.start(options.load(), "127.0.0.1:0", lambda config: None)
+        listener = gateway._listener
+        assert listener is not None
+        with socket.create_connection(("127.0.0.1", gateway.port)):
+            while not listener.accepted:
+                await asyncio.sleep(0.001)
+            stopping = asyncio.create_task(gateway.stop(0.2))
+            await asyncio.sleep(0)
+            file.write_text(f"{HEAD}---\n{pool_document('pool', 'unix:/nowhere')}")
+            listener.tick()
+            assert not gateway._tasks
+            await stopping
+        assert gateway.config is not None
+        assert not gateway.config.pools
+
+    asyncio.run(main())

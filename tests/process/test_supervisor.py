@@ -1,0 +1,60 @@
+"""What the parent of several processes takes from configurations that come while they run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.options import Options
+from gateway.process import supervisor
+from gateway.process.supervisor import Supervisor
+from tests.process.kit import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"
+
+
+class Process:
+    """In place of a gateway process, which would take long; notes how long it may take to stop."""
+
+    graces_s: list[float]
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        """Start nothing."""
+
+    async def stop(self, grace_s: float) -> None:
+        Process.graces_s.append(grace_s)
+
+
+@pytest.mark.parametrize(("later_s", "grace_s"), [(60, 65.0), (1, 7.0)])
+def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, grace_s: float
+) -> None:
+    """One that is killed before its ``drainSeconds`` are over loses the reviews that it still answers."""
+    Process.graces_s = []
+    monkeypatch.setattr(supervisor, "Child", Process)
+    monkeypatch.setattr(supervisor, "_POLL_S", 0.001)
+    file = tmp_path / "c.yaml"
+
+    def write(drain_s: int) -> None:
+        file.write_text(f"{HEAD}listen: 127.0.0.1:0\ndrainSeconds: {drain_s}\n")
+
+    async def main() -> None:
+        write(2)
+        options = Options(
+            (file,), dev=True, state=tmp_path / "state", admin_listen="127.0.0.1:0", processes=2
+        )
+        drains_s = list[float]()
+        parent = Supervisor(options, options.load(), [], tmp_path)
+        await parent.start(lambda config: drains_s.append(config.gateway.drain_s))
+        write(later_s)
+        await parent.reload()
+        await until(lambda: drains_s == [2, later_s])
+        await parent.stop()
+
+    asyncio.run(main())
+    assert Process.graces_s == [grace_s] * 2
