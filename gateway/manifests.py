@@ -154,14 +154,15 @@ def _as_yaml(made: Plan) -> str:
 
 
 def _cluster(configured: Kubernetes | None, parsed: argparse.Namespace) -> Kubernetes:
-    """Return the cluster to apply to: that of --kubeconfig, else the configuration's, else kubectl's.
+    """Return the cluster to apply to: that of --kubeconfig, else of the configuration's, else kubectl's.
 
-    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``.
+    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``. Where the
+    configuration says no more than the cluster of the pod, that means the gateway's pod, and not this place.
     """
     from gateway.config.model import Kubernetes
 
     kubeconfig, context = parsed.kubeconfig, parsed.context
-    if kubeconfig is None and configured is not None:
+    if kubeconfig is None and configured is not None and configured.kubeconfig is not None:
         return replace(configured, context=context or configured.context)
     if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
         if os.pathsep in named:
@@ -181,5 +182,10 @@ def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:
 
     from gateway.cluster.apply import apply
 
-    lines = asyncio.run(apply(cluster, made.documents, field_manager=FIELD_MANAGER, force=force))
+    # Left out, entries are taken away just as well, and an empty list would be a change each time.
+    documents = [
+        {key: value for key, value in document.items() if key != "webhooks" or value}
+        for document in made.documents
+    ]
+    lines = asyncio.run(apply(cluster, documents, field_manager=FIELD_MANAGER, force=force))
     return "".join(f"{line}\n" for line in lines)

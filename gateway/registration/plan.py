@@ -93,6 +93,8 @@ def plan(config: Config, wishes: Wishes) -> Plan:
                 ],
             }
         )
+    if not config.mutating and not config.validating:
+        made.notes.append("no webhook is configured, so the API server will not call the gateway")
     return made
 
 
@@ -165,6 +167,13 @@ def _notes(entry: Entry, reserve_s: float) -> Iterator[str]:
                 f"{entry.name}: reinvocationPolicy is Never, as that of some of its webhooks is: "
                 f"{', '.join(wanting)} will be called again after changes by webhooks of the gateway only"
             )
+    everywhere = next((hook for hook in entry.webhooks if _covers_the_cluster(hook)), None)
+    if entry.failure_policy == "Fail" and everywhere is not None:
+        yield (
+            f"{entry.name}: {_named(everywhere)} is for all resources outside of namespaces too: while no "
+            "gateway can be reached no node can join, and an API server of another version cannot start; a "
+            "rule with scope: Namespaced leaves them out"
+        )
     longest = max(entry.webhooks, key=lambda webhook: webhook.timeout_s)
     left_s = within(entry.timeout_s(reserve_s), reserve_s)
     if left_s < longest.timeout_s:
@@ -172,6 +181,17 @@ def _notes(entry: Entry, reserve_s: float) -> Iterator[str]:
             f"{entry.name}: timeoutSeconds is {entry.timeout_s(reserve_s)}, the most there is, of which "
             f"webhooks get {left_s:g} s: {_named(longest)} will not have its {longest.timeout_s} s"
         )
+
+
+def _covers_the_cluster(webhook: Webhook) -> bool:
+    """Whether a wildcard takes in the cluster roles that an API server makes when it starts."""
+    return any(
+        not {"*", "rbac.authorization.k8s.io"}.isdisjoint(rule.api_groups)
+        and not {"*", "*/*"}.isdisjoint(rule.resources)
+        and not {"*", "CREATE", "UPDATE"}.isdisjoint(rule.operations)
+        and rule.scope != "Namespaced"
+        for rule in webhook.rules
+    )
 
 
 def _named(webhook: Webhook) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from tests.e2e.client import Api
 
 CHOSEN = os.environ.get("E2E_VERSIONS", " ".join(VERSIONS)).split()
+
+
+def pytest_configure() -> None:
+    """Have a run that is told to stop take its processes along, as one that is interrupted does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", params=CHOSEN)

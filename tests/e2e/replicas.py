@@ -28,7 +28,7 @@ class Replicas(BehindGateway):
         self.service = ServiceProxy()
         self.replicas: list[GatewayProcess] = []
 
-    def __enter__(self) -> Replicas:
+    def start(self) -> None:
         self.write_configuration()
         self.start_worker()
         self.stack.enter_context(self.service)
@@ -36,7 +36,6 @@ class Replicas(BehindGateway):
         for _ in range(self._count):
             self.scale_up()
         self.register()
-        return self
 
     def scale_up(self) -> GatewayProcess:
         """Start a gateway, and list it once it is ready."""

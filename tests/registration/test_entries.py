@@ -10,6 +10,7 @@ import pytest
 from gateway.config.model import GatewaySettings
 from gateway.config.names import webhook_name
 from gateway.core.labels import Requirement, Selector
+from gateway.core.webhook import Rule
 from gateway.errors import GatewayError
 from gateway.registration.entry import within
 from gateway.registration.plan import plan
@@ -18,7 +19,7 @@ from tests.registration.kit import SERVICE, WISHES, configured, entries, path, r
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.core.webhook import Webhook
 
 
 def hook(name: str = "a", **members: Any) -> Webhook:
@@ -60,6 +61,7 @@ def test_both_objects_are_there_even_without_any_webhook() -> None:
         }
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ]
+    assert notes(configured()) == ["no webhook is configured, so the API server will not call the gateway"]
 
 
 def test_one_entry_to_the_letter() -> None:
@@ -248,6 +250,25 @@ def test_timeout_of_validating_webhooks(timeouts: list[int], reserve_s: float, e
 def test_timeout_of_mutating_webhooks_is_for_one_after_another(hooks: list[Webhook], expected: int) -> None:
     assert only_entry(configured(*hooks))["timeoutSeconds"] == expected
     assert not any("will not have its" in note for note in notes(configured(*hooks)))
+
+
+@pytest.mark.parametrize(
+    ("group", "resources", "scope", "failure_policy", "is_noted"),
+    [
+        ("*", "*", "*", "Fail", True),
+        ("rbac.authorization.k8s.io", "*/*", "Cluster", "Fail", True),
+        ("*", "*", "Namespaced", "Fail", False),
+        ("*", "*", "*", "Ignore", False),
+        ("apps", "*", "*", "Fail", False),
+        ("*", "widgets", "*", "Fail", False),
+    ],
+)
+def test_rules_that_could_keep_a_cluster_from_starting_are_pointed_out(
+    group: str, resources: str, scope: Any, failure_policy: Any, *, is_noted: bool
+) -> None:
+    wide = Rule(("CREATE",), (group,), ("v1",), (resources,), scope)
+    config = configured(validating(rules=(wide,), failure_policy=failure_policy))
+    assert any("scope: Namespaced leaves them out" in note for note in notes(config)) is is_noted
 
 
 def test_mixed_failure_policies_are_pointed_out() -> None:

@@ -62,7 +62,7 @@ def documents(text: str) -> list[Any]:
 
 
 def client_configs(text: str) -> list[Any]:
-    return [entry["clientConfig"] for document in documents(text) for entry in document["webhooks"]]
+    return [entry["clientConfig"] for document in documents(text) for entry in document.get("webhooks", [])]
 
 
 def test_prints_both_objects_and_what_there_is_to_say(run: Run) -> None:
@@ -246,6 +246,9 @@ def test_which_cluster(
     assert (status, out) == (1, "")
     assert "say --kubeconfig FILE" in err
 
+    # The cluster of the gateway's pod: this is none.
+    head = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"
+    (config / "gateway.yaml").write_text(f"{head}kubernetes: {{}}\n")
     (tmp_path / ".kube").mkdir()
     home = tmp_path / ".kube" / "config"
     home.touch()
@@ -263,10 +266,7 @@ def test_which_cluster(
         "clusters": [{"name": "it", "cluster": {"server": "https://127.0.0.1:1"}}],
     }
     (tmp_path / "named").write_text(json.dumps(kubeconfig))
-    (config / "gateway.yaml").write_text(
-        "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"
-        f"kubernetes: {{kubeconfig: {tmp_path}/named, context: c}}\n"
-    )
+    (config / "gateway.yaml").write_text(f"{head}kubernetes: {{kubeconfig: {tmp_path}/named, context: c}}\n")
     assert target() == Kubernetes(tmp_path / "named", "c")
     assert target("--context", "d") == Kubernetes(tmp_path / "named", "d")
     assert target("--kubeconfig", str(tmp_path / "k")) == Kubernetes(tmp_path / "k")
