@@ -24,6 +24,7 @@ test: install
 
 # Against real API servers, which are built with Go the first time (some minutes each).
 e2e: install
+	$(BIN)/python -m tests.e2e.binaries $(E2E_VERSIONS)
 	$(BIN)/pytest tests/e2e
 
 e2e-bench: install
