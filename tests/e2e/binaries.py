@@ -5,7 +5,7 @@ k8s.io/kubernetes needs to be built as a dependency: its own go.mod points them 
 
     python -m tests.e2e.binaries            # builds what is missing
 
-Built once per version, pins and Go release; about four minutes each on two cores.
+Built once per version, pins and Go release; four to eight minutes each on two cores.
 """
 
 from __future__ import annotations
