@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from loadtest.load import cpu_clock
 from loadtest.machine import machine, versions
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
@@ -42,7 +43,6 @@ HEAD: Final = (
     "| pod creates, dry run | per second | of no webhook | of 1 webhook | one create, p50 | added "
     "| API server, CPU a create | webhook, or gateway and worker |"
 )
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class GoWebhooks(Directly):
@@ -179,14 +179,15 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
         single = _load([*common, "--clients", "1", "--count", str(plan.single)])
         pids = [cluster.api_server_pid, *([] if setup is None else setup.pids)]
         asked = _asked(case, cluster, setup)
-        before = [_cpu_s(pid) for pid in pids]
+        clocks = [cpu_clock(pid) for pid in pids]
+        before = [time.clock_gettime(clock) for clock in clocks]
         full = _load(
             [
                 *(*common, "--clients", str(plan.clients)),
                 *("--seconds", str(plan.seconds), "--warmup", str(plan.warmup_s)),
             ]
         )
-        after = [_cpu_s(pid) for pid in pids]
+        after = [time.clock_gettime(clock) for clock in clocks]
         creates = full["created"] + full["warmup_created"]
         calls = _asked(case, cluster, setup) - asked
         if calls != creates * case.count:
@@ -224,11 +225,6 @@ def _asked(case: Case, cluster: Cluster, setup: Any) -> float:
         for line in text.splitlines()
         if line.startswith("apiserver_admission_webhook_request_total") and ".bench.test" in line
     )
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def table(rounds: Sequence[Mapping[str, Measured]]) -> str:

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+import yaml
+
 from tests.e2e.cluster import NAMESPACE, eventually, free_port
 from tests.kit import PATIENCE_S, ROOT, GatewayProcess, Process, WorkerProcess, pool_document
 
@@ -115,6 +117,18 @@ def configurations(
         )
         document["webhooks"].append(hook.document(client_config))
     return list(found.values())
+
+
+def run_manifests(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``admission-gateway manifests`` and return how it ended, whatever its exit status."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", "manifests", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 class _Setup:
@@ -278,19 +292,9 @@ class BehindGateway(_Setup):
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what ``admission-gateway manifests`` prints."""
-        import yaml
-
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "gateway", "manifests", "--config", str(self.config)),
-                *("--service", f"{NAMESPACE}/{self.name}:{self.port}", "--name", self.name),
-                *("--ca-file", str(self.cluster.ca_file), *self._manifests),
-            ],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=PATIENCE_S,
-            check=False,
+        done = run_manifests(
+            *("--config", self.config, "--service", f"{NAMESPACE}/{self.name}:{self.port}"),
+            *("--name", self.name, "--ca-file", self.cluster.ca_file, *self._manifests),
         )
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +12,8 @@ import yaml
 from tests.e2e.cluster import NAMESPACE, Cluster, eventually
 from tests.e2e.compare import Case, Operation, run
 from tests.e2e.objects import GROUP, config_map, pod, widget, widget_definition, within
-from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule
-from tests.kit import PATIENCE_S, ROOT
+from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule, run_manifests
+from tests.kit import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,17 +23,6 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
 DENY = {"deny": {"code": 403, "message": "no"}}
-
-
-def manifests(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "manifests", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def entries(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
@@ -63,7 +50,7 @@ def test_the_registration_of_the_shipped_configuration_is_accepted_as_it_is(
     )
     for name, text in shipped["data"].items():
         (tmp_path / name).write_text(text)
-    printed = manifests(
+    printed = run_manifests(
         *("--config", tmp_path, "--service", f"{NAMESPACE}/admission-gateway"),
         *("--ca-file", cluster.ca_file, *flags),
     )
@@ -163,23 +150,23 @@ def test_applying_again_takes_away_entries_that_are_no_longer_wanted(
     )
     setup.hooks = [*setup.hooks, ignored]
     setup.write_configuration()
-    first = manifests(*common)
+    first = run_manifests(*common)
     assert (first.returncode, first.stdout.count("created")) == (0, 2), first
     assert len(entries(cluster, "validatingwebhookconfigurations", applied)) == 2
-    again = manifests(*common)
+    again = run_manifests(*common)
     assert (again.returncode, again.stdout.count("unchanged")) == (0, 2), again
     setup.hooks.remove(ignored)
     setup.write_configuration()
-    changed = manifests(*common)
+    changed = run_manifests(*common)
     assert changed.returncode == 0, changed
     (left,) = entries(cluster, "validatingwebhookconfigurations", applied)
     assert left["failurePolicy"] == "Fail"
     setup.hooks = [hook for hook in setup.hooks if hook.phase == "mutate"]
     setup.write_configuration()
-    emptied = manifests(*common)
+    emptied = run_manifests(*common)
     assert emptied.stdout.count("configured") == 1, emptied
     assert entries(cluster, "validatingwebhookconfigurations", applied) == []
-    still = manifests(*common)
+    still = run_manifests(*common)
     assert (still.returncode, still.stdout.count("unchanged")) == (0, 2), still
 
 
@@ -192,20 +179,20 @@ def test_a_field_that_somebody_else_set_is_not_overwritten_unless_told_so(
         *("--config", setup.config, "--service", f"{NAMESPACE}/{applied}:{setup.port}", "--name", applied),
         *("--ca-file", cluster.ca_file, "--apply", "--kubeconfig", cluster.kubeconfig()),
     )
-    assert manifests(*common).returncode == 0
+    assert run_manifests(*common).returncode == 0
     name = entries(cluster, "mutatingwebhookconfigurations", applied)[0]["name"]
     patch = json.dumps({"webhooks": [{"name": name, "timeoutSeconds": 1}]})
     edited = cluster.kubectl(
         *("patch", f"mutatingwebhookconfiguration/{applied}", "--patch", patch, "--field-manager=somebody"),
     )
     assert edited.returncode == 0, edited
-    refused = manifests(*common)
+    refused = run_manifests(*common)
     assert refused.returncode == 1
     assert "somebody" in refused.stderr
     assert "timeoutSeconds" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert entries(cluster, "mutatingwebhookconfigurations", applied)[0]["timeoutSeconds"] == 1
-    forced = manifests(*common, "--force-conflicts")
+    forced = run_manifests(*common, "--force-conflicts")
     assert forced.returncode == 0, forced
     assert entries(cluster, "mutatingwebhookconfigurations", applied)[0]["timeoutSeconds"] > 1
 
@@ -227,7 +214,7 @@ def test_an_api_server_that_cannot_be_reached_or_refuses_is_said_in_one_line(
     nobody = tmp_path / "nobody.kubeconfig"
     nobody.write_text(cluster.kubeconfig().read_text().replace(f":{cluster.port}", ":1"))
     for kubeconfig, expected in ((nobody, "127.0.0.1:1"), (cluster.kubeconfig("stranger"), "forbidden")):
-        done = manifests(*common, "--kubeconfig", kubeconfig)
+        done = run_manifests(*common, "--kubeconfig", kubeconfig)
         assert (done.returncode, done.stdout) == (1, "")
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
