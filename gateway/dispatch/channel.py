@@ -1,23 +1,29 @@
-"""A gRPC channel to one address, with the settings that admission needs.
+"""How a worker's address is reached: its TLS, gRPC channels to it, and connections for a stream.
 
 Source: gRPC core's channel arguments (grpc/impl/channel_arg_names.h) and the keepalive guide.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import ssl
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
+from gateway.dispatch.wire import Wire
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import WorkerTls
+    from gateway.dispatch.wire import WireOwner
 
-MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""gRPC's own receive limit of 4 MiB is too small for the update of a large object, which carries it twice."""
+CONNECT_WITHIN_S: Final = 5.0
+"""For the connection, its TLS and the first word of the worker's."""
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -40,27 +46,120 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 )
 
 
-def open_channel(address: str, tls: WorkerTls | None, server_name: str | None) -> grpc.aio.Channel:
-    """Return a channel to *address*, a gRPC name that stands for one address.
+class Unreachable(Exception):
+    """No stream could be opened; the text says why."""
 
-    *server_name* is what the worker's certificate must be for; None: what the address says.
 
-    Raises:
-        ConfigError: a file that *tls* names cannot be read.
-    """
-    options = list(_OPTIONS)
-    if tls is None:
-        # What an HTTP/2 server logs as the host; the default would show a percent-encoded socket path.
-        options.append(("grpc.default_authority", server_name or "localhost"))
-        return grpc.aio.insecure_channel(address, options=options)
-    if server_name is not None:
-        options.append(("grpc.ssl_target_name_override", server_name))
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=_content(tls.ca_file),
-        private_key=_content(tls.key_file),
-        certificate_chain=_content(tls.cert_file),
-    )
-    return grpc.aio.secure_channel(address, credentials, options=options)
+class Link:
+    """One address, and the credentials for it as they were when this was made."""
+
+    def __init__(self, address: str, tls: WorkerTls | None, server_name: str | None) -> None:
+        """Take note of *address*, a gRPC name that stands for one address; nothing is opened yet.
+
+        *server_name* is what the worker's certificate must be for; None: what the address says.
+
+        Raises:
+            ConfigError: a file that *tls* names cannot be used.
+        """
+        self.address = address
+        self._server_name = server_name
+        self._wires: set[Wire] = set()
+        """Those whose connection may still be there."""
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._ssl: ssl.SSLContext | None = None
+        if tls is not None:
+            self._ssl = _ssl_context(tls)
+            self._credentials = grpc.ssl_channel_credentials(
+                root_certificates=_content(tls.ca_file),
+                private_key=_content(tls.key_file),
+                certificate_chain=_content(tls.cert_file),
+            )
+
+    def open_channel(self) -> grpc.aio.Channel:
+        """Return a new channel, for calls of their own."""
+        options = list(_OPTIONS)
+        if self._credentials is None:
+            # What an HTTP/2 server logs as the host; the default would show a percent-encoded socket path.
+            options.append(("grpc.default_authority", self._server_name or "localhost"))
+            return grpc.aio.insecure_channel(self.address, options=options)
+        if self._server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self._server_name))
+        return grpc.aio.secure_channel(self.address, self._credentials, options=options)
+
+    async def dial(self, path: str, owner: WireOwner) -> Wire:
+        """Return a new connection on which a call of the streaming method *path* has begun.
+
+        Raises:
+            Unreachable: there is nobody, or nobody who speaks HTTP/2.
+        """
+        loop = asyncio.get_running_loop()
+        scheme, _, rest = self.address.partition(":")
+        host, _, port = rest.rpartition(":")
+        is_unix = scheme.startswith("unix")
+        name = self._server_name or ("localhost" if is_unix else host.strip("[]"))
+        wire = Wire(StreamingCall(path, name, "http" if self._ssl is None else "https"), owner)
+        server_hostname = None if self._ssl is None else name
+        is_up = False
+        try:
+            async with asyncio.timeout(CONNECT_WITHIN_S):
+                if is_unix:
+                    await loop.create_unix_connection(
+                        lambda: wire,
+                        _socket_path(scheme, rest),
+                        ssl=self._ssl,
+                        server_hostname=server_hostname,
+                    )
+                else:
+                    await loop.create_connection(
+                        lambda: wire,
+                        host.strip("[]"),
+                        int(port),
+                        ssl=self._ssl,
+                        server_hostname=server_hostname,
+                    )
+                self._wires.add(wire)
+                wire.closed.add_done_callback(lambda _: self._wires.discard(wire))
+                await wire.settled
+            is_up = True
+        except TimeoutError:
+            raise Unreachable(f"{self.address}: no answer within {CONNECT_WITHIN_S:g}s") from None
+        except (OSError, EOFError) as error:
+            raise Unreachable(f"{self.address}: {_reason(error)}") from None
+        finally:
+            if not is_up:
+                wire.abort()
+        return wire
+
+    async def close(self) -> None:
+        """End all connections for streams; those of channels are the channels'."""
+        await asyncio.gather(*(wire.close() for wire in tuple(self._wires)))
+
+
+def _socket_path(scheme: str, path: str) -> str:
+    """Return the path of a socket as the kernel has it (unix(7)): an abstract one begins with a zero."""
+    if scheme == "unix-abstract":
+        return f"\0{path}"
+    return path.removeprefix("//") if path.startswith("///") else path
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or "the connection was closed"
+
+
+def _ssl_context(tls: WorkerTls) -> ssl.SSLContext:
+    file = tls.ca_file
+    try:
+        context = ssl.create_default_context(cafile=file)
+        if tls.cert_file is not None:
+            file = tls.cert_file
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+    except OSError as error:  # ssl.SSLError is one
+        reason = error.strerror if error.filename or not isinstance(error, ssl.SSLError) else str(error)
+        raise ConfigError([Problem(str(file), "", f"cannot be used: {reason}")]) from None
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def _content(file: Path | None) -> bytes | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed
-from gateway.dispatch.pending import Pending
+from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.endpoint import Endpoint
+    from gateway.core.webhook import Webhook
     from gateway.dispatch.pool import Pool
 
 
@@ -71,7 +71,8 @@ class Run:
         self._deadline, self._budget_s = limits_s
         self._done = done
         self._crashed = crashed
-        self._out: dict[Call, Pending] = {}
+        self._out: list[Pending] = []
+        """All slots of this review's, those included whose calls have ended."""
         self._is_over = False
 
     def start(self) -> None:
@@ -84,12 +85,15 @@ class Run:
     def cancel(self) -> None:
         """Give up: all calls are withdrawn, and nobody is told."""
         self._is_over = True
-        self._withdraw(list(self._out))
+        for pending in self._out:
+            for index, call in enumerate(pending.calls):
+                if call is not None:
+                    pending.endpoint.withdraw(pending, index, "CANCELLED")
+        self._out.clear()
 
-    def answered(self, pending: Pending, verdict: Verdict) -> None:
+    def answered(self, pending: Pending, call: Call, verdict: Verdict) -> None:
         """Tell the evaluation how a call ended, and make the calls it wants next."""
-        call = pending.call
-        if self._out.pop(call, None) is None:
+        if self._is_over:
             return
         call.elapsed_s = self._now() - pending.started
         try:
@@ -108,8 +112,8 @@ class Run:
         evaluation = self._evaluation
         # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
         # webhooks would exhaust.
-        queue = deque(calls)
-        chosen: dict[str, Endpoint] = {}
+        queue, first = deque(calls), len(self._out)
+        slots: dict[tuple[str, float, int], Pending] = {}
         while True:
             # First of all, so that unwanted calls do not take the places of wanted ones.
             if evaluation.has_withdrawn:
@@ -117,24 +121,39 @@ class Run:
             if evaluation.done or not queue:
                 break
             call = queue.popleft()
-            failure = self._submit(call, chosen) if evaluation.wants(call) else None
+            failure = self._place(call, slots) if evaluation.wants(call) else None
             if failure is not None:
                 queue.extend(evaluation.refused(call, failure))
-        if evaluation.done and not self._is_over:
+        if not evaluation.done:
+            for pending in self._out[first:]:
+                pending.endpoint.submit(pending)
+        elif not self._is_over:
             self._is_over = True
+            # The slots know their asker: a cycle, which only the garbage collector would find.
+            self._out.clear()
             self._done(evaluation)
 
-    def _submit(self, call: Call, chosen: dict[str, Endpoint]) -> Failed | None:
-        """Hand *call* to an endpoint, the same for all calls of one step to one pool, or say why not."""
+    def _place(self, call: Call, slots: dict[tuple[str, float, int], Pending]) -> Failed | None:
+        """Give *call* a place at an endpoint, one for all calls of a step to a pool, or say why not."""
         webhook = call.invocation.webhook
-        now = self._now()
-        deadline = now + webhook.timeout_s
-        if deadline > self._deadline:
-            deadline = self._deadline
-            if deadline <= now:
-                return failed_deadline(min(webhook.timeout_s, self._budget_s))
+        place = webhook.worker.pool, webhook.timeout_s, id(call.payload)
+        pending = slots.get(place)
+        if pending is None or pending.endpoint.is_full or len(pending.calls) == MAX_CALLS:
+            found = self._slot(webhook, slots)
+            if isinstance(found, Failed):
+                return found
+            pending = slots[place] = found
+        pending.endpoint.reserve(pending, call)
+        return None
+
+    def _slot(self, webhook: Webhook, slots: dict[tuple[str, float, int], Pending]) -> Pending | Failed:
+        """Return a new slot for calls of *webhook* and those like it, or why there is none."""
+        now, timeout_s = self._now(), min(webhook.timeout_s, self._budget_s)
+        deadline = min(now + webhook.timeout_s, self._deadline)
+        if deadline <= now:
+            return failed_deadline(timeout_s)
         name = webhook.worker.pool
-        endpoint = chosen.get(name)
+        endpoint = next((slot.endpoint for (pool, *_), slot in slots.items() if pool == name), None)
         if endpoint is None or endpoint.is_full:
             pool = self._pools.get(name)
             if pool is None:
@@ -142,14 +161,13 @@ class Run:
             found = pool.choose()
             if isinstance(found, Failed):
                 return found
-            endpoint = chosen[name] = found
-        limits_s = deadline, min(webhook.timeout_s, self._budget_s)
-        self._out[call] = pending = Pending(self, call, self._namespace_json, now, limits_s)
-        endpoint.submit(pending)
-        return None
+            endpoint = found
+        pending = Pending(self, endpoint, self._namespace_json, now, (deadline, timeout_s))
+        self._out.append(pending)
+        return pending
 
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
-            pending = self._out.pop(call, None)
-            if pending is not None and pending.endpoint is not None:
-                pending.endpoint.withdraw(pending, "CANCELLED")
+            for pending in self._out:
+                if call in pending.calls:
+                    pending.endpoint.withdraw(pending, pending.calls.index(call), "CANCELLED")

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from gateway.dispatch.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import grpc
-
     from gateway.config.model import WorkerPool
+    from gateway.core.call import Call
     from gateway.core.verdict import Verdict
+    from gateway.dispatch.channel import Link
     from gateway.dispatch.deadlines import Deadlines
     from gateway.dispatch.pending import Pending
     from gateway.telemetry.metrics import PoolMetrics
@@ -33,22 +31,16 @@ class Endpoint:
 
     def __init__(
         self,
-        address: str,
-        open_channel: Callable[[], grpc.aio.Channel],
+        link: Link,
         settings: WorkerPool,
         deadlines: Deadlines,
         metrics: PoolMetrics,
     ) -> None:
-        """Connect to *address*.
-
-        Raises:
-            ConfigError: *open_channel* cannot read a file that it needs.
-        """
-        self.address = address
+        self.address = link.address
         self.in_flight = 0
         self.state: State = "connecting"
         self.failures = 0
-        self._open_channel = open_channel
+        self._link = link
         self._settings = settings
         self._deadlines = deadlines
         self._metrics = metrics
@@ -56,7 +48,7 @@ class Endpoint:
         self._connection = self._connect()
         self._leaving: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        metrics.remember(address)
+        metrics.remember(self.address)
 
     def __repr__(self) -> str:
         transport = "stream" if self._connection.is_streaming else "unary"
@@ -67,27 +59,37 @@ class Endpoint:
         """Whether it has as many calls in flight as the pool's ``maxInFlight`` allows."""
         return self.in_flight >= self._settings.max_in_flight
 
-    def submit(self, pending: Pending) -> None:
-        """Ask the worker; the verdict comes through ``pending.settle``, at the deadline at the latest."""
-        pending.endpoint = self
+    def reserve(self, pending: Pending, call: Call) -> None:
+        """Add *call* to those of *pending*, which is to be submitted; from now on it is in flight."""
+        pending.add(call)
         self.in_flight += 1
+
+    def submit(self, pending: Pending) -> None:
+        """Ask the worker; the asker is told each verdict, at the deadline at the latest."""
+        if not pending.open:
+            return
         self._deadlines.add(pending)
-        pending.carrier = carrier = self._connection.carrier(len(pending.call.payload.json))
+        payload_bytes = next(len(call.payload.json) for call in pending.calls if call is not None)
+        pending.carrier = carrier = self._connection.carrier(payload_bytes)
         carrier.submit(pending)
 
-    def withdraw(self, pending: Pending, code: str) -> None:
-        """Forget a call whose answer is no longer wanted; it is counted as *code*, and not settled."""
-        self.count(code)
-        self._let_go(pending)
-        if pending.carrier is not None:
-            pending.carrier.withdraw(pending)
+    def withdraw(self, pending: Pending, index: int, code: str) -> None:
+        """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
+        carrier = pending.carrier
+        if carrier is not None:
+            self.count(code)
+            carrier.withdraw(pending, index)
+        self._let_go(pending, index)
 
-    def finish(self, pending: Pending, verdict: Verdict, code: str | None = None) -> None:
-        """Settle a call; *code* is its gRPC status, None if it was counted already."""
+    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
+        """Settle a call, unless it has ended; *code* is its gRPC status, None if it was counted already."""
+        call = pending.calls[index]
+        if call is None:
+            return
         if code is not None:
             self.count(code)
-        self._let_go(pending)
-        pending.settle(verdict)
+        self._let_go(pending, index)
+        pending.asker.answered(pending, call, verdict)
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
@@ -136,19 +138,20 @@ class Endpoint:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in (self._connection, *self._leaving)))
+        await self._link.close()
         self._metrics.forget(self.address)
 
-    def _let_go(self, pending: Pending) -> None:
+    def _let_go(self, pending: Pending, index: int) -> None:
         self.in_flight -= 1
-        pending.endpoint = None
-        self._deadlines.remove(pending)
+        pending.calls[index] = None
+        pending.open -= 1
+        if not pending.open:
+            self._deadlines.remove(pending)
         if self._idle is not None and not self.in_flight:
             self._idle.set()
 
     def _connect(self) -> Connection:
-        return Connection(
-            self._open_channel(), self._settings.transport, self, self._metrics, self._deadlines.now
-        )
+        return Connection(self._link, self._settings.transport, self, self._metrics, self._deadlines.now)
 
     async def _see_off(self, connection: Connection) -> None:
         """Close a connection that is left, once all that was asked over it must have been answered."""

@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.files import fingerprint
-from gateway.dispatch.channel import open_channel
+from gateway.dispatch.channel import Link
 from gateway.dispatch.endpoint import LONGEST_CALL_S, Endpoint
 from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
@@ -161,13 +161,7 @@ class Pool:
     def _endpoint(self, address: str, host: str | None) -> Endpoint:
         tls = self.settings.tls
         server_name = tls.server_name if tls is not None and tls.server_name else host
-        return Endpoint(
-            address,
-            lambda: open_channel(address, tls, server_name),
-            self.settings,
-            self._deadlines,
-            self._metrics,
-        )
+        return Endpoint(Link(address, tls, server_name), self.settings, self._deadlines, self._metrics)
 
 
 def tls_fingerprint(settings: WorkerPool) -> object:

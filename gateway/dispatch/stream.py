@@ -1,8 +1,8 @@
 """One ReviewStream: calls go out in batches, verdicts come back in any order.
 
-What is submitted while a message is being written goes out together in the next one, so batches grow with
-the load and nothing ever waits for company. Per call there is an entry in a table and no task or future;
-per stream there are two tasks, one that writes and one that reads.
+What is asked while the loop reads what has come, or while the worker has no room, goes out together in the
+next message, so batches grow with the load and nothing ever waits for company. Per review there is an entry
+in a table; no task, future or timer per call, and none per message.
 
 Source: the worker contract (protos/README.md).
 """
@@ -13,9 +13,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError
 
+from gateway.dispatch.channel import Unreachable
+from gateway.dispatch.pending import MAX_CALLS
+from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.verdicts import (
     failed_deadline,
     failed_malformed,
@@ -26,10 +28,11 @@ from gateway.dispatch.verdicts import (
 from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from gateway.core.verdict import Verdict
     from gateway.dispatch.pending import Pending
+    from gateway.dispatch.wire import Wire, WireOwner
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -38,60 +41,65 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
 that the next batch does not wait long behind it."""
 
-_LOST_STATUS: Final = "Internal error from Core"
-"""What grpc.aio says when a write met a stream that had just ended, in place of the status it ended with."""
-
-StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
-
 
 class StreamOwner(Protocol):
     """Whom a stream reports to."""
 
-    def finish(self, pending: Pending, verdict: Verdict, code: str | None = None) -> None:
+    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
 
+    def opened(self) -> None:
+        """The worker was reached."""
+
     def draining(self) -> None:
         """The worker is going away and wants nothing new."""
 
-    def ended(self, code: str, details: str, unanswered: list[Pending]) -> None:
-        """The stream is over, with this gRPC status; *unanswered* calls are given back."""
+    def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
+        """The stream is over; *unanswered* calls are given back."""
 
 
 class ReviewStream:
-    """An open stream. Make it on a running event loop; it lives until the RPC ends or :meth:`close`."""
+    """A stream, from when it is wanted to its end. Make it on a running event loop."""
 
     def __init__(
-        self, rpc: StreamCall, owner: StreamOwner, metrics: PoolMetrics, now: Callable[[], float]
+        self,
+        dial: Callable[[WireOwner], Awaitable[Wire]],
+        owner: StreamOwner,
+        metrics: PoolMetrics,
+        now: Callable[[], float],
     ) -> None:
-        self._rpc = rpc
+        self.wire: Wire | None = None
+        """None before the worker was reached."""
         self._owner = owner
         self._metrics = metrics
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._queue: dict[Pending, None] = {}
-        """In the order of arrival. A dictionary, so that a call that is withdrawn leaves it at once."""
+        """In the order of arrival. A dictionary, so that calls that are withdrawn leave it at once."""
         self._written: dict[int, Pending] = {}
+        """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
         self._cancelled: list[int] = []
-        self._last_id = 0
-        self._is_finishing = False
-        self._wakeup: asyncio.Future[None] | None = None
-        self._writer = self._loop.create_task(self._write())
-        self._reader = self._loop.create_task(self._read())
+        self._last_number = 0
+        self._is_finishing = self._is_woken = self._is_over = False
+        self._dialing = self._loop.create_task(self._dial(dial))
 
     def submit(self, pending: Pending) -> None:
-        """Send a call with the next batch."""
+        """Send calls with the next batch."""
         self._queue[pending] = None
         self._wake()
 
-    def withdraw(self, pending: Pending) -> None:
+    def withdraw(self, pending: Pending, index: int) -> None:
         """Forget a call; the worker is told if it has seen it."""
-        self._queue.pop(pending, None)
-        if self._written.pop(pending.id, None) is not None:
-            self._cancelled.append(pending.id)
+        if pending.number in self._written:
+            self._cancelled.append(pending.number * MAX_CALLS + index)
+            if pending.open == 1:
+                del self._written[pending.number]
             self._wake()
+        elif pending.open == 1:
+            self._queue.pop(pending, None)
 
     def finish_writing(self) -> None:
         """Tell the worker, once all calls are answered, that nothing more will come.
@@ -101,42 +109,92 @@ class ReviewStream:
         self._is_finishing = True
         self._wake()
 
+    def lose(self, why: str) -> None:
+        """End the stream, whose worker is not there any more."""
+        self._break(CallStatus("UNAVAILABLE", why))
+
     async def close(self) -> None:
         """End the stream; calls still on it are given back to the owner."""
-        self._rpc.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        self._dialing.cancel()
+        await asyncio.gather(self._dialing, return_exceptions=True)
+        if self.wire is not None:
+            self.wire.abort()
+        self.ended(CallStatus("CANCELLED", "the stream was closed"))
+
+    # -- called by the wire -----------------------------------------------------------------------
+
+    def received(self, message: bytes) -> None:
+        """Take a batch of verdicts."""
+        if self._is_over:
+            return
+        try:
+            self._take(worker_pb2.VerdictBatch.FromString(message))
+        except DecodeError as error:
+            self._break(CallStatus("INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"))
+        except Exception:
+            # A stream that looks well and answers nothing would be worse.
+            log.exception("the stream to a worker is ended: a fault of the gateway")
+            self._break(CallStatus("INTERNAL", "the gateway could not read the worker's answer"))
+
+    def writable(self) -> None:
+        """The worker has room again."""
+        self._wake()
+
+    def leaving(self) -> None:
+        """The worker takes no more calls on this connection."""
+        self._owner.draining()
+
+    def ended(self, status: CallStatus) -> None:
+        """The stream is over."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if status.code == "OK":
+            status = CallStatus("UNAVAILABLE", "the worker ended the stream")
+        unanswered = [*self._written.values(), *self._queue]
+        self._written.clear()
+        self._queue.clear()
+        self._owner.ended(status, unanswered)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def _dial(self, dial: Callable[[WireOwner], Awaitable[Wire]]) -> None:
+        try:
+            self.wire = await dial(self)
+        except Unreachable as error:
+            self.ended(CallStatus("UNAVAILABLE", str(error)))
+            return
+        if not self._is_over:
+            self._owner.opened()
+            self._flush()
 
     def _wake(self) -> None:
-        if self._wakeup is not None:
-            self._wakeup.set_result(None)
-            self._wakeup = None
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._flush)
 
-    async def _write(self) -> None:
-        try:
-            while True:
-                message = self._next_batch()
-                if message is not None:
-                    await self._rpc.write(message)
-                elif self._is_finishing and not self._written:
-                    await self._rpc.done_writing()
-                    return
-                else:
-                    self._wakeup = self._loop.create_future()
-                    await self._wakeup
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # The RPC is over; the reader learns why and reports it.
+    def _flush(self) -> None:
+        """Write all that is queued, as far as there is room."""
+        self._is_woken = False
+        wire = self.wire
+        if wire is None or self._is_over:
             return
+        try:
+            while (self._queue or self._cancelled) and wire.can_send:
+                wire.send(self._next_batch())
         except Exception:
-            # A writer that dies would leave a stream that looks well and answers nothing.
             log.exception("the stream to a worker is ended: a fault of the gateway")
-            self._rpc.cancel()
-        finally:
-            self._wakeup = None
+            self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
+        if self._is_finishing and not self._written and not self._queue and not self._is_over:
+            wire.finish_writing()
 
-    def _next_batch(self) -> bytes | None:
-        """Return the message for all that is queued, or None if nothing is."""
-        if not self._queue and not self._cancelled:
-            return None
+    def _break(self, status: CallStatus) -> None:
+        if self.wire is not None:
+            self.wire.abort()
+        self.ended(status)
+
+    def _next_batch(self) -> bytes:
+        """Return the message for what is queued, as much as one batch holds."""
         batch = worker_pb2.ReviewBatch(cancelled=self._cancelled)
         self._cancelled = []
         add_call, queue, now = batch.calls.add, self._queue, self._now()
@@ -147,81 +205,56 @@ class ReviewStream:
             del queue[pending]
             if not count:
                 self._metrics.queue_seconds.observe(now - pending.started)
-            call = pending.call
-            payload = call.payload
-            place = places.get(id(payload))
-            if place is None:
-                place = places[id(payload)] = len(places)
-                json = payload.json
-                batch.payloads.add(admission_request=json, namespace_object=pending.namespace_json)
-                batch_bytes += len(json) + len(pending.namespace_json)
-            self._last_id = number = self._last_id + 1
-            pending.id = number
+            self._last_number = number = self._last_number + 1
+            pending.number = number
             self._written[number] = pending
-            timeout_ms = int((pending.deadline - now) * 1000)
-            policy = call.invocation.webhook.worker.policy
-            batch_bytes += len(policy)
-            add_call(
-                id=number,
-                payload=place,
-                policy=policy,
-                timeout_millis=timeout_ms if timeout_ms > 0 else 1,
-            )
-            count += 1
+            number *= MAX_CALLS
+            timeout_ms = max(int((pending.deadline - now) * 1000), 1)
+            place = -1
+            for index, call in enumerate(pending.calls):
+                if call is None:
+                    continue
+                if place < 0:
+                    payload = call.payload
+                    place = places.setdefault(id(payload), len(places))
+                    if place == len(batch.payloads):
+                        json = payload.json
+                        batch.payloads.add(admission_request=json, namespace_object=pending.namespace_json)
+                        batch_bytes += len(json) + len(pending.namespace_json)
+                policy = call.invocation.webhook.worker.policy
+                batch_bytes += len(policy)
+                add_call(id=number + index, payload=place, policy=policy, timeout_millis=timeout_ms)
+                count += 1
         if count:
             self._metrics.batch_size.observe(count)
         return batch.SerializeToString()
 
-    async def _read(self) -> None:
-        code, details = "UNAVAILABLE", "the worker ended the stream"
-        try:
-            while (message := await self._rpc.read()) is not grpc.aio.EOF:
-                assert isinstance(message, bytes)
-                self._take(worker_pb2.VerdictBatch.FromString(message))
-            status = await self._rpc.code()
-            if status is not grpc.StatusCode.OK:
-                code, details = status.name, await self._rpc.details() or ""
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code().name, error.details() or ""
-        except DecodeError as error:
-            code, details = "INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"
-            self._rpc.cancel()
-        except asyncio.CancelledError:
-            # Raised by grpc for an RPC that was cancelled from this side, also by close().
-            code, details = "CANCELLED", "the stream was closed"
-        except Exception:
-            log.exception("the stream to a worker is ended: a fault of the gateway")
-            code, details = "INTERNAL", "the gateway could not read the worker's answer"
-            self._rpc.cancel()
-        if details == _LOST_STATUS:
-            code, details = "UNAVAILABLE", "the stream to the worker broke"
-        self._writer.cancel()
-        unanswered = [*self._written.values(), *self._queue]
-        self._written.clear()
-        self._queue.clear()
-        self._owner.ended(code, details, unanswered)
+    # -- reading ----------------------------------------------------------------------------------
 
     def _take(self, batch: worker_pb2.VerdictBatch) -> None:
         written, finish = self._written, self._owner.finish
         answered = 0
         for verdict in batch.verdicts:
-            pending = written.pop(verdict.id, None)
-            if pending is None:
+            number, index = divmod(verdict.id, MAX_CALLS)
+            pending = written.get(number)
+            if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
                 # Answered twice, too late, or never asked.
                 continue
+            if pending.open == 1:
+                del written[number]
             outcome = verdict.WhichOneof("outcome")
-            if outcome == "error":
+            if outcome == "response":
+                answered += 1
+                finish(pending, index, verdict_of(verdict.response))
+            elif outcome == "error":
                 code = status_name(verdict.error.code)
                 is_late = code == "DEADLINE_EXCEEDED"
                 failure = failed_status(code, verdict.error.message)
                 # Whether the worker's clock or ours strikes first must not show.
-                finish(pending, failed_deadline(pending.timeout_s) if is_late else failure, code)
-                continue
-            answered += 1
-            if outcome == "response":
-                finish(pending, verdict_of(verdict.response))
+                finish(pending, index, failed_deadline(pending.timeout_s) if is_late else failure, code)
             else:
-                finish(pending, failed_malformed("a verdict without an outcome"))
+                answered += 1
+                finish(pending, index, failed_malformed("a verdict without an outcome"))
         if answered:
             self._owner.count("OK", answered)
         if self._is_finishing and not written:

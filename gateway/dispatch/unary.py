@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,16 +14,19 @@ from gateway.pb import worker_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.core.call import Call
     from gateway.core.verdict import Verdict
     from gateway.dispatch.pending import Pending
 
     Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
+REVIEW: Final = "/admissiongateway.worker.v1.PolicyWorker/Review"
+
 
 class UnaryOwner(Protocol):
     """Whom the calls report to."""
 
-    def finish(self, pending: Pending, verdict: Verdict, code: str) -> None:
+    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str) -> None:
         """Take the verdict of a call, and its gRPC status."""
 
     def unavailable(self, details: str) -> None:
@@ -33,21 +36,24 @@ class UnaryOwner(Protocol):
 class UnaryCalls:
     """The ``Review`` method of one connection."""
 
-    def __init__(self, method: Method, owner: UnaryOwner, now: Callable[[], float]) -> None:
-        self._method = method
+    def __init__(
+        self, open_channel: Callable[[], grpc.aio.Channel], owner: UnaryOwner, now: Callable[[], float]
+    ) -> None:
+        self._open_channel = open_channel
+        self._method: Method | None = None
         self._owner = owner
         self._now = now
-        self._tasks: dict[Pending, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
 
     def submit(self, pending: Pending) -> None:
-        """Send a call."""
-        self._tasks[pending] = task = asyncio.get_running_loop().create_task(self._call(pending))
-        # Not at the end of the task's own work: one that is cancelled before it began never gets there.
-        task.add_done_callback(lambda _: self._tasks.pop(pending))
+        """Send calls."""
+        for index, call in enumerate(pending.calls):
+            if call is not None:
+                self._start((pending, index), call)
 
-    def withdraw(self, pending: Pending) -> None:
+    def withdraw(self, pending: Pending, index: int) -> None:
         """Cancel a call."""
-        task = self._tasks.get(pending)
+        task = self._tasks.get((pending, index))
         if task is not None:
             task.cancel()
 
@@ -57,20 +63,26 @@ class UnaryCalls:
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        for pending in tasks:
-            if pending.endpoint is not None:
-                closed = failed_status("CANCELLED", "the connection to the worker was closed")
-                self._owner.finish(pending, closed, "CANCELLED")
+        for pending, index in tasks:
+            closed = failed_status("CANCELLED", "the connection to the worker was closed")
+            self._owner.finish(pending, index, closed, "CANCELLED")
 
-    async def _call(self, pending: Pending) -> None:
-        code, verdict = await self._review(pending)
-        if pending.endpoint is not None:
-            self._owner.finish(pending, verdict, code)
+    def _start(self, place: tuple[Pending, int], call: Call) -> None:
+        self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
+        # Not at the end of the task's own work: one that is cancelled before it began never gets there.
+        task.add_done_callback(lambda _: self._tasks.pop(place))
 
-    async def _review(self, pending: Pending) -> tuple[str, Verdict]:
+    async def _call(self, place: tuple[Pending, int], call: Call) -> None:
+        pending, index = place
+        code, verdict = await self._review(pending, call)
+        self._owner.finish(pending, index, verdict, code)
+
+    async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
+        if self._method is None:
+            self._method = self._open_channel().unary_unary(REVIEW)
         request = worker_pb2.ReviewRequest(
-            policy=pending.call.invocation.webhook.worker.policy,
-            admission_request=pending.call.payload.json,
+            policy=call.invocation.webhook.worker.policy,
+            admission_request=call.payload.json,
             namespace_object=pending.namespace_json,
         )
         try:

@@ -23,6 +23,7 @@ import json
 import os
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -164,7 +165,7 @@ class Worker:
                 await context.write(reply.SerializeToString())
 
 
-async def serve(listen: str, *, stream: bool) -> None:
+async def serve(listen: str, tls: list[bytes] | None, *, stream: bool) -> None:
     worker = Worker()
     server = grpc.aio.server(
         options=[
@@ -177,7 +178,12 @@ async def serve(listen: str, *, stream: bool) -> None:
     if stream:
         handlers["ReviewStream"] = grpc.stream_stream_rpc_method_handler(worker.review_stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port(listen)
+    if tls is None:
+        port = server.add_insecure_port(listen)
+    else:
+        key, chain, ca = tls
+        credentials = grpc.ssl_server_credentials([(key, chain)], ca, require_client_auth=True)
+        port = server.add_secure_port(listen, credentials)
     await server.start()
     print(port, flush=True)  # noqa: T201
     await server.wait_for_termination()
@@ -187,8 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--listen", required=True)
     parser.add_argument("--no-stream", action="store_true")
+    parser.add_argument("--tls", nargs=3, metavar=("KEY", "CERT", "CLIENT_CA"))
     parsed = parser.parse_args()
-    asyncio.run(serve(parsed.listen, stream=not parsed.no_stream))
+    tls = [Path(file).read_bytes() for file in parsed.tls] if parsed.tls else None
+    asyncio.run(serve(parsed.listen, tls, stream=not parsed.no_stream))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+"""A connection to a worker and the one call on it, between the event loop and the bytes of HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gateway.dispatch.http2 import WINDOW_BYTES
+from gateway.dispatch.rpc import CallStatus
+
+if TYPE_CHECKING:
+    from gateway.dispatch.rpc import StreamingCall
+
+_WRITE_BUFFER_BYTES: Final = 256 * 1024
+"""Unsent bytes past which nothing new is written: what is asked meanwhile goes out in one batch."""
+
+
+CLOSE_WITHIN_S: Final = 0.2
+
+
+class WireOwner(Protocol):
+    """Whom a wire reports to, from when it has settled on."""
+
+    def received(self, message: bytes) -> None:
+        """Take a message."""
+
+    def writable(self) -> None:
+        """There is room for another message."""
+
+    def leaving(self) -> None:
+        """The worker takes no more calls on this connection; may be said more than once."""
+
+    def ended(self, status: CallStatus) -> None:
+        """The call is over. Called once, unless it was ended from this side; nothing comes after it."""
+
+
+class Wire(asyncio.Protocol):
+    """One connection, from its beginning to the end of its call."""
+
+    def __init__(self, call: StreamingCall, owner: WireOwner) -> None:
+        self._call = call
+        self._http2 = call.http2
+        self._owner: WireOwner | None = owner
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._was_blocked = False
+        loop = asyncio.get_running_loop()
+        self.settled: asyncio.Future[None] = loop.create_future()
+        """Done when the worker has introduced itself; an EOFError says why it did not."""
+        self.closed: asyncio.Future[None] = loop.create_future()
+        """Done when the connection is gone, if there was one."""
+
+    @property
+    def can_send(self) -> bool:
+        """Whether a message would leave at once."""
+        return not self._is_paused and not self._http2.is_blocked
+
+    @property
+    def received_bytes(self) -> int:
+        """All that has come."""
+        return self._http2.received_bytes
+
+    def send(self, message: bytes) -> None:
+        """Send a message, or as much of it as the worker has room for."""
+        self._call.send(message)
+        self._write()
+
+    def finish_writing(self) -> None:
+        """Say that no further message will come."""
+        self._http2.finish_writing()
+        self._write()
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._http2.ping()
+        self._write()
+
+    def abort(self) -> None:
+        """End call and connection from this side; the owner is not told."""
+        self._owner = None
+        self._call.cancel()
+        self._write()
+        if self._transport is not None:
+            self._transport.close()
+        if not self.settled.done():
+            self.settled.cancel()
+
+    async def close(self) -> None:
+        """End everything, and return when it has ended."""
+        self.abort()
+        if self._transport is not None:
+            # With TLS an end takes a word of the worker's, for which it gets little time.
+            await asyncio.wait([self.closed], timeout=CLOSE_WITHIN_S)
+            if self._transport is not None:
+                self._transport.abort()
+                await asyncio.wait([self.closed])
+
+    # -- called by the transport ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there, with its TLS: begin the call."""
+        self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        call, http2 = self._call, self._http2
+        for message in call.receive(data):
+            if self._owner is not None:
+                self._owner.received(message)
+        if http2.output:
+            self._write()
+        if http2.is_settled and not self.settled.done():
+            self.settled.set_result(None)
+        if call.status is not None:
+            self._end(call.status)
+        elif self._owner is not None:
+            if http2.is_leaving:
+                self._owner.leaving()
+            if self._was_blocked and not http2.is_blocked:
+                self._was_blocked = False
+                self._owner.writable()
+
+    def pause_writing(self) -> None:
+        """The worker reads more slowly than it is written to."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The worker has caught up."""
+        self._is_paused = False
+        if self._owner is not None and self.settled.done():
+            self._owner.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        why = f": {exc}" if exc is not None and str(exc) else ""
+        self._transport = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._end(CallStatus("UNAVAILABLE", f"the connection to the worker broke{why}"))
+
+    def _write(self) -> None:
+        output, transport = self._http2.output, self._transport
+        self._was_blocked |= self._http2.is_blocked
+        if transport is not None and output and not transport.is_closing():
+            transport.write(bytes(output))
+            output.clear()
+            if self._is_paused and transport.get_write_buffer_size() > 2 * WINDOW_BYTES:
+                # Answers to what the worker keeps asking for, which it does not read.
+                transport.abort()
+
+    def _end(self, status: CallStatus) -> None:
+        owner, self._owner = self._owner, None
+        if not self.settled.done():
+            self.settled.set_exception(EOFError(status.details))
+            self.settled.exception()  # read by whoever dials, if still there
+        elif owner is not None:
+            owner.ended(status)
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,377 @@
+"""The call on its HTTP/2 stream, against h2 as the server, and against servers that break the rules."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import hpack
+import pytest
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PushPromiseFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.dispatch.http2 import WINDOW_BYTES
+from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, CallStatus, StreamingCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RESPONSE = [(":status", "200"), ("content-type", "application/grpc")]
+PATH = "/a.B/C"
+
+
+class Server:
+    """The other side, by h2: what it was sent, and answers to it."""
+
+    def __init__(self, settings: dict[h2.settings.SettingCodes | int, int] | None = None) -> None:
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        self.h2.initiate_connection()
+        self.h2.update_settings(settings or {})
+        self.request: dict[bytes, bytes] = {}
+        self.body = b""
+        self.has_ended = False
+        self.is_reset = False
+
+    def take(self, sent: bytes) -> None:
+        for event in self.h2.receive_data(sent):
+            if isinstance(event, h2.events.RequestReceived):
+                self.request = dict(event.headers)
+            elif isinstance(event, h2.events.DataReceived):
+                self.body += event.data
+                if event.flow_controlled_length:
+                    self.h2.acknowledge_received_data(event.flow_controlled_length, 1)
+            elif isinstance(event, h2.events.StreamEnded):
+                self.has_ended = True
+            elif isinstance(event, h2.events.StreamReset):
+                self.is_reset = True
+
+    def messages(self) -> list[bytes]:
+        found, rest = [], self.body
+        while rest:
+            compressed, length = struct.unpack(">BI", rest[:5])
+            assert not compressed
+            found.append(rest[5 : 5 + length])
+            rest = rest[5 + length :]
+        return found
+
+
+def made() -> StreamingCall:
+    return StreamingCall(PATH, "worker.test", "https")
+
+
+def exchange(call: StreamingCall, server: Server, pieces: Callable[[bytes], Sequence[bytes]]) -> list[bytes]:
+    """Pass bytes to and fro until both sides are quiet; return the messages that the call received."""
+    received: list[bytes] = []
+    while True:
+        sent = bytes(call.http2.output)
+        call.http2.output.clear()
+        if sent:
+            server.take(sent)
+        answer = server.h2.data_to_send()
+        for piece in pieces(answer):
+            received += call.receive(piece)
+        if not sent and not answer:
+            return received
+
+
+def whole(data: bytes) -> list[bytes]:
+    return [data] if data else []
+
+
+def framed(*messages: bytes) -> bytes:
+    return b"".join(struct.pack(">BI", 0, len(message)) + message for message in messages)
+
+
+@given(
+    asked_bytes=st.lists(st.integers(0, 300) | st.integers(0, 100_000), max_size=6),
+    answered_bytes=st.lists(st.integers(0, 300) | st.integers(0, 50_000), max_size=6),
+    window=st.sampled_from([0, 1000, 65_535, 1_000_000]),
+    max_frame=st.sampled_from([16_384, 20_000, 100_000]),
+    cut=st.integers(1, 50) | st.integers(1000, 20_000),
+)
+@settings(deadline=None, max_examples=50)
+def test_messages_arrive_whole_and_in_order_however_bytes_are_cut_and_windows_set(
+    asked_bytes: list[int], answered_bytes: list[int], window: int, max_frame: int, cut: int
+) -> None:
+    asked = [bytes([size % 251]) * size for size in asked_bytes]
+    answered = [bytes([size % 251]) * size for size in answered_bytes]
+    codes = h2.settings.SettingCodes
+    call, server = made(), Server({codes.INITIAL_WINDOW_SIZE: window, codes.MAX_FRAME_SIZE: max_frame})
+
+    def pieces(data: bytes) -> list[bytes]:
+        return [data[start : start + cut] for start in range(0, len(data), cut)]
+
+    exchange(call, server, pieces)
+    for message in asked:
+        call.send(message)
+    exchange(call, server, pieces)
+    if call.http2.is_blocked:
+        assert len(server.body) < len(framed(*asked))
+        server.h2.increment_flow_control_window(2**21, 1)
+        server.h2.increment_flow_control_window(2**21)
+        exchange(call, server, pieces)
+    assert server.messages() == asked
+    assert not call.http2.is_blocked
+
+    server.h2.send_headers(1, RESPONSE)
+    body = framed(*answered)
+    for start in range(0, len(body), 16_000):
+        server.h2.send_data(1, body[start : start + 16_000], pad_length=cut % 7 or None)
+    assert exchange(call, server, pieces) == answered
+    call.http2.finish_writing()
+    exchange(call, server, pieces)
+    assert server.has_ended
+    server.h2.send_headers(1, [("grpc-status", "0")], end_stream=True)
+    exchange(call, server, pieces)
+    assert call.status == CallStatus("OK", "")
+
+
+def test_the_request_is_a_grpc_call() -> None:
+    call, server = made(), Server()
+    exchange(call, server, whole)
+    assert server.request == {
+        b":method": b"POST",
+        b":scheme": b"https",
+        b":path": PATH.encode(),
+        b":authority": b"worker.test",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+        b"user-agent": b"admission-gateway",
+    }
+    assert call.http2.is_settled
+
+
+def test_more_than_the_window_is_taken_since_it_is_opened_again() -> None:
+    call, server = made(), Server()
+    exchange(call, server, whole)
+    server.h2.send_headers(1, RESPONSE)
+    message = bytes(1_000_000)
+    count = 3 * WINDOW_BYTES // len(message)
+    for _ in range(count):
+        body = framed(message)
+        for start in range(0, len(body), 16_384):
+            server.h2.send_data(1, body[start : start + 16_384])
+        assert exchange(call, server, whole) == [message]
+
+
+def test_a_stream_that_is_told_of_a_goodbye_goes_on() -> None:
+    call = settled()
+    assert call.receive(response() + GoAwayFrame(0, last_stream_id=1).serialize()) == []
+    assert call.http2.is_leaving
+    assert call.receive(data(framed(b"late"))) == [b"late"]
+    assert call.status is None
+
+
+def test_a_goodbye_that_leaves_the_stream_out_ends_it() -> None:
+    call = settled()
+    call.receive(GoAwayFrame(0, last_stream_id=0).serialize())
+    assert call.status == CallStatus("UNAVAILABLE", "the worker takes no calls on this connection")
+
+
+def test_a_ping_is_answered_and_one_can_be_sent() -> None:
+    call = settled()
+    call.receive(PingFrame(opaque_data=b"12345678").serialize())
+    assert bytes(call.http2.output) == PingFrame(opaque_data=b"12345678", flags=["ACK"]).serialize()
+    call.http2.output.clear()
+    call.http2.ping()
+    (ping,) = frames(bytes(call.http2.output))
+    assert isinstance(ping, PingFrame)
+    assert "ACK" not in ping.flags
+
+
+def test_a_cancelled_call_is_reset_and_takes_nothing_more() -> None:
+    call, server = made(), Server()
+    exchange(call, server, whole)
+    call.cancel()
+    server.take(bytes(call.http2.output))
+    assert server.is_reset
+    assert call.receive(response() + data(framed(b"late"))) == []
+    assert call.status == CallStatus("CANCELLED", "the stream was closed")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "expected"),
+    [
+        ("0", "", CallStatus("OK", "")),
+        ("12", "Method%20not found%21", CallStatus("UNIMPLEMENTED", "Method not found!")),
+        ("14", "%E2%82%AC", CallStatus("UNAVAILABLE", "\u20ac")),
+        ("99", "", CallStatus("UNKNOWN", "")),
+        ("", "", CallStatus("UNKNOWN", "")),
+        ("9" * 5000, "", CallStatus("UNKNOWN", "")),
+        ("-1", "", CallStatus("UNKNOWN", "")),
+    ],
+)
+@pytest.mark.parametrize("has_response", [True, False])
+def test_how_a_call_can_end(status: str, message: str, expected: CallStatus, has_response: bool) -> None:
+    call = settled()
+    trailers = [("grpc-status", status), ("grpc-message", message)]
+    if has_response:
+        call.receive(response())
+    else:
+        trailers = [*RESPONSE, *trailers]
+    call.receive(headers(trailers, "END_STREAM"))
+    assert call.status == expected
+
+
+def test_an_informational_response_is_not_the_response() -> None:
+    call = settled()
+    call.receive(headers([(":status", "103")]) + response() + data(framed(b"m")))
+    assert call.status is None
+
+
+def test_headers_may_come_in_pieces_and_unknown_frames_between_messages() -> None:
+    call = settled()
+    block = hpack.Encoder().encode(RESPONSE)
+    unknown = b"\x00\x00\x02\xee\x00\x00\x00\x00\x01hi"
+    read = (
+        HeadersFrame(1, block[:3]).serialize()
+        + ContinuationFrame(1, block[3:], flags=["END_HEADERS"]).serialize()
+    )
+    assert call.receive(read + unknown + data(framed(b"a", b""))) == [b"a", b""]
+
+
+VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
+    ("a frame of nonsense", lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n", "INTERNAL", "no HTTP/2"),
+    ("a long frame", lambda: b"\x00\x40\x01\x00\x00\x00\x00\x00\x01", "INTERNAL", "16385 bytes"),
+    ("data first", lambda: data(framed(b"m")), "INTERNAL", "data from the worker where none may be"),
+    ("data of nobody", lambda: response() + data(b"", stream=3), "INTERNAL", "where none may be"),
+    ("headers of nobody", lambda: headers(RESPONSE, stream=3), "INTERNAL", "where none may be"),
+    (
+        "a continuation of nothing",
+        lambda: ContinuationFrame(1, b"").serialize(),
+        "INTERNAL",
+        "where none may be",
+    ),
+    (
+        "headers that do not end",
+        lambda: HeadersFrame(1, b"").serialize() + data(b""),
+        "INTERNAL",
+        "do not end",
+    ),
+    (
+        "headers without end",
+        lambda: HeadersFrame(1, b"").serialize() + 5 * endless(),
+        "INTERNAL",
+        "65536 bytes",
+    ),
+    (
+        "garbled headers",
+        lambda: HeadersFrame(1, b"\xff" * 9, flags=["END_HEADERS"]).serialize(),
+        "INTERNAL",
+        "read",
+    ),
+    ("headers twice", lambda: response() + response(), "INTERNAL", "where none may be"),
+    ("an error page", lambda: headers([(":status", "503")]), "UNAVAILABLE", "found 503"),
+    ("a page that is not there", lambda: headers([(":status", "404")]), "UNIMPLEMENTED", "found 404"),
+    ("no status", lambda: headers([("a", "b")]), "UNKNOWN", "found none"),
+    (
+        "a web page",
+        lambda: headers([(":status", "200"), ("content-type", "text/html")]),
+        "UNKNOWN",
+        "text/html",
+    ),
+    ("compression", lambda: response() + data(b"\x01\x00\x00\x00\x01m"), "INTERNAL", "compressed"),
+    (
+        "too long a message",
+        lambda: response() + data(struct.pack(">BI", 0, MAX_MESSAGE_BYTES + 1)),
+        "RESOURCE_EXHAUSTED",
+        "larger than max",
+    ),
+    ("an end without status", lambda: response() + data(b"", "END_STREAM"), "INTERNAL", "without a status"),
+    ("a push", lambda: PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize(), "INTERNAL", "push"),
+    ("a huge window", lambda: WindowUpdateFrame(1, 2**31 - 1).serialize() * 2, "INTERNAL", "window"),
+    ("a wrong frame size", lambda: SettingsFrame(settings={5: 1}).serialize(), "INTERNAL", "settings"),
+    ("a wrong window", lambda: SettingsFrame(settings={4: 2**31}).serialize(), "INTERNAL", "settings"),
+    ("a reset", lambda: RstStreamFrame(1, 2).serialize(), "INTERNAL", "error 2"),
+    ("a refusal", lambda: RstStreamFrame(1, 7).serialize(), "UNAVAILABLE", "error 7"),
+    ("a cancellation", lambda: RstStreamFrame(1, 8).serialize(), "CANCELLED", "error 8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "code", "text"), [case[1:] for case in VIOLATIONS], ids=[c[0] for c in VIOLATIONS]
+)
+def test_what_a_worker_must_not_do_ends_the_call(read: Callable[[], bytes], code: str, text: str) -> None:
+    call = settled()
+    assert call.receive(read()) == []
+    assert call.status is not None
+    assert (call.status.code, text in call.status.details) == (code, True), call.status
+    # Nothing that comes later counts.
+    assert call.receive(response() + data(framed(b"m"))) == []
+
+
+def test_more_data_than_the_window_is_a_violation() -> None:
+    call = settled()
+    call.receive(response())
+    call.http2._unacknowledged_bytes = WINDOW_BYTES
+    call.receive(data(b"x"))
+    assert call.status == CallStatus("INTERNAL", "more data from the worker than it may send")
+
+
+@pytest.mark.parametrize("first", [PingFrame(opaque_data=b"12345678"), WindowUpdateFrame(0, 1)], ids=repr)
+def test_a_peer_that_does_not_begin_with_settings_is_none(first: Frame) -> None:
+    call = made()
+    call.receive(first.serialize())
+    assert not call.http2.is_settled
+    assert call.status is not None
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_raise(read: bytes) -> None:
+    for call in (made(), settled()):
+        call.receive(read)
+        call.send(b"m")
+        call.cancel()
+        assert call.status is not None
+
+
+def settled() -> StreamingCall:
+    call = made()
+    call.receive(SettingsFrame().serialize())
+    call.http2.output.clear()
+    return call
+
+
+def headers(fields: list[tuple[str, str]], *flags: str, stream: int = 1) -> bytes:
+    block = hpack.Encoder().encode(fields)
+    return HeadersFrame(stream, block, flags=["END_HEADERS", *flags]).serialize()
+
+
+def response() -> bytes:
+    # Without the table of the connection: each of these stands for itself.
+    encoder = hpack.Encoder()
+    return HeadersFrame(1, encoder.encode(RESPONSE), flags=["END_HEADERS"]).serialize()
+
+
+def data(body: bytes, *flags: str, stream: int = 1) -> bytes:
+    return DataFrame(stream, body, flags=flags).serialize()
+
+
+def endless() -> bytes:
+    return ContinuationFrame(1, bytes(16_384)).serialize()
+
+
+def frames(read: bytes) -> list[Any]:
+    found, view = [], memoryview(read)
+    while view:
+        frame, length = Frame.parse_frame_header(view[:9])
+        frame.parse_body(view[9 : 9 + length])
+        found.append(frame)
+        view = view[9 + length :]
+    return found

@@ -1,0 +1,295 @@
+"""Connections to workers: TLS, peers that are no workers, silence, windows and goodbyes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+from hyperframe.frame import GoAwayFrame
+
+from gateway.config.model import WorkerTls
+from gateway.core.verdict import ALLOWED, Failed
+from gateway.dispatch import channel, connection
+from gateway.errors import ConfigError
+from gateway.pb import worker_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    import trustme
+
+    from gateway.core.evaluation import Evaluation
+    from tests.dispatch.conftest import Bed
+    from tests.kit import WorkerProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+pytestmark = pytest.mark.slow
+
+
+class RawWorker(asyncio.Protocol):
+    """A worker that does, frame by frame, what a test tells it."""
+
+    def __init__(self, worker: ScriptedWorker) -> None:
+        self.worker = worker
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        self.body = b""
+        self.calls: list[int] = []
+        self.batches = 0
+        self.has_ended = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.worker.connections.append(self)
+        self.h2.local_settings = h2.settings.Settings(
+            client=False, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: self.worker.window}
+        )
+        self.h2.initiate_connection()
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        for event in self.h2.receive_data(data):
+            if isinstance(event, h2.events.RequestReceived):
+                self.h2.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
+            elif isinstance(event, h2.events.DataReceived):
+                self.take(event.data)
+            elif isinstance(event, h2.events.StreamEnded):
+                self.has_ended = True
+        if not self.worker.is_mute:
+            self.flush()
+
+    def take(self, data: bytes) -> None:
+        self.body += data
+        while len(self.body) >= 5 and len(self.body) >= (end := 5 + int.from_bytes(self.body[1:5], "big")):
+            batch = worker_pb2.ReviewBatch.FromString(self.body[5:end])
+            self.body = self.body[end:]
+            self.batches += 1
+            self.calls += [call.id for call in batch.calls]
+            if self.worker.answers_at_once:
+                self.answer()
+
+    def answer(self) -> None:
+        verdicts = [{"id": number, "response": {"allowed": True}} for number in self.calls]
+        message = worker_pb2.VerdictBatch(verdicts=verdicts).SerializeToString()
+        self.calls = []
+        self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message)
+        self.flush()
+
+    def say_goodbye(self) -> None:
+        # By hand: h2 has a connection that was said goodbye on be over at once.
+        self.transport.write(GoAwayFrame(0, last_stream_id=1).serialize())
+
+    def flush(self) -> None:
+        self.transport.write(self.h2.data_to_send())
+
+
+class ScriptedWorker:
+    def __init__(self) -> None:
+        self.connections: list[RawWorker] = []
+        self.window = 65_535
+        self.is_mute = False
+        self.answers_at_once = True
+        self.target = ""
+
+
+@asynccontextmanager
+async def scripted() -> AsyncIterator[ScriptedWorker]:
+    worker = ScriptedWorker()
+    server = await asyncio.get_running_loop().create_server(lambda: RawWorker(worker), "127.0.0.1", 0)
+    worker.target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield worker
+    finally:
+        server.close()
+        for made in worker.connections:
+            made.transport.abort()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def tls_files(tmp_path: Path, authority: trustme.CA, certificate: tuple[Path, Path]) -> WorkerTls:
+    """The authority, and a client's certificate from it."""
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = authority.issue_cert("gateway.test")
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "client.crt"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "client.key"))
+    return WorkerTls(tmp_path / "ca.pem", tmp_path / "client.crt", tmp_path / "client.key")
+
+
+@pytest.fixture
+def tls_worker(
+    start_worker: Callable[..., WorkerProcess], certificate: tuple[Path, Path], tls_files: WorkerTls
+) -> WorkerProcess:
+    """A worker for localhost that lets in only clients of the authority."""
+    cert, key = certificate
+    return start_worker("127.0.0.1:0", "--tls", str(key), str(cert), str(tls_files.ca_file))
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_both_sides_prove_themselves(
+    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+) -> None:
+    async def test(bed: Bed) -> None:
+        port = tls_worker.target.rpartition(":")[2]
+        for number, target in enumerate((f"localhost:{port}", f"ipv4:127.0.0.1:{port}")):
+            name = f"pool-{number}"
+            pool = await bed.add_pool(target, name=name, transport=transport, tls=tls_files)
+            assert await pool.wait_until_ready(30)
+            assert await bed.ask({"pool": name}) is ALLOWED
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"server_name": "other.test"}, "UNAVAILABLE: ipv4:127.0.0.1:PORT: .*(mismatch|not valid for)"),
+        ({"ca_file": None}, "UNAVAILABLE: ipv4:127.0.0.1:PORT: .*CERTIFICATE_VERIFY_FAILED"),
+        ({"cert_file": None, "key_file": None}, "UNAVAILABLE: "),
+    ],
+    ids=["a worker of another name", "an unknown authority", "no certificate of ours"],
+)
+def test_whoever_cannot_prove_it_is_not_asked(
+    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, change: dict[str, Any], cause: str
+) -> None:
+    async def test(bed: Bed) -> None:
+        port = tls_worker.target.rpartition(":")[2]
+        tls = replace(tls_files, **change)
+        pool = await bed.add_pool(f"ipv4:127.0.0.1:{port}", transport="Stream", tls=tls)
+        failed = await bed.ask({})
+        assert isinstance(failed, Failed)
+        assert re.match(cause.replace("PORT", port), failed.cause), failed.cause
+        assert not await pool.wait_until_ready(0)
+
+    on_bed(test)
+
+
+def test_tls_files_that_cannot_be_used_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no certificate")
+
+    async def test(bed: Bed) -> None:
+        for change in ({"ca_file": tmp_path / "absent"}, {"cert_file": tmp_path / "text"}):
+            file = next(iter(change.values()))
+            with pytest.raises(ConfigError, match=f"{file}: cannot be used: "):
+                await bed.add_pool("ipv4:127.0.0.1:1", name="broken", tls=replace(tls_files, **change))  # type: ignore[arg-type]
+            del bed.pools["broken"]
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize(
+    ("says", "cause"),
+    [
+        (b"", "no answer within 0.2s"),
+        (None, "the connection to the worker broke"),
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "what the worker sent is no HTTP/2"),
+    ],
+    ids=["nothing", "goodbye", "HTTP/1.1"],
+)
+def test_what_is_no_worker_is_named(
+    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, says: bytes | None, cause: str
+) -> None:
+    monkeypatch.setattr(channel, "CONNECT_WITHIN_S", 0.2)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if says:
+            writer.write(says)
+        if says is not None:
+            await reader.read(-1)
+        writer.close()
+
+    async def test(bed: Bed) -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        await bed.add_pool(f"127.0.0.1:{port}", transport="Stream")
+        failed = await bed.ask({})
+        assert isinstance(failed, Failed)
+        assert failed.cause.startswith(f"UNAVAILABLE: ipv4:127.0.0.1:{port}: {cause}")
+        server.close()
+
+    on_bed(test)
+
+
+def test_a_worker_that_falls_silent_is_lost_and_found_again(
+    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PING_AFTER_S", 0.05)
+    monkeypatch.setattr(connection, "PONG_WITHIN_S", 0.05)
+
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            pool = await bed.add_pool(worker.target)
+            assert await bed.ask({}) is ALLOWED
+            # As long as pings are answered, silence is none.
+            before = bed.deadlines.now()
+            await until(lambda: bed.deadlines.now() - before > 0.3)
+            assert len(worker.connections) == 1
+            worker.is_mute, worker.answers_at_once = True, False
+            failed = await bed.ask({})
+            assert isinstance(failed, Failed)
+            assert failed.cause == "UNAVAILABLE: no sign of life for 0.1s"
+            worker.is_mute, worker.answers_at_once = False, True
+            assert await pool.wait_until_ready(30)
+            assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_what_is_asked_while_the_worker_has_no_room_goes_in_one_batch(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.window = 100
+            pool = await bed.add_pool(worker.target)
+            assert await pool.wait_until_ready(30)
+            (raw,) = worker.connections
+            answers: list[Evaluation] = []
+            bed.start([{}], answers.append)
+            await until(lambda: raw.body)
+            for _ in range(20):
+                bed.start([{}, {}], answers.append)
+            await asyncio.sleep(0)
+            assert raw.batches == 0
+            raw.h2.increment_flow_control_window(2**20, 1)
+            raw.h2.increment_flow_control_window(2**20)
+            raw.flush()
+            await until(lambda: len(answers) == 21)
+            assert raw.batches == 2
+
+    on_bed(test)
+
+
+def test_after_a_goodbye_new_calls_go_elsewhere_and_old_ones_are_answered(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.answers_at_once = False
+            pool = await bed.add_pool(worker.target)
+            assert await pool.wait_until_ready(30)
+            (old,) = worker.connections
+            answers: list[Evaluation] = []
+            bed.start([{}], answers.append)
+            await until(lambda: old.calls)
+            old.say_goodbye()
+            await until(lambda: len(worker.connections) == 2)
+            worker.answers_at_once = True
+            assert await bed.ask({}) is ALLOWED
+            assert not answers
+            old.answer()
+            await until(lambda: answers)
+            assert answers[0].outcomes[0].verdict is ALLOWED
+            # Now that nothing is owed on it, its end is asked for.
+            await until(lambda: old.has_ended)
+
+    on_bed(test)
