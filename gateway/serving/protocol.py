@@ -58,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unsent_bytes",
         "_writing_paused",
+        "is_made",
         "requests",
         "trusted",
     )
@@ -70,6 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = RequestReader(self, connections)
         self._transport: asyncio.Transport | None = None
         self._retire_at = 0.0
+        self.is_made = False
+        """Whether the handshake has ended well."""
         self.requests = 0
         """Answered so far."""
         self.trusted = False
@@ -83,11 +86,6 @@ class Connection(asyncio.BufferedProtocol):
         self._since = 0.0  # when the state that check() judges began
         self._unsent_bytes = 0
         self._closing = self._reading_paused = self._writing_paused = False
-
-    @property
-    def is_made(self) -> bool:
-        """Whether the handshake has ended well."""
-        return self._transport is not None
 
     @property
     def state(self) -> str:
@@ -111,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         """The TLS handshake is over."""
         self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
         assert self._transport is not None
+        self.is_made = True
         self._transport.set_write_buffer_limits(high=self._connections.bounds.write_bytes)
         self.trusted = self._service.recognises(transport.get_extra_info("peercert"))
         self._since = self._clock()
@@ -125,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.clear()
         self._reader.close()
         self._connections.discard(self)
+        # Its side of a cycle with uvloop's transport: a tenth of a megabyte that would wait for the collector.
+        self._transport = None
         if request is not None:
             request.release()
             if cancel is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gateway.serving.connections import Bounds
 from gateway.serving.message import CONTINUE
+from gateway.serving.protocol import Connection
 from gateway.serving.routes import Router
 from tests.serving.kit import (
     CLOSE,
@@ -214,5 +216,30 @@ def test_aged_connection_is_recycled_by_an_answer(
             await client.send(post(b"2"))
             assert await client.rest() == ok(b"m:2", CLOSE)
             await until(lambda: not listener.connections.open)
+
+    run(main())
+
+
+def test_nothing_of_a_connection_that_has_ended_waits_for_the_garbage_collector(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    def count() -> int:
+        return sum(type(found) is Connection for found in gc.get_objects())
+
+    async def main() -> None:
+        router = Router(Application(), PATHS)
+        gc.collect()
+        async with listening(router, certificate) as listener:
+            before = count()
+            gc.disable()
+            try:
+                async with connected(listener, client_tls) as client:
+                    await client.send(post(b"1"))
+                    assert await client.receive(len(ok(b"m:1"))) == ok(b"m:1")
+                    assert count() == before + 1
+                await until(lambda: not listener.connections.open)
+                await until(lambda: count() == before)
+            finally:
+                gc.enable()
 
     run(main())
