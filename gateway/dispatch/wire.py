@@ -80,8 +80,7 @@ class Wire(asyncio.Protocol):
         self._owner = None
         self._call.cancel()
         self._write()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
         if not self.settled.done():
             self.settled.cancel()
 
@@ -151,6 +150,11 @@ class Wire(asyncio.Protocol):
                 # Answers to what the worker keeps asking for, which it does not read.
                 transport.abort()
 
+    def _hang_up(self) -> None:
+        # Not twice: after that asyncio's transport with TLS cannot be aborted any more.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
     def _end(self, status: CallStatus) -> None:
         owner, self._owner = self._owner, None
         if not self.settled.done():
@@ -158,5 +162,4 @@ class Wire(asyncio.Protocol):
             self.settled.exception()  # read by whoever dials, if still there
         elif owner is not None:
             owner.ended(status)
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
