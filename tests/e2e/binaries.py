@@ -44,13 +44,13 @@ def obtain(minor: str) -> Binaries:
         CannotBuild: there is no Go toolchain, or it could not build them.
     """
     kubernetes, etcd = MODULES / "kubernetes" / minor, MODULES / "etcd"
-    version = _pinned(kubernetes, "k8s.io/kubernetes")
+    version = pinned(kubernetes, "k8s.io/kubernetes")
     stamps = (
         f"-X k8s.io/component-base/version.gitVersion={version}",
         f"-X k8s.io/client-go/pkg/version.gitVersion={version}",
     )
     control_plane = _build(kubernetes, f"kubernetes-{version}", *stamps)
-    storage = _build(etcd, f"etcd-{_pinned(etcd, 'go.etcd.io/etcd/server/v3')}")
+    storage = _build(etcd, f"etcd-{pinned(etcd, 'go.etcd.io/etcd/server/v3')}")
     return Binaries(
         version,
         kube_apiserver=control_plane / "kube-apiserver",
@@ -69,7 +69,12 @@ def _build(module: Path, name: str, *stamps: str) -> Path:
     return kept(name, [module / "go.mod", module / "go.sum"], [flags], make)
 
 
-def _pinned(module: Path, dependency: str) -> str:
+def pinned(module: Path, dependency: str) -> str:
+    """Return the version of *dependency* that the go.mod in the folder *module* requires.
+
+    Raises:
+        CannotBuild: it requires none.
+    """
     pin = re.compile(rf"^require {re.escape(dependency)} (\S+)$", re.MULTILINE)
     found = pin.search((module / "go.mod").read_text())
     if found is None:

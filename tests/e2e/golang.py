@@ -45,15 +45,10 @@ def kept(name: str, sources: Iterable[Path], flags: Iterable[str], make: Callabl
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
-    release = go("env", "GOVERSION", cwd=ROOT)
-    digest = hashlib.sha256("\0".join([release, *flags]).encode())
-    for file in sources:
-        content = file.read_bytes()
-        digest.update(f"\0{file.relative_to(ROOT)}\0{len(content)}\0".encode() + content)
-    folder = cache_folder() / f"{name}-{digest.hexdigest()[:12]}"
+    folder = folder_of(name, sources, flags)
     if folder.is_dir():
         return folder
-    print(f"building {name} with {release}, once", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"building {name}, once", file=sys.stderr, flush=True)  # noqa: T201
     cache_folder().mkdir(parents=True, exist_ok=True)
     # Renamed when whole: a build that is broken off, or runs twice at once, leaves nothing half.
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".building-") as unfinished:
@@ -68,6 +63,20 @@ def kept(name: str, sources: Iterable[Path], flags: Iterable[str], make: Callabl
     return folder
 
 
+def folder_of(name: str, sources: Iterable[Path], flags: Iterable[str]) -> Path:
+    """Return where ``kept`` has the programs *name*, or would have them: named for what they are made from.
+
+    Raises:
+        CannotBuild: there is no Go toolchain to make them with.
+    """
+    release = go("env", "GOVERSION", cwd=ROOT)
+    digest = hashlib.sha256("\0".join([release, *flags]).encode())
+    for file in sources:
+        content = file.read_bytes()
+        digest.update(f"\0{file.relative_to(ROOT)}\0{len(content)}\0".encode() + content)
+    return cache_folder() / f"{name}-{digest.hexdigest()[:12]}"
+
+
 def go(*arguments: str, cwd: Path) -> str:
     """Return what ``go`` prints.
 
@@ -76,7 +85,7 @@ def go(*arguments: str, cwd: Path) -> str:
     """
     program = shutil.which("go")
     if program is None:
-        raise CannotBuild("the end-to-end suite builds kube-apiserver and more with Go, which is not on PATH")
+        raise CannotBuild("kube-apiserver and more are built with Go, which is not on PATH")
     return run(program, *arguments, cwd=cwd)
 
 
