@@ -1,0 +1,292 @@
+"""Locust as users run it: against a gateway, and against what answers creates as an API server does."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from loadtest.reviews import POD as REVIEW
+from loadtest.servers import fleet
+from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.loadtest.locust_run import run_locust, write_corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import trustme
+
+pytestmark = pytest.mark.slow
+
+POD = json.loads(REVIEW.read_bytes())
+MANIFEST = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {}}
+SCRIPTS: dict[str, dict[str, Any]] = {
+    "allow": {},
+    "deny": {"deny": {"code": 403, "message": "no"}},
+    "slow": {"delay_ms": 100},
+    "broken": {"status": "UNAVAILABLE"},
+}
+
+
+# -- a gateway ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path], authority: trustme.CA
+) -> Iterator[GatewayProcess]:
+    """A gateway with a configuration object for each of ``SCRIPTS``."""
+    config = tmp_path_factory.mktemp("config")
+    worker = WorkerProcess(f"unix:{tmp_path_factory.mktemp('worker')}/s")
+    documents = [webhook_document("validate", name, "w", script) for name, script in SCRIPTS.items()]
+    (config / "gateway.yaml").write_text(pool_document("w", worker.target) + "".join(documents))
+    gateway = GatewayProcess(config, certificate, authority)
+    yield gateway
+    gateway.stop()
+    worker.stop()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus", pod=POD)
+
+
+def direct(gateway: GatewayProcess, *policies: str) -> list[str]:
+    paths = [argument for policy in policies for argument in ("--path", f"/validate/{policy}")]
+    return ["--host", f"https://127.0.0.1:{gateway.port}/", *paths]
+
+
+def test_policies_are_reviewed_and_a_denial_is_no_failure(gateway: GatewayProcess, corpus: Path) -> None:
+    run = run_locust(corpus, *direct(gateway, "allow", "deny"))
+    assert run.status == 0, run.log
+    answered, denied = map(int, run.line(r"pass: 0 of (\d+) answers are failures, .*; (\d+) are denials"))
+    assert answered >= 20
+    # Two users take turns between the two paths.
+    assert abs(2 * denied - answered) <= 2
+    for policy in ("allow", "deny"):
+        run.line(rf"POST +/validate/{policy} pod +\d+ +0\(0\.00%\)")
+    sent, planned = map(int, run.line(r"pass: (\d+) of (\d+) planned requests were sent"))
+    assert answered == sent <= planned
+
+
+def test_options_may_come_from_the_environment(gateway: GatewayProcess, corpus: Path) -> None:
+    host = direct(gateway)
+    run = run_locust(corpus, *host, LOADTEST_PATH="/validate/deny", LOADTEST_MAX_FAILURE_RATIO="0.5")
+    assert run.status == 0, run.log
+    answered, denied = run.line(r"of (\d+) answers are failures, 0.00% \(at most 50.00%\); (\d+) are denials")
+    assert answered == denied
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "line"),
+    [
+        ("slow", ["--max-p99-ms", "50"], r"FAIL: p99 \d+ ms \(at most 50 ms\)"),
+        ("broken", ["--max-failure-ratio", "0.5"], r"FAIL: (\d+) of \1 answers are failures, 100.00%"),
+        ("nobody", [], r"FAIL: (\d+) of \1 answers are failures, 100.00%"),
+        # Each answer takes 100 ms, and one is due every 20 ms.
+        ("slow", ["--min-sent-ratio", "0.6"], r"FAIL: .* \(at least 60.00%\); too much load"),
+    ],
+)
+def test_a_limit_that_is_passed_makes_the_exit_status_1(
+    gateway: GatewayProcess, corpus: Path, policy: str, limit: list[str], line: str
+) -> None:
+    run = run_locust(corpus, *direct(gateway, policy), *limit)
+    assert run.status == 1, run.log
+    run.line(line)
+    # The other lines pass: it is this one that makes the status.
+    assert run.output.count("FAIL: ") == 1
+
+
+def test_an_answer_to_another_review_is_a_failure(corpus: Path, tmp_path: Path) -> None:
+    """The floor answers the uid that it was started with, which is not the one that is asked for."""
+    with fleet(REVIEW, ["floor"], tmp_path) as running:
+        run = run_locust(corpus, "--host", running.fronts["floor"].address, "--max-failure-ratio", "1.0")
+    assert run.status == 0, run.log
+    run.line(r"pass: (\d+) of \1 answers are failures, 100.00%")
+    run.line(r"\d+ +POST pod: .*the uid is not that of the review")
+
+
+def test_a_gateway_that_is_checked_needs_a_certificate_of_the_authority(
+    gateway: GatewayProcess, corpus: Path, tmp_path: Path, authority: trustme.CA
+) -> None:
+    own, other = tmp_path / "own.crt", tmp_path / "other.crt"
+    authority.cert_pem.write_to_path(str(own))
+    type(authority)().cert_pem.write_to_path(str(other))
+    assert run_locust(corpus, *direct(gateway, "allow"), "--ca-file", own).status == 0
+    run = run_locust(corpus, *direct(gateway, "allow"), "--ca-file", other)
+    assert run.status == 1
+    run.line(r"POST pod: .*no answer: .*CERTIFICATE_VERIFY_FAILED")
+
+
+def test_a_gateway_that_is_not_there_is_a_failure_and_no_traceback(corpus: Path) -> None:
+    run = run_locust(corpus, "--host", "https://127.0.0.1:1")
+    assert run.status == 1
+    run.line(r"POST pod: .*no answer: ConnectionRefusedError")
+    assert "Traceback" not in run.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--via", "apiserver", "--path", "/validate"], "--path is for --via direct"),
+        (["--host", ""], "expected --host https://HOST:PORT"),
+        (["--rate", "0"], "requires a positive rate"),
+        (["--corpus", "no-such-folder"], "no-such-folder: expected AdmissionReviews"),
+    ],
+)
+def test_what_cannot_be_run_is_an_error_for_a_person(
+    corpus: Path, arguments: list[str], problem: str
+) -> None:
+    run = run_locust(corpus, "--host", "https://127.0.0.1:1", *arguments)
+    assert run.status == 1
+    assert "locustfile: " in run.log
+    assert problem in run.log
+    assert "Traceback" not in run.log
+
+
+# -- a path through an API server -----------------------------------------------------------------
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """Creates, deletes and discovery of pods, in the form in which an API server answers them.
+
+    What becomes of a pod is said by its label ``webhook``. How a real one answers is seen in ``tests/e2e``.
+    """
+
+    protocol_version = "HTTP/1.1"
+    token = "the-token"
+    requests: ClassVar[list[tuple[str, str, dict[str, list[str]]]]]
+    stored: ClassVar[set[str]]
+    lock = threading.Lock()
+
+    def do_GET(self) -> None:
+        resources = [{"name": "pods", "kind": "Pod", "namespaced": True}]
+        self.answer(*((200, {"resources": resources}) if self.path == "/api/v1" else (404, {})))
+
+    def do_POST(self) -> None:
+        pod = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        with self.lock:
+            self.requests.append(("POST", url.path, query))
+            name = f"{pod['metadata']['generateName']}{len(self.requests):05d}"
+        webhook = (pod["metadata"].get("labels") or {}).get("webhook")
+        if webhook == "denies":
+            message = f'admission webhook "h.test" denied the request: {name} is bad'
+            self.answer(403, {"kind": "Status", "message": message})
+        elif webhook == "fails":
+            message = 'Internal error occurred: failed calling webhook "h.test": EOF'
+            self.answer(500, {"kind": "Status", "message": message})
+        else:
+            if "dryRun" not in query:
+                self.stored.add(f"{url.path}/{name}")
+            self.answer(201, {**pod, "metadata": {**pod["metadata"], "name": name}})
+
+    def do_DELETE(self) -> None:
+        url = urlsplit(self.path)
+        with self.lock:
+            self.requests.append(("DELETE", url.path, parse_qs(url.query)))
+        if "sticky" in url.path:
+            self.answer(403, {"kind": "Status", "message": "not this one"})
+        else:
+            self.stored.remove(url.path)
+            self.answer(200, {"kind": "Status"})
+
+    def answer(self, status: int, document: object) -> None:
+        if self.headers["Authorization"] != f"Bearer {self.token}":
+            status, document = 401, {"kind": "Status", "message": "Unauthorized"}
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def api_server(tmp_path: Path, certificate: tuple[Path, Path], authority: trustme.CA) -> Iterator[list[str]]:
+    """The options by which Locust reaches an API server."""
+    ApiServer.requests, ApiServer.stored = [], set()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*certificate)
+    with ThreadingHTTPServer(("127.0.0.1", 0), ApiServer) as server:
+        server.daemon_threads = True
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        ca_file, token = tmp_path / "ca.crt", tmp_path / "token"
+        authority.cert_pem.write_to_path(str(ca_file))
+        token.write_text(ApiServer.token)
+        host = f"https://localhost:{server.server_port}"
+        yield [
+            *("--via", "apiserver", "--host", host, "--ca-file", str(ca_file), "--token-file", str(token)),
+        ]
+        server.shutdown()
+
+
+def labelled(webhook: str) -> dict[str, Any]:
+    return {**MANIFEST, "metadata": {"name": "web", "labels": {"webhook": webhook}}}
+
+
+def test_objects_are_created_without_being_stored(api_server: list[str], tmp_path: Path) -> None:
+    update = json.loads((REVIEWS / "pod-update-validate.json").read_bytes())
+    corpus = write_corpus(
+        tmp_path / "corpus", review=POD, manifest=MANIFEST, denied=labelled("denies"), update=update
+    )
+    run = run_locust(corpus, *api_server, "--namespace", "trial")
+    assert run.status == 0, run.log
+    assert "locustfile: left out update.json: its operation is UPDATE, not CREATE" in run.log
+    sent = {(method, path, *query) for method, path, query in ApiServer.requests}
+    assert sent == {("POST", "/api/v1/namespaces/trial/pods", "dryRun")}
+    answered, denied = map(int, run.line(r"pass: 0 of (\d+) answers are failures, .*; (\d+) are denials"))
+    assert answered == len(ApiServer.requests) >= 20
+    assert abs(3 * denied - answered) <= 4
+    for name in ("review", "manifest", "denied"):
+        run.line(rf"POST +{name} +\d+ +0\(0\.00%\)")
+
+
+def test_a_webhook_that_could_not_be_called_is_a_failure(api_server: list[str], tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", good=MANIFEST, failed=labelled("fails"))
+    run = run_locust(corpus, *api_server, "--max-failure-ratio", "0.25")
+    assert run.status == 1
+    run.line(r"FAIL: \d+ of \d+ answers are failures")
+    run.line(r"POST failed: .*HTTP status 500: Internal error occurred: failed calling webhook")
+
+
+def test_objects_that_were_stored_are_deleted_in_the_end(api_server: list[str], tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", review=POD, denied=labelled("denies"))
+    run = run_locust(corpus, *api_server, "--persist")
+    assert run.status == 0, run.log
+    methods = [method for method, _, _ in ApiServer.requests]
+    deleted = methods.count("DELETE")
+    assert methods == ["POST"] * (len(methods) - deleted) + ["DELETE"] * deleted
+    assert not any("dryRun" in query for _, _, query in ApiServer.requests)
+    assert deleted >= 9
+    assert run.line(r"(\d+) of (\d+) objects deleted") == (str(deleted), str(deleted))
+    assert ApiServer.stored == set()
+
+
+def test_objects_that_cannot_be_deleted_are_named(api_server: list[str], tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", pod={**MANIFEST, "metadata": {"name": "sticky"}})
+    run = run_locust(corpus, *api_server, "--persist")
+    assert run.status == 1
+    assert "FAIL" not in run.output
+    for path in ApiServer.stored:
+        assert re.search(rf"^not deleted: {path}: HTTP status 403: .*not this one", run.output, re.MULTILINE)
+
+
+def test_an_unknown_user_is_told_before_the_run(api_server: list[str], tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", pod=MANIFEST)
+    (tmp_path / "wrong").write_text("another")
+    run = run_locust(corpus, *api_server, "--token-file", tmp_path / "wrong")
+    assert run.status == 1
+    assert re.search(r"locustfile: GET https://localhost:\d+/api/v1: HTTP status 401", run.log)
+    assert ApiServer.requests == []
