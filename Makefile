@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test e2e e2e-bench lint protos bench constraints clean
+.PHONY: install run test e2e e2e-bench lint protos bench soak constraints clean
 
 install: $(STAMP)
 
@@ -39,8 +39,13 @@ lint: install
 protos: install
 	$(BIN)/python protos/generate.py
 
+# Some eight minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
 bench: install
 	$(BIN)/python -m loadtest.bench
+
+# Memory over a million reviews: some minutes.
+soak: install
+	$(BIN)/python -m loadtest.soak
 
 # Resolves the dependencies anew and pins them with their hashes.
 constraints: install

@@ -13,7 +13,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 import uvloop
@@ -27,9 +27,13 @@ from gateway.serving.routes import Router
 from gateway.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from gateway.serving.message import HttpRequest
 
 PATH = "/validate"
+
+Selected = TypeVar("Selected")
 
 
 def fixed_answer(review: bytes) -> bytes:
@@ -44,15 +48,18 @@ def fixed_answer(review: bytes) -> bytes:
     )
 
 
-async def serve(answer: bytes, state: Path) -> None:
-    """Answer every review with *answer* until SIGTERM or SIGINT; *state* keeps the certificate."""
+async def serve(
+    review: Callable[[HttpRequest, Selected], None], paths: Mapping[str, Selected], state: Path
+) -> None:
+    """Serve until SIGTERM or SIGINT.
 
-    def review(request: HttpRequest, _: str) -> None:
-        orjson.loads(request.body)
-        request.respond(200, answer)
-
+    Args:
+        review: Answers a request, at once or later; it is told what the path stands for.
+        paths: What there is, by path.
+        state: The folder that keeps the certificate.
+    """
     certificate = ServerCertificate(ServerTls(*make_development_certificate(state)))
-    listener = Listener("127.0.0.1:0", Connections(Router(review, {PATH: PATH})), certificate)
+    listener = Listener("127.0.0.1:0", Connections(Router(review, paths)), certificate)
     await listener.start()
     relax_garbage_collection()
     stopping = asyncio.Event()
@@ -61,6 +68,12 @@ async def serve(answer: bytes, state: Path) -> None:
     print(f"serving on https://127.0.0.1:{listener.port}", file=sys.stderr, flush=True)
     await stopping.wait()
     await listener.close()
+
+
+def answer_with(request: HttpRequest, answer: bytes) -> None:
+    """Answer *request* with *answer*, whatever it says."""
+    orjson.loads(request.body)
+    request.respond(200, answer)
 
 
 def main() -> None:
@@ -73,7 +86,8 @@ def main() -> None:
         "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
     )
     arguments = parser.parse_args()
-    uvloop.run(serve(fixed_answer(arguments.review.read_bytes()), arguments.state))
+    answer = fixed_answer(arguments.review.read_bytes())
+    uvloop.run(serve(answer_with, {PATH: answer}, arguments.state))
 
 
 if __name__ == "__main__":

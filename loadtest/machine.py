@@ -15,7 +15,12 @@ def machine() -> str:
     cpu = _first(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo")) or platform.machine()
     kib = _first(r"^MemTotal:\s*(\d+) kB$", Path("/proc/meminfo"))
     memory = f"{int(kib) / 2**20:.0f} GiB" if kib else "unknown memory"
-    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, {memory}"
+    return f"{cpu}, {cores()} cores, {memory}"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def versions() -> str:

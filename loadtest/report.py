@@ -1,188 +1,209 @@
-"""From measured windows to the table, the two acceptance lines and the Markdown file: arithmetic and text.
-
-Ratios are formed within one round, in which everything was measured within seconds, and their median over the
-rounds counts: a machine that gets slower or busier meanwhile moves both sides of a ratio.
-"""
+"""From rounds to the report: a table for each group, the acceptance lines, the pictures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
-from loadtest.cases import CASES, FLOOR
+from loadtest.cases import FLOOR, GROUPS, RATES
+from loadtest.chart import Series, line_chart
+from loadtest.configuration import COUNTS
+from loadtest.ratios import middle, ratio, windows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from loadtest.cases import Case
+    from loadtest.cases import Group
+    from loadtest.lines import Found, Result
+    from loadtest.ratios import Figure
+    from loadtest.windows import Round
 
-MAX_TIMES_FLOOR: Final = 3.5
-"""Gateway CPU of a review with four policies on one worker by stream, in multiples of the floor's."""
-MIN_STREAM_GAIN: Final = 5.0
-"""How many times less CPU that takes than by unary calls."""
+EXPLANATION: Final = """\
+CPU is of the process, user and system, per review answered; the worker's is that of all workers. Latency is
+what the client sees, with generator, gateway and workers on one machine: in a closed loop it follows from the
+number of connections, in an open loop it counts from the moment at which the review was due. All are medians
+over the rounds; *times* is the gateway's CPU in multiples of the first row's in the same round."""
 
+HEADINGS: Final = (
+    *("case", "reviews/s", "gateway CPU, us", "times", "worker CPU, us", "gateway busy"),
+    *("median ms", "p99 ms"),
+)
+LINE_HEADINGS: Final = ("target", "acceptance line", "wanted", "found", "verdict")
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One case, measured once. CPU is in microseconds a review."""
-
-    case: str
-    reviews_per_s: float
-    front_us: float
-    """Of the gateway process; of the floor's process for the floor."""
-    worker_us: float
-    """Of all workers together."""
-    busy: float
-    """Share of a core that the gateway process had."""
-    p50_ms: float
-    p99_ms: float
+COST_PICTURE: Final = "cpu-per-review.svg"
+LATENCY_PICTURE: Final = "latency-by-rate.svg"
 
 
-Round = tuple[Window, ...]
-"""Windows measured one after another, several of them of the floor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The medians of a case over all rounds."""
-
-    case: Case
-    reviews_per_s: float
-    front_us: float
-    times_floor: float
-    worker_us: float
-    busy: float
-    p50_ms: float
-    p99_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """One acceptance line."""
-
-    text: str
-    passed: bool
-
-    def __str__(self) -> str:
-        return f"{'pass' if self.passed else 'FAIL'}: {self.text}"
-
-
-def rows(rounds: Sequence[Round]) -> list[Row]:
-    """Return a row for each case that was measured, in the order of ``CASES``."""
-    return [_row(case, rounds) for case in CASES if any(_of(case.name, round_) for round_ in rounds)]
-
-
-def _row(case: Case, rounds: Sequence[Round]) -> Row:
-    windows = [window for round_ in rounds for window in _of(case.name, round_)]
-    return Row(
-        case,
-        median(window.reviews_per_s for window in windows),
-        median(window.front_us for window in windows),
-        ratio(case.name, FLOOR.name, rounds),
-        median(window.worker_us for window in windows),
-        median(window.busy for window in windows),
-        median(window.p50_ms for window in windows),
-        median(window.p99_ms for window in windows),
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> str:
+    """Return a Markdown table with aligned columns; those in *left* to the left, the others right."""
+    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
+    rule = ["-" * width if column in left else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        + " |"
+        for row in (headings, rule, *rows)
     )
 
 
-def ratio(case: str, to: str, rounds: Sequence[Round]) -> float:
-    """Return the median, over the rounds that have both, of the CPU of *case* divided by that of *to*.
-
-    Raises:
-        ValueError: no round has both.
-    """
-    ratios = [
-        fmean(window.front_us for window in _of(case, round_))
-        / fmean(window.front_us for window in _of(to, round_))
-        for round_ in rounds
-        if _of(case, round_) and _of(to, round_)
+def group_table(group: Group, rounds: Sequence[Round]) -> str:
+    """Return the table of the cases of *group* that were measured."""
+    cases = [
+        case
+        for case in (group.reference, *group.cases)
+        if any(windows_of(case.name, round_) for round_ in rounds)
     ]
-    if not ratios:
-        raise ValueError(f"{case} and {to} were never measured in one round")
-    return median(ratios)
+    rows = []
+    for case in cases:
+
+        def found(figure: Figure, name: str = case.name) -> float:
+            return middle(name, rounds, figure)
+
+        rows.append(
+            (
+                case.title,
+                f"{found('reviews_per_s'):,.0f}",
+                f"{found('front_us'):.1f}",
+                f"{ratio(case.name, group.reference.name, rounds):.2f}",
+                f"{found('worker_us'):.1f}",
+                f"{found('busy'):.0%}",
+                f"{found('p50_ms'):.2f}",
+                f"{found('p99_ms'):.2f}",
+            )
+        )
+    return markdown_table(HEADINGS, rows, left=(0,))
 
 
-def _of(case: str, round_: Round) -> list[Window]:
-    return [window for window in round_ if window.case == case]
-
-
-def criteria(rounds: Sequence[Round]) -> list[Criterion]:
-    """Return the acceptance lines of which both sides were measured."""
-    measured = {window.case for round_ in rounds for window in round_}
-    lines = []
-    if {"stream-4", "floor"} <= measured:
-        times = ratio("stream-4", "floor", rounds)
-        text = f"4 policies on one worker by stream: {times:.2f} times the floor (at most {MAX_TIMES_FLOOR})"
-        lines.append(Criterion(text, times <= MAX_TIMES_FLOOR))
-    if {"stream-4", "unary-4"} <= measured:
-        gain = ratio("unary-4", "stream-4", rounds)
-        text = f"stream instead of unary: {gain:.2f} times less (at least {MIN_STREAM_GAIN:g})"
-        lines.append(Criterion(text, gain >= MIN_STREAM_GAIN))
-    return lines
+def lines_table(results: Sequence[Result]) -> str:
+    """Return the table of acceptance lines."""
+    rows = [
+        (
+            result.line.target,
+            result.line.text,
+            result.line.wanted,
+            "" if result.found is None else f"{result.found:.2f}",
+            f"{result.verdict}: {result.reason}" if result.reason else result.verdict,
+        )
+        for result in results
+    ]
+    return markdown_table(LINE_HEADINGS, rows, left=(0, 1, 2, 4))
 
 
 def drift(rounds: Sequence[Round]) -> str:
-    """Return in one line how the floor moved while everything else was measured."""
-    floors = [window.front_us for round_ in rounds for window in _of(FLOOR.name, round_)]
+    """Return in one line how the floor moved while everything else was measured; empty without a floor."""
+    floors = [window.front_us for round_ in rounds for window in windows_of(FLOOR.name, round_)]
+    if not floors:
+        return ""
     return (
         f"floor, {len(floors)} times: {floors[0]:.1f} us first, {floors[-1]:.1f} us last, "
         f"{min(floors):.1f} to {max(floors):.1f} us in all"
     )
 
 
-EXPLANATION: Final = """\
-CPU is of the process, user and system, per review answered. Latency is what the client sees in a closed loop,
-with generator, gateway and workers on one machine."""
+def remarks(found: Found) -> list[str]:
+    """Return what is to be known beside the figures: drift, what is missing, lost reviews, doubts."""
+    remarks = [drift(found.rounds)]
+    remarks += [f"{case} was not measured: {reason}" for case, reason in found.missing.items()]
+    windows = [window for round_ in found.rounds for window in round_]
+    for case in dict.fromkeys(window.case for window in windows):
+        mine = [window for window in windows if window.case == case]
+        lost = max(window.lost for window in mine)
+        if lost:
+            remarks.append(f"{case}: up to {lost:.1%} of the reviews that were due got no answer")
+        doubted = [window.doubts[0] for window in mine if window.doubts]
+        if doubted:
+            remarks.append(f"{case}, {len(doubted)} of {len(mine)} windows: {doubted[-1]}")
+    return [remark for remark in remarks if remark]
 
-HEADINGS: Final = (
-    "case",
-    "reviews/s",
-    "gateway CPU, us",
-    "times the floor",
-    "worker CPU, us",
-    "gateway busy",
-    "median ms",
-    "p99 ms",
-)
 
-
-def table(found: Sequence[Row]) -> str:
-    """Return *found* as a Markdown table with aligned columns."""
-    lines = [
-        (
-            row.case.title,
-            f"{row.reviews_per_s:,.0f}",
-            f"{row.front_us:.1f}",
-            f"{row.times_floor:.2f}",
-            f"{row.worker_us:.1f}",
-            f"{row.busy:.0%}",
-            f"{row.p50_ms:.2f}",
-            f"{row.p99_ms:.2f}",
-        )
-        for row in found
-    ]
-    widths = [max(len(line[column]) for line in (HEADINGS, *lines)) for column in range(len(HEADINGS))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in (HEADINGS, rule, *lines)
+def cost_picture(rounds: Sequence[Round]) -> str | None:
+    """Return the SVG of CPU per review against the number of policies; None where too little was measured."""
+    titles = {"stream": "stream", "unary": "unary calls", "baseline": "plain grpc.aio"}
+    series = []
+    for kind, title in titles.items():
+        points = _points(rounds, [(count, f"{kind}-{count}") for count in COUNTS], "front_us")
+        if points:
+            series.append(Series(title, points))
+    floors = _points(rounds, [(0, FLOOR.name), (max(COUNTS), FLOOR.name)], "front_us")
+    if not series or not floors:
+        return None
+    return line_chart(
+        "CPU of the gateway for a review",
+        "policies",
+        "microseconds",
+        [*series, Series("floor", floors)],
+        log_y=True,
     )
 
 
-def markdown(rounds: Sequence[Round], how: str, where: Sequence[str]) -> str:
-    """Return the whole file. *how* says what was run, *where* the machine and versions, a line each."""
+def latency_picture(rounds: Sequence[Round]) -> str | None:
+    """Return the SVG of latency against rate; None where no rates were measured."""
+    places = [(name, name) for name in (f"rate-{percent}" for percent in RATES)]
+    rates = {name: middle(name, rounds, "reviews_per_s") for name, _ in places if _is_measured(name, rounds)}
+    if not rates:
+        return None
+    series = [
+        Series(title, _points(rounds, [(rate, name) for name, rate in rates.items()], figure))
+        for title, figure in _LATENCIES.items()
+    ]
+    return line_chart(
+        "Latency of 4 policies, constant rate", "reviews a second", "milliseconds", series, log_y=True
+    )
+
+
+_LATENCIES: Final[Mapping[str, Figure]] = {"p99": "p99_ms", "median": "p50_ms"}
+
+
+def _points(
+    rounds: Sequence[Round], places: Sequence[tuple[float, str]], figure: Figure
+) -> tuple[tuple[float, float], ...]:
+    return tuple(
+        (place, middle(case, rounds, figure)) for place, case in places if _is_measured(case, rounds)
+    )
+
+
+def _is_measured(case: str, rounds: Sequence[Round]) -> bool:
+    return any(windows_of(case, round_) for round_ in rounds)
+
+
+PICTURES: Final[Mapping[str, Callable[[Sequence[Round]], str | None]]] = {
+    COST_PICTURE: cost_picture,
+    LATENCY_PICTURE: latency_picture,
+}
+
+
+def markdown(
+    found: Found, results: Sequence[Result], how: str, where: Sequence[str], pictures: Sequence[str]
+) -> str:
+    """Return the whole file.
+
+    Args:
+        found: What was measured.
+        results: The acceptance lines.
+        how: What was run.
+        where: The machine and versions, a line each.
+        pictures: Names of files beside it.
+    """
     parts = [
         "# Benchmark",
-        "\n".join(f"- {line}" for line in (how, *where)),
-        table(rows(rounds)),
+        "\n".join(f"- {line}" for line in (how, *where, *remarks(found))),
+        "## Acceptance lines",
+        lines_table(results),
+        "## Figures",
         EXPLANATION,
-        "\n".join(f"- {line}" for line in (*criteria(rounds), drift(rounds))),
+        *figures(found),
+        *(f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})" for name in pictures),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def figures(found: Found) -> list[str]:
+    """Return heading and table of each group that was measured, and what else there is."""
+    tables = [
+        f"### {group.title}\n\n{group_table(group, found.rounds)}"
+        for group in GROUPS
+        if group.reference.name in found.measured
+    ]
+    return [*tables, *found.notes]

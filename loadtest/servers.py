@@ -13,9 +13,11 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from loadtest.cases import WORKERS, Server, configuration
+from gateway.serving.devcert import make_development_certificate
+from loadtest import agnhost
+from loadtest.configuration import GATEWAYS, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,9 @@ ROOT: Final = Path(__file__).parents[1]
 START_WITHIN_S: Final = 30.0
 STOP_WITHIN_S: Final = 15.0
 _POLL_S: Final = 0.02
-_TRANSPORTS: Final[dict[Server, Literal["Stream", "Unary"]]] = {"stream": "Stream", "unary": "Unary"}
+_SERVING: Final = r"serving on (https://\S+:\d+)"
+_WORKERS_OF: Final = {"baseline": WORKERS} | {name: gateway.workers for name, gateway in GATEWAYS.items()}
+"""How many workers a front end needs; the others none."""
 
 
 class BenchError(Exception):
@@ -33,40 +37,53 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process that serves."""
+    """Something that serves."""
 
     pid: int
     address: str
     """``https://HOST:PORT`` of a front end, ``HOST:PORT`` of a worker."""
+    pids: tuple[int, ...]
+    """The processes that do the work: ``pid`` alone, or with several processes those that it supervises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Everything that runs during a benchmark."""
+    """Everything that runs while a group of cases is measured."""
 
-    fronts: Mapping[Server, Started]
+    fronts: Mapping[str, Started]
     workers: Sequence[Started]
+    missing: Mapping[str, str]
+    """Front ends that this machine cannot start, and why."""
 
 
 @contextmanager
-def fleet(review: Path, servers: Sequence[Server], folder: Path) -> Iterator[Fleet]:
-    """Start floor, gateways and workers, as far as *servers* need them; stop them in the end.
+def fleet(review: Path, fronts: Sequence[str], folder: Path) -> Iterator[Fleet]:
+    """Start *fronts* and the workers that they need; stop them in the end.
 
     Args:
         review: The AdmissionReview that will be sent.
-        servers: The front ends to start.
+        fronts: ``floor``, ``baseline``, ``agnhost`` or names of ``GATEWAYS``.
         folder: An empty folder for certificates, configurations and logs.
 
     Raises:
         BenchError: one of them did not start.
     """
-    transports = [server for server in servers if server in _TRANSPORTS]
+    program = agnhost.obtain() if "agnhost" in fronts else None
+    missing = {} if program or "agnhost" not in fronts else {"agnhost": f"not built, see {agnhost.__name__}"}
     with ExitStack() as stack:
-        count = WORKERS if transports else 0
+        count = max((_WORKERS_OF.get(front, 0) for front in fronts), default=0)
         joining = [_start_worker(stack, number, folder) for number in range(count)]
         workers = [worker.wait() for worker in joining]
-        starting = {server: _start_front(stack, server, review, workers, folder) for server in servers}
-        yield Fleet({server: front.wait() for server, front in starting.items()}, workers)
+        addresses = [worker.address for worker in workers]
+        starting = {
+            front: _start_front(stack, front, review, addresses, folder)
+            for front in fronts
+            if front != "agnhost"
+        }
+        started = {front: process.wait() for front, process in starting.items()}
+        if program is not None:
+            started["agnhost"] = _start_agnhost(stack, program, folder)
+        yield Fleet(started, workers, missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class _Starting:
     log: Path
     ready: re.Pattern[str]
     """What it logs when it serves; the first group is the address."""
+    processes: int = 1
 
     def wait(self) -> Started:
         give_up = time.monotonic() + START_WITHIN_S
@@ -83,11 +101,21 @@ class _Starting:
             text = self.log.read_text(errors="replace")
             found = self.ready.search(text)
             if found is not None:
-                return Started(self.child.pid, found[1])
+                pid = self.child.pid
+                return Started(pid, found[1], (pid,) if self.processes == 1 else children(pid))
             if self.child.poll() is not None:
                 raise BenchError(f"{self.name} ended with status {self.child.returncode}:\n{text[-2000:]}")
             time.sleep(_POLL_S)
         raise BenchError(f"{self.name} does not serve after {START_WITHIN_S:g} s:\n{text[-2000:]}")
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Return the ids of the processes that the main thread of *pid* started and has not waited for.
+
+    Source: proc(5), /proc/PID/task/TID/children.
+    """
+    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return tuple(int(child) for child in listing.split())
 
 
 def _start_worker(stack: ExitStack, number: int, folder: Path) -> _Starting:
@@ -101,20 +129,35 @@ def _start_worker(stack: ExitStack, number: int, folder: Path) -> _Starting:
 
 
 def _start_front(
-    stack: ExitStack, server: Server, review: Path, workers: Sequence[Started], folder: Path
+    stack: ExitStack, front: str, review: Path, workers: Sequence[str], folder: Path
 ) -> _Starting:
-    serving = r"serving on (https://\S+:\d+)"
     state = ["--state", str(folder / "state")]
-    if server == "floor":
-        return _start(stack, "floor", ["-m", "loadtest.floor", str(review), *state], serving, folder)
-    config = folder / f"{server}.yaml"
-    config.write_text(configuration(_TRANSPORTS[server], [worker.address for worker in workers]))
+    if front == "floor":
+        return _start(stack, front, ["-m", "loadtest.floor", str(review), *state], _SERVING, folder)
+    if front == "baseline":
+        return _start(stack, front, ["-m", "loadtest.baseline", *workers, *state], _SERVING, folder)
+    gateway = GATEWAYS[front]
+    config = folder / f"{front}.yaml"
+    config.write_text(gateway.text(workers[: gateway.workers]))
     listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
     arguments = ["-m", "gateway", "serve", "--dev", "--config", str(config), *state, *listen]
-    return _start(stack, f"gateway-{server}", arguments, serving, folder)
+    if gateway.processes > 1:
+        arguments += ["--processes", str(gateway.processes)]
+    return _start(stack, f"gateway-{front}", arguments, _SERVING, folder, gateway.processes)
 
 
-def _start(stack: ExitStack, name: str, arguments: list[str], ready: str, folder: Path) -> _Starting:
+def _start_agnhost(stack: ExitStack, program: Path, folder: Path) -> Started:
+    certificate = make_development_certificate(folder / "state")
+    try:
+        serving = stack.enter_context(agnhost.serving(program, *certificate, folder / "agnhost.log"))
+    except agnhost.DoesNotServe as error:
+        raise BenchError(str(error)) from None
+    return Started(serving.pid, serving.address, (serving.pid,))
+
+
+def _start(
+    stack: ExitStack, name: str, arguments: list[str], ready: str, folder: Path, processes: int = 1
+) -> _Starting:
     log = folder / f"{name}.log"
     leash = [sys.executable, "-m", "gateway.process.leash", str(os.getpid())]
     with log.open("wb") as output:
@@ -126,7 +169,7 @@ def _start(stack: ExitStack, name: str, arguments: list[str], ready: str, folder
             cwd=ROOT,
         )
     stack.callback(_stop, child)
-    return _Starting(name, child, log, re.compile(ready))
+    return _Starting(name, child, log, re.compile(ready), processes)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,112 @@
+"""The plain gateway that the real one is compared with: what one writes first with grpc.aio.
+
+The front end is the gateway's own. A review is parsed with orjson, and each policy of a fixed list is asked
+by a unary call in a task of its own; when all have answered, the review is allowed if all of them allowed it.
+There are no rules to match, no patches, no metrics, no other worker to turn to.
+
+``python -m loadtest.baseline WORKER… --state DIR`` prints its address to standard error and serves until
+SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import uvloop
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+
+from gateway.pb.worker_pb2 import ReviewRequest, ReviewResponse
+from loadtest.configuration import COUNTS, pool_of
+from loadtest.floor import serve
+from loadtest.worker import validating_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.serving.message import HttpRequest
+
+METHOD: Final = "/admissiongateway.worker.v1.PolicyWorker/Review"
+TIMEOUT_S: Final = 10.0
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+
+Policy = tuple[str, "grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse]"]
+"""A name, and how to call the worker that has it."""
+
+
+class Baseline:
+    """Answers reviews; must be made inside a running event loop."""
+
+    def __init__(self, worker_addresses: Sequence[str]) -> None:
+        limits = [("grpc.max_send_message_length", MAX_MESSAGE_BYTES)]
+        self._channels = [grpc.aio.insecure_channel(address, options=limits) for address in worker_addresses]
+        calls: list[grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse]] = [
+            channel.unary_unary(
+                METHOD,
+                request_serializer=ReviewRequest.SerializeToString,
+                response_deserializer=ReviewResponse.FromString,
+            )
+            for channel in self._channels
+        ]
+        names = [validating_name(number) for number in range(max(COUNTS))]
+        policies: list[Policy] = [(name, calls[pool_of(number)]) for number, name in enumerate(names)]
+        self.paths: Mapping[str, Sequence[Policy]] = {
+            f"/validate/policies-{count}": policies[:count] for count in COUNTS
+        }
+        """The policies that are asked, by path."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def review(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
+        """Answer *request* when all of *policies* have answered."""
+        task = asyncio.create_task(self._answer(request, policies))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
+        asked: dict[str, Any] = orjson.loads(request.body)["request"]
+        content = orjson.dumps(asked)
+        verdicts = await asyncio.gather(
+            *(
+                asyncio.create_task(_ask(call, ReviewRequest(policy=name, admission_request=content)))
+                for name, call in policies
+            )
+        )
+        response = {"uid": asked["uid"], "allowed": all(verdict.allowed for verdict in verdicts)}
+        answer = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
+        request.respond(200, orjson.dumps(answer))
+
+
+async def _ask(
+    call: grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse], asked: ReviewRequest
+) -> ReviewResponse:
+    try:
+        return await call(asked, timeout=TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return ReviewResponse(allowed=False)
+
+
+async def _run(worker_addresses: Sequence[str], state: Path) -> None:
+    baseline = Baseline(worker_addresses)
+    await serve(baseline.review, baseline.paths, state)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="A plain gateway: one unary call and one task per policy.")
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="HOST:PORT of four workers")
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
+    )
+    arguments = parser.parse_args()
+    uvloop.run(_run(arguments.workers, arguments.state))
+
+
+if __name__ == "__main__":
+    main()
