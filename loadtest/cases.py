@@ -37,7 +37,8 @@ class Case:
     name: str
     title: str
     front: str
-    """Who answers: ``floor``, ``baseline``, ``agnhost`` or one of ``loadtest.configuration.GATEWAYS``."""
+    """Who answers: one of ``loadtest.configuration.GATEWAYS``, ``floor``, ``floor-tickets``, ``baseline`` or
+    ``agnhost``."""
     path: str
     load: Load = Load()
     beside: Load | None = None
@@ -159,8 +160,14 @@ GROUPS: Final = (
         (
             Case("stream-1-fresh", "1 policy, full handshake", "stream", "/validate/policies-1", _FRESH),
             Case("stream-4-fresh", "4 policies, full handshake", "stream", _FOUR, _FRESH),
-            Case("floor-resumed", "floor, session resumed", "floor", FLOOR_PATH, _RESUMED),
-            Case("stream-4-resumed", "4 policies, session resumed", "stream", _FOUR, _RESUMED),
+            Case(
+                "floor-tickets",
+                "floor that gives tickets, full handshake",
+                "floor-tickets",
+                FLOOR_PATH,
+                _FRESH,
+            ),
+            Case("floor-resumed", "floor that gives tickets, resumed", "floor-tickets", FLOOR_PATH, _RESUMED),
         ),
     ),
     Group(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -49,7 +50,11 @@ def fixed_answer(review: bytes) -> bytes:
 
 
 async def serve(
-    review: Callable[[HttpRequest, Selected], None], paths: Mapping[str, Selected], state: Path
+    review: Callable[[HttpRequest, Selected], None],
+    paths: Mapping[str, Selected],
+    state: Path,
+    *,
+    gives_tickets: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -57,8 +62,12 @@ async def serve(
         review: Answers a request, at once or later; it is told what the path stands for.
         paths: What there is, by path.
         state: The folder that keeps the certificate.
+        gives_tickets: Whether TLS sessions can be resumed. The gateway gives none: kube-apiserver never does.
     """
     certificate = ServerCertificate(ServerTls(*make_development_certificate(state)))
+    if gives_tickets:
+        certificate.context.options &= ~ssl.OP_NO_TICKET
+        certificate.context.num_tickets = 1
     listener = Listener("127.0.0.1:0", Connections(Router(review, paths)), certificate)
     await listener.start()
     relax_garbage_collection()
@@ -85,9 +94,10 @@ def main() -> None:
     parser.add_argument(
         "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
     )
+    parser.add_argument("--tickets", action="store_true", help="let TLS sessions be resumed")
     arguments = parser.parse_args()
     answer = fixed_answer(arguments.review.read_bytes())
-    uvloop.run(serve(answer_with, {PATH: answer}, arguments.state))
+    uvloop.run(serve(answer_with, {PATH: answer}, arguments.state, gives_tickets=arguments.tickets))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def fleet(review: Path, fronts: Sequence[str], folder: Path) -> Iterator[Fleet]:
 
     Args:
         review: The AdmissionReview that will be sent.
-        fronts: ``floor``, ``baseline``, ``agnhost`` or names of ``GATEWAYS``.
+        fronts: ``floor``, ``floor-tickets``, ``baseline``, ``agnhost`` or names of ``GATEWAYS``.
         folder: An empty folder for certificates, configurations and logs.
 
     Raises:
@@ -132,8 +132,9 @@ def _start_front(
     stack: ExitStack, front: str, review: Path, workers: Sequence[str], folder: Path
 ) -> _Starting:
     state = ["--state", str(folder / "state")]
-    if front == "floor":
-        return _start(stack, front, ["-m", "loadtest.floor", str(review), *state], _SERVING, folder)
+    if front in ("floor", "floor-tickets"):
+        tickets = ["--tickets"] if front == "floor-tickets" else []
+        return _start(stack, front, ["-m", "loadtest.floor", str(review), *state, *tickets], _SERVING, folder)
     if front == "baseline":
         return _start(stack, front, ["-m", "loadtest.baseline", *workers, *state], _SERVING, folder)
     gateway = GATEWAYS[front]
