@@ -47,7 +47,11 @@ _LARGEST_WINDOW_BYTES: Final = 2**31 - 1
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 """What the peer may send before it is told to go on: twice the longest message, so that none is held up."""
 
-NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, CANCEL = 0, 1, 3, 6, 8
+MAX_FRAMES_FOR_NOTHING: Final = 10_000
+"""Pings, settings and the like that may come while no data goes to and fro: an idle peer's for hours, and few
+enough that one which floods is heard for a tenth of a second."""
+
+NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 3, 6, 8, 11
 """Error codes of RFC 9113, section 7."""
 
 
@@ -96,7 +100,7 @@ class Http2Stream:
         self._block: bytearray | None = None
         self._ends = False
         self._decoder = hpack.Decoder(max_header_list_size=_MAX_HEADERS_BYTES)
-        self._unacknowledged_bytes = 0
+        self._unacknowledged_bytes = self._frames_for_nothing = 0
         self._unsent: deque[memoryview] = deque()
         self._connection_window = self._stream_window = self._first_window = _FIRST_WINDOW_BYTES
         self._max_frame_bytes = _MAX_FRAME_BYTES
@@ -177,6 +181,9 @@ class Http2Stream:
     def _take(self, frame: Frame) -> None:
         if not self.is_settled and type(frame) is not SettingsFrame:
             raise Violation(PROTOCOL_ERROR, "what the worker sent is no HTTP/2: no SETTINGS")
+        self._frames_for_nothing += 1
+        if self._frames_for_nothing > MAX_FRAMES_FOR_NOTHING:
+            raise Violation(ENHANCE_YOUR_CALM, "a flood of frames from the worker")
         if self._block is not None and type(frame) is not ContinuationFrame:
             raise Violation(PROTOCOL_ERROR, "headers of the worker's that do not end")
         take = self._taken.get(type(frame))
@@ -186,6 +193,8 @@ class Http2Stream:
     def _take_data(self, frame: DataFrame) -> None:
         if frame.stream_id != _STREAM:
             raise Violation(PROTOCOL_ERROR, "data from the worker where none may be")
+        if frame.data:
+            self._frames_for_nothing = 0
         self._unacknowledged_bytes += frame.flow_controlled_length
         if self._unacknowledged_bytes > WINDOW_BYTES:
             raise Violation(FLOW_CONTROL_ERROR, "more data from the worker than it may send")
@@ -269,6 +278,7 @@ class Http2Stream:
             if room <= 0:
                 return
             self._write(DataFrame(_STREAM, piece[:room]))  # type: ignore[arg-type] # it is only joined
+            self._frames_for_nothing = 0
             self._connection_window -= room
             self._stream_window -= room
             if room == len(piece):

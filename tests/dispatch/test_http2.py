@@ -26,7 +26,7 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.dispatch.http2 import WINDOW_BYTES
+from gateway.dispatch.http2 import MAX_FRAMES_FOR_NOTHING, WINDOW_BYTES
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, CallStatus, StreamingCall
 
 if TYPE_CHECKING:
@@ -322,6 +322,23 @@ def test_more_data_than_the_window_is_a_violation() -> None:
     call.http2._unacknowledged_bytes = WINDOW_BYTES
     call.receive(data(b"x"))
     assert call.status == CallStatus("INTERNAL", "more data from the worker than it may send")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [PingFrame(opaque_data=b"12345678"), SettingsFrame(), WindowUpdateFrame(0, 1), DataFrame(1)],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
+    call = settled()
+    call.receive(response())
+    one = frame.serialize()
+    for _ in range(20):
+        # Something is said now and then: no flood.
+        call.receive(one * (MAX_FRAMES_FOR_NOTHING // 10) + data(framed(b"m")))
+        assert call.status is None
+    call.receive(one * (MAX_FRAMES_FOR_NOTHING + 1))
+    assert call.status == CallStatus("INTERNAL", "a flood of frames from the worker")
 
 
 @pytest.mark.parametrize("first", [PingFrame(opaque_data=b"12345678"), WindowUpdateFrame(0, 1)], ids=repr)
