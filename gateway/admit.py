@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
@@ -59,8 +59,7 @@ class Snapshot:
     audit_level: AuditLevel
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A review that was settled: the bytes that answer it, and how they came about."""
 
     body: bytes

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import orjson
 
+from gateway.core.diff import same
+from gateway.core.patch import PatchConflict, apply_patch
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
 
 if TYPE_CHECKING:
@@ -54,6 +56,22 @@ class Payload:
         if self._changed_json is None:
             return cast("Json | None", orjson.loads(self._request.json).get("object"))
         return cast("Json", orjson.loads(self._changed_json))
+
+    def patched(self, operations: list[Json]) -> Payload | None:
+        """Return what the *operations* of a JSON Patch make of it; None if they change nothing.
+
+        Raises:
+            PatchConflict: the patch does not apply.
+            RecursionError, TypeError: the result nests too deeply.
+        """
+        if not self._request.can_be_rewritten():
+            raise PatchConflict("the request nests too deeply to be written again")
+        patched = apply_patch(self.fresh_object(), operations)
+        if not isinstance(patched, dict):
+            raise PatchConflict("it leaves an array where the object was")
+        # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
+        patched_json = orjson.dumps([[patched]])[2:-2]
+        return None if same(patched, self.object) else Payload(self._request, (patched, patched_json))
 
     def rest(self) -> None:
         """Let go of what is parsed until it is asked for again."""

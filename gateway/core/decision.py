@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import orjson
@@ -18,7 +19,7 @@ import orjson
 from gateway.core.call import Payload
 from gateway.core.diff import diff, same
 from gateway.core.patch import apply_patch, parse_patch
-from gateway.core.verdict import Allowed, Cause, Denied, DryRunRefused, Failed
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +35,9 @@ MAX_WARNINGS_CHARS: Final = 4096
 
 MAX_ANNOTATION_KEY_CHARS: Final = 63
 """A Kubernetes name part; the API server puts the gateway's own webhook name and a slash before it."""
+
+_NOTES_KEPT: Final = 4096
+"""Texts of audit annotations: two for each mutating webhook, which every review of it repeats."""
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -80,7 +84,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     """
     outcomes = evaluation.outcomes
     is_mutating = evaluation.is_mutating
-    if not is_mutating and all(_is_silent(outcome) for outcome in outcomes):
+    if not is_mutating and _are_silent(outcomes):
         return UNCONDITIONAL
     status = _status([outcome for outcome in outcomes if outcome.rejects])
     annotations, dropped = _annotations(outcomes, audit_level, is_mutating=is_mutating)
@@ -93,9 +97,15 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     )
 
 
-def _is_silent(outcome: Outcome) -> bool:
-    verdict = outcome.verdict
-    return type(verdict) is Allowed and not verdict.warnings and not verdict.audit_annotations
+def _are_silent(outcomes: Sequence[Outcome]) -> bool:
+    """Whether all webhooks allowed the request, and none had more to say."""
+    for outcome in outcomes:
+        verdict = outcome.verdict
+        if verdict is not ALLOWED and (
+            not isinstance(verdict, Allowed) or verdict.warnings or verdict.audit_annotations
+        ):
+            return False
+    return True
 
 
 def _status(rejections: Sequence[Outcome]) -> Status | None:
@@ -185,17 +195,27 @@ def _own_annotations(
     outcome: Outcome, place: str, audit_level: AuditLevel, *, is_mutating: bool
 ) -> Iterable[tuple[str, str]]:
     webhook, verdict = outcome.invocation.webhook, outcome.verdict
-    names = {"configuration": webhook.configuration, "webhook": webhook.name}
     if is_mutating and (outcome.call is not None or isinstance(verdict, DryRunRefused)):
-        yield f"mutation.{place}", orjson.dumps({**names, "mutated": outcome.has_changed}).decode()
+        yield f"mutation.{place}", _mutated(webhook.configuration, webhook.name, outcome.has_changed)
     if outcome.is_patched and audit_level == "Request":
         assert isinstance(verdict, Allowed)
         # Members in the API server's order, those of the operations sorted.
         operations = orjson.dumps(parse_patch(verdict.patch), option=orjson.OPT_SORT_KEYS)
-        patch = {**names, "patch": orjson.Fragment(operations), "patchType": "JSONPatch"}
+        patch = {
+            "configuration": webhook.configuration,
+            "webhook": webhook.name,
+            "patch": orjson.Fragment(operations),
+            "patchType": "JSONPatch",
+        }
         yield f"patch.{place}", orjson.dumps(patch).decode()
     if isinstance(verdict, Failed) and not outcome.rejects:
         yield f"failed-open.{place}", webhook.name
+
+
+@lru_cache(maxsize=_NOTES_KEPT)
+def _mutated(configuration: str, webhook: str, has_changed: bool) -> str:
+    names = {"configuration": configuration, "webhook": webhook}
+    return orjson.dumps({**names, "mutated": has_changed}).decode()
 
 
 def annotation_key(webhook_name: str, key: str) -> str:

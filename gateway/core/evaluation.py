@@ -33,13 +33,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-import orjson
-
 from gateway.core.call import Call, Outcome, Payload
-from gateway.core.diff import same
 from gateway.core.matching import selectors_match
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
-from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed, FailureReason
+from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_patch
+from gateway.core.verdict import DRY_RUN_REFUSED, Denied, DryRunRefused, Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Verdict
+    from gateway.core.verdict import Allowed, Verdict
 
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
@@ -139,45 +136,46 @@ class Evaluation:
         return withdrawn
 
     def _advance(self) -> Sequence[Call]:
+        """Walk on from the present place for as long as verdicts are there, and return the calls to make."""
         calls: list[Call] = []
         while not self.done:
-            if self._place < len(self._invocations):
-                if not self._settle_next(calls):
-                    self._speculate(calls)
+            place = self._place
+            if place < len(self._invocations):
+                call = self._calls[place] or self._reach(place, calls)
+                if call is None:
+                    continue
+                verdict = call.verdict
+                if verdict is None:
+                    if self._ahead < len(self._invocations):
+                        self._speculate(calls)
+                    self._payload.rest()
                     break
+                self.kept_ahead += call.is_ahead
+                self._place = place + 1
+                self._conclude(self._outcome(call, verdict))
             elif self._round == 0 and self.has_changed:
                 self._round = 1
                 self._place = self._ahead = 0
                 self._calls = [None] * len(self._invocations)
             else:
                 self._finish()
-        if not self.done:
-            self._payload.rest()
         return calls
 
-    def _settle_next(self, calls: list[Call]) -> bool:
-        """Settle the webhook at the present place, or return False where its verdict is missing.
+    def _reach(self, place: int, calls: list[Call]) -> Call | None:
+        """Return the call of the webhook at *place*, whose turn has come, after adding it to *calls*.
 
-        A call that has to be made for that is added to *calls*.
+        None if it is not to be called: then it is settled, and the walk is one place further.
         """
-        place = self._place
-        call = self._calls[place]
-        if call is None:
-            invocation = self._invocations[place]
-            obstacle = self._obstacle(invocation)
-            if obstacle is not None:
-                if obstacle is not False:
-                    self._conclude(Outcome(invocation, self._round, obstacle, None, None))
-                self._place += 1
-                return True
+        invocation = self._invocations[place]
+        obstacle = self._obstacle(invocation)
+        if obstacle is None:
             self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=False)
             calls.append(call)
-        if call.verdict is None:
-            return False
-        self.kept_ahead += call.is_ahead
-        self._place += 1
-        self._conclude(self._outcome(call, call.verdict))
-        return True
+            return call
+        self._place = place + 1
+        if obstacle is not False:
+            self._conclude(Outcome(invocation, self._round, obstacle, None, None))
+        return None
 
     def _obstacle(self, invocation: Invocation) -> Failed | DryRunRefused | Literal[False] | None:
         """Return None if the webhook is to be called on the present object, else what it comes to instead.
@@ -198,33 +196,31 @@ class Evaluation:
 
     def _speculate(self, calls: list[Call]) -> None:
         """Call webhooks behind the present place that can be called ahead; add the calls to *calls*."""
+        is_mutating = self.is_mutating
+        memory = self._memory if is_mutating else None
         for place in range(max(self._ahead, self._place), len(self._invocations)):
             invocation = self._invocations[place]
-            self._ahead = place + 1
             if place > self._place and self._calls[place] is None:
                 if self._obstacle(invocation) is not None:
                     continue
-                if not self.is_mutating or invocation.webhook.side_effects == "None":
-                    call = Call(place, invocation, self._payload, is_ahead=self.is_mutating)
-                    self._calls[place] = call
+                if not is_mutating or invocation.webhook.side_effects == "None":
+                    self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=is_mutating)
                     calls.append(call)
-            if (
-                self.is_mutating
-                and self._memory is not None
-                and self._memory.usually_changes(invocation.webhook, self.request)
-            ):
+            if memory is not None and memory.usually_changes(invocation.webhook, self.request):
                 # Whoever comes after it would be asked again anyway.
                 self._ahead = place
                 return
+        self._ahead = len(self._invocations)
 
     def _outcome(self, call: Call, verdict: Verdict) -> Outcome:
-        if type(verdict) is Allowed and verdict.patch:
-            if self.is_mutating:
-                return self._patched_outcome(call, verdict)
-            failure = Failed(FailureReason.PATCH_FORBIDDEN, "a validating webhook may not answer a patch")
-            return Outcome(call.invocation, self._round, failure, None, call)
-        spoken = None if isinstance(verdict, Failed) else verdict
-        return Outcome(call.invocation, self._round, verdict, spoken, call)
+        if isinstance(verdict, Failed):
+            return Outcome(call.invocation, self._round, verdict, None, call)
+        if isinstance(verdict, Denied) or not verdict.patch:
+            return Outcome(call.invocation, self._round, verdict, verdict, call)
+        if self.is_mutating:
+            return self._patched_outcome(call, verdict)
+        failure = Failed(FailureReason.PATCH_FORBIDDEN, "a validating webhook may not answer a patch")
+        return Outcome(call.invocation, self._round, failure, None, call)
 
     def _patched_outcome(self, call: Call, verdict: Allowed) -> Outcome:
         has_changed = is_patched = False
@@ -253,15 +249,11 @@ class Evaluation:
 
     def _patch(self, operations: list[dict[str, object]]) -> bool:
         """Apply a patch to the present object, and return whether that changed it."""
-        patched = apply_patch(self._payload.fresh_object(), operations)
-        if not isinstance(patched, dict):
-            raise PatchConflict("it leaves an array where the object was")
-        # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
-        patched_json = orjson.dumps([[patched]])[2:-2]
-        if same(patched, self._payload.object):
+        patched = self._payload.patched(operations)
+        if patched is None:
             return False
         self.has_changed = True
-        self._payload = Payload(self.request, (patched, patched_json))
+        self._payload = patched
         self._ahead = 0
         for place in range(self._place, len(self._calls)):
             self._discard(place)

@@ -30,9 +30,9 @@ that makes up names must not make the index grow."""
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Invocation:
-    """A webhook whose rules match a request."""
+    """A webhook whose rules match requests of one shape; the same for all of them."""
 
     webhook: Webhook
     position: int

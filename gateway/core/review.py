@@ -9,6 +9,7 @@ Source: k8s.io/api admission/v1 types.go; kubernetes/apiserver plugin/webhook/re
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
@@ -39,10 +40,10 @@ _PREFIXES: Final = {
     )
     for version in (V1, V1BETA1)
 }
-_SAFE_DEPTH: Final = 250
-"""Fewer opening brackets than this cannot nest deeper than orjson writes. It reads deeper than that."""
-
+_REQUEST: Final = b'"request":'
 _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
+_SAFE_DEPTH: Final = 250
+"""No more opening brackets than this cannot nest deeper than orjson writes. It reads deeper than that."""
 
 _resource = cast("Callable[[object], Resource]", itemgetter("group", "version", "resource"))
 _kind = cast("Callable[[object], Resource]", itemgetter("group", "version", "kind"))
@@ -95,6 +96,16 @@ class AdmissionRequest:
     def old_object(self) -> Json | None:
         """The object as it is stored, on UPDATE and DELETE."""
         return cast("Json | None", self.document.get("oldObject"))
+
+    def can_be_rewritten(self) -> bool:
+        """Whether the request can be written again with another object, and be a member of something."""
+        if self.json.count(b"{") + self.json.count(b"[") <= _SAFE_DEPTH:
+            return True
+        try:
+            orjson.dumps([self.document])
+        except TypeError:
+            return False
+        return True
 
     def rest(self) -> None:
         """Let go of the parsed form until it is asked for again."""
@@ -159,18 +170,14 @@ def decode(body: bytes) -> AdmissionRequest:
 
 def _open(body: bytes) -> tuple[str, Json, bytes]:
     """Return apiVersion, the parsed request and its JSON."""
-    head = body[:_LONGEST_PREFIX]
-    for prefix, api_version in _PREFIXES.items():
-        if head.startswith(prefix):
-            end = body.rfind(b"}")
-            json = body[len(prefix) : end]
-            try:
-                document = orjson.loads(json)
-            except orjson.JSONDecodeError:
-                break
+    begin = body.find(_REQUEST, 0, _LONGEST_PREFIX) + len(_REQUEST)
+    api_version = _PREFIXES.get(body[:begin])
+    if api_version is not None:
+        end = body.rfind(b"}")
+        json = body[begin:end]
+        with suppress(orjson.JSONDecodeError):
+            document = orjson.loads(json)
             if isinstance(document, dict) and not body[end + 1 :].strip(b" \t\r\n"):
-                if json.count(b"{") + json.count(b"[") > _SAFE_DEPTH:
-                    _written(document)
                 return api_version, document, json
     try:
         review = orjson.loads(body)
@@ -188,7 +195,7 @@ def _open(body: bytes) -> tuple[str, Json, bytes]:
 
 
 def _written(document: Json) -> bytes:
-    """Return the JSON of *document*, which shows that what is passed on later can be written, too."""
+    """Return the JSON of *document*."""
     try:
         return orjson.dumps(document)
     except TypeError:

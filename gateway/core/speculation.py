@@ -28,10 +28,13 @@ class ChangeMemory:
 
     def usually_changes(self, webhook: Webhook, request: AdmissionRequest) -> bool:
         """Whether *webhook* changed more than half of the requests like *request* that it saw lately."""
-        return self._rates.get(self._key(webhook, request), 0.0) > 0.5
+        # Where no webhook changes anything the memory is empty, and no key has to be made.
+        return bool(self._rates) and self._rates.get(self._key(webhook, request), 0.0) > 0.5
 
     def note(self, webhook: Webhook, request: AdmissionRequest, *, changed: bool) -> None:
         """Remember what *webhook* did with *request*."""
+        if not changed and not self._rates:
+            return
         key = self._key(webhook, request)
         rate = self._rates.get(key)
         if rate is None:

@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.clear()
         self._reader.close()
         self._connections.discard(self)
-        # Its side of a cycle with uvloop's transport: a tenth of a megabyte that would wait for the collector.
+        # Its side of a cycle with uvloop's transport: 60 KB that would wait for the garbage collector.
         self._transport = None
         if request is not None:
             request.release()

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from gateway.core.call import Outcome
+    from gateway.core.matching import Invocation
     from gateway.core.verdict import Verdict
+    from gateway.telemetry.series import Timing
 
 PREFIX: Final = "admission_gateway_"
 
@@ -33,6 +35,8 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
+_KEPT_INVOCATIONS: Final = 16_384
+"""Timings found before, by invocation, before starting over: those of past configurations are not kept."""
 
 
 class PoolMetrics:
@@ -70,6 +74,8 @@ class Metrics:
         """By phase, operation, and whether the request was allowed."""
         self._calls: Timings[tuple[str, str, str, int, bool]] = Timings(SECONDS)
         """By webhook, phase, operation, HTTP code, and whether the webhook rejected the request."""
+        self._allowed: dict[Invocation, Timing] = {}
+        """Those of ``_calls`` for calls that allowed the request, which nearly all do."""
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
         """Whether changes of namespaces arrive, and how many there are; None: no cluster is watched."""
@@ -127,15 +133,16 @@ class Metrics:
 
     def outcomes(self, operation: str, outcomes: Iterable[Outcome]) -> None:
         """Count how the webhooks of one review were settled."""
+        allowed = self._allowed
         for outcome in outcomes:
-            verdict, webhook = outcome.verdict, outcome.invocation.webhook
-            rejects = outcome.rejects
-            code = _http_code(verdict)
-            if outcome.call is not None or not code:
-                elapsed_s = outcome.call.elapsed_s if outcome.call is not None else 0.0
-                self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
-            if type(verdict) is not Allowed:
-                self._refused_or_failed(outcome, operation, rejects=rejects)
+            call = outcome.call
+            if call is not None and isinstance(outcome.verdict, Allowed):
+                timing = allowed.get(outcome.invocation)
+                if timing is None:
+                    timing = self._allowed_timing(outcome.invocation, operation)
+                timing.observe(call.elapsed_s)
+            else:
+                self._refused_or_failed(outcome, operation)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of what is counted here. The name is prometheus_client's."""
@@ -174,20 +181,32 @@ class Metrics:
             )
             yield GaugeMetricFamily(f"{PREFIX}cluster_namespaces", "Namespaces known of the cluster", count)
 
-    def _refused_or_failed(self, outcome: Outcome, operation: str, *, rejects: bool) -> None:
+    def _allowed_timing(self, invocation: Invocation, operation: str) -> Timing:
+        """Return the timing of calls for *invocation*, which is for requests of one operation only."""
+        if len(self._allowed) >= _KEPT_INVOCATIONS:
+            self._allowed.clear()
+        webhook = invocation.webhook
+        timing = self._calls[webhook.name, webhook.phase, operation, 200, False]
+        self._allowed[invocation] = timing
+        return timing
+
+    def _refused_or_failed(self, outcome: Outcome, operation: str) -> None:
         webhook, verdict = outcome.invocation.webhook, outcome.verdict
-        kind = _TYPES[webhook.phase]
+        kind, rejects, code = _TYPES[webhook.phase], outcome.rejects, _http_code(verdict)
+        if outcome.call is not None or not code:
+            elapsed_s = outcome.call.elapsed_s if outcome.call is not None else 0.0
+            self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
         if not rejects:
             self._fail_open.labels(webhook.name, kind).inc()
             return
         match verdict:
             case Denied():
-                error_type, code = "no_error", verdict.code
+                error_type = "no_error"
             case Failed():
-                error_type, code = "calling_webhook_error", verdict.code
+                error_type = "calling_webhook_error"
             case _:
-                error_type, code = "gateway_internal_error", 0
-        self._rejections.labels(webhook.name, kind, operation, error_type, str(min(code, _MAX_CODE))).inc()
+                error_type = "gateway_internal_error"
+        self._rejections.labels(webhook.name, kind, operation, error_type, str(code)).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)
@@ -200,12 +219,10 @@ class Metrics:
 
 
 def _http_code(verdict: Verdict | DryRunRefused) -> int:
-    if type(verdict) is Allowed:
-        return 200
     if isinstance(verdict, DryRunRefused):
         # A request that never became a call, as the API server counts it.
         return 0
-    assert not isinstance(verdict, Allowed)
+    assert not isinstance(verdict, Allowed), "no webhook allows what it was not asked"
     return min(verdict.code, _MAX_CODE)
 
 

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
+from gateway.core.review import decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
-from tests.core.build import POD, add, labelled, patch, request, settle, webhook
+from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
+
+DEEP_REVIEW = body(document(oldObject="deep")).replace(b'"deep"', b'{"a":' * 300 + b"1" + b"}" * 300)
+"""The object itself is as flat as ever."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -346,6 +351,32 @@ def test_a_webhook_that_does_not_match_is_no_reason_to_wait() -> None:
 def test_the_validating_phase_has_no_use_for_memory() -> None:
     webhooks = hooks("abc", phase="validate")
     assert names(begin(webhooks, habitual(*webhooks)).start()) == "abc"
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_request_that_nests_too_deeply_to_be_written_again_is_shown_as_it_came(phase: Any) -> None:
+    asked = decode(DEEP_REVIEW)
+    evaluation = Evaluation(
+        Selection(phase, [webhook("a", phase=phase), webhook("b", phase=phase)]), asked, None
+    )
+    calls = evaluation.start()
+    assert [call.payload.json for call in calls] == [asked.json] * 2
+    for call in calls:
+        evaluation.receive(call, ALLOWED)
+    assert decide(evaluation, "Metadata").allowed
+
+
+def test_a_patch_of_a_request_that_nests_too_deeply_to_be_written_again_is_its_webhooks_failure() -> None:
+    hooks = [webhook("a", failure_policy="Ignore"), webhook("b")]
+    evaluation = settle(hooks, decode(DEEP_REVIEW), {"a": patch(add("/x", 1))})
+    first, second = evaluation.outcomes
+    assert isinstance(first.verdict, Failed)
+    assert first.verdict.reason is FailureReason.PATCH_INAPPLICABLE
+    assert "the request nests too deeply to be written again" in first.verdict.cause
+    assert second.verdict is ALLOWED
+    assert second.call is not None
+    assert second.call.payload.json == evaluation.request.json
+    assert not evaluation.has_changed
 
 
 def test_what_webhooks_do_is_remembered() -> None:

@@ -316,14 +316,31 @@ def test_any_bytes_are_refused_without_another_exception(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("member", ["object", "oldObject", "options"])
-def test_what_nests_deeper_than_can_be_passed_on_is_refused_by_either_path(member: str) -> None:
+def test_what_nests_too_deeply_to_be_written_again_is_passed_on_only_as_it_came(member: str) -> None:
     deep: Any = 0
     for _ in range(300):
         deep = {"a": deep}
     text = json.dumps(document(**{member: {"x": "deep"}})).replace('"deep"', json.dumps(deep))
-    for form in (
-        '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%s}',
-        '{"apiVersion":"admission.k8s.io/v1","request":%s,"kind":"AdmissionReview"}',
-    ):
-        with pytest.raises(MalformedReview, match=r"^request: nested too deeply"):
-            decode((form % text).encode())
+    as_the_api_server_writes = '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%s}'
+    asked = decode((as_the_api_server_writes % text).encode())
+    assert asked.json == text.encode()
+    assert asked.document == json.loads(text)
+    assert not asked.can_be_rewritten()
+    otherwise = '{"apiVersion":"admission.k8s.io/v1","request":%s,"kind":"AdmissionReview"}'
+    with pytest.raises(MalformedReview, match=r"^request: nested too deeply"):
+        decode((otherwise % text).encode())
+
+
+@pytest.mark.parametrize("levels", range(240, 260))
+@pytest.mark.parametrize("beside", [0, 300])
+def test_what_can_be_rewritten_can_be_written_as_a_member(levels: int, beside: int) -> None:
+    # Brackets that do not nest decide nothing.
+    options = b"[" * levels + b"]" * levels + b',"wide":[%b]' % b",".join([b"{}"] * beside)
+    text = orjson.dumps(document(options="deep")).replace(b'"deep"', options)
+    asked = decode(b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%b}' % text)
+    try:
+        orjson.dumps({"request": asked.document})
+        can_be_written = True
+    except TypeError:
+        can_be_written = False
+    assert asked.can_be_rewritten() is can_be_written

@@ -40,7 +40,9 @@ def test_open_loops_and_churn_go_through_the_generator_and_rates_into_a_picture(
     assert "loadtest.bench:" not in captured.err  # nothing was answered wrongly
     assert "open loop at half of the highest rate" in captured.out
     text = output.read_text()
-    assert all(title in text for title in ("| 50 % of it, open loop ", "| floor that gives tickets, resumed "))
+    assert all(
+        title in text for title in ("| 50 % of it, open loop ", "| floor that gives tickets, resumed ")
+    )
     assert "(found-latency-by-rate.svg)" in text
     ET.parse(tmp_path / "found-latency-by-rate.svg")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found-latency-by-rate.svg", "found.md"]

@@ -1,0 +1,124 @@
+"""What is counted of reviews, against a count of one series at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.call import Call, Outcome, Payload
+from gateway.core.matching import Invocation, Selection
+from gateway.core.verdict import (
+    ALLOWED,
+    DRY_RUN_REFUSED,
+    Allowed,
+    Denied,
+    DryRunRefused,
+    Failed,
+    FailureReason,
+)
+from gateway.telemetry import metrics as module
+from gateway.telemetry.metrics import Metrics
+from tests.core.build import request, webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.verdict import Verdict
+
+UNREACHED = Failed(FailureReason.NAMESPACE, "not found", 404)
+VERDICTS: list[Verdict | DryRunRefused] = [
+    ALLOWED,
+    Allowed(warnings=("w",)),
+    Denied(403),
+    Denied(599),
+    Failed(FailureReason.STATUS, "UNAVAILABLE", 503),
+    UNREACHED,
+    DRY_RUN_REFUSED,
+]
+SELECTIONS = [
+    Selection(
+        "validate", [webhook(f"{policy}{n}", phase="validate", failure_policy=policy) for n in range(2)]
+    )
+    for policy in ("Fail", "Ignore")
+]
+ASKED = {operation: request(operation=operation) for operation in ("CREATE", "UPDATE")}
+
+
+def settled(invocation: Invocation, verdict: Verdict | DryRunRefused, operation: str) -> Outcome:
+    if verdict is UNREACHED or isinstance(verdict, DryRunRefused):
+        return Outcome(invocation, 0, verdict, None, None)
+    call = Call(0, invocation, Payload(ASKED[operation]), is_ahead=False)
+    call.elapsed_s = 0.25
+    return Outcome(invocation, 0, verdict, None if isinstance(verdict, Failed) else verdict, call)
+
+
+def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+    """The values of one series by those of its labels, in the order in which they are declared."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == f"admission_gateway_{name}"
+    }
+
+
+outcomes = st.tuples(
+    st.sampled_from(SELECTIONS),
+    st.integers(0, 1),
+    st.sampled_from(VERDICTS),
+    st.sampled_from(["CREATE", "UPDATE"]),
+)
+
+
+@pytest.mark.slow
+@given(reviews=st.lists(outcomes, max_size=12), kept=st.sampled_from([1, 2, 100]))
+@settings(deadline=None)
+def test_every_outcome_is_counted_once_under_its_own_labels(
+    reviews: Sequence[tuple[Selection, int, Verdict | DryRunRefused, str]], kept: int
+) -> None:
+    metrics = Metrics()
+    requests: Counter[tuple[str, ...]] = Counter()
+    rejections: Counter[tuple[str, ...]] = Counter()
+    opened: Counter[tuple[str, ...]] = Counter()
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(module, "_KEPT_INVOCATIONS", kept)
+        for selection, place, verdict, operation in reviews:
+            invocation = selection.invocations(ASKED[operation])[place]
+            name = invocation.webhook.name
+            metrics.outcomes(operation, [settled(invocation, verdict, operation)])
+            rejected = {Allowed: False, Failed: name.startswith("Fail")}.get(type(verdict), True)
+            code = (
+                200
+                if isinstance(verdict, Allowed)
+                else 0
+                if isinstance(verdict, DryRunRefused)
+                else verdict.code
+            )
+            if verdict is not UNREACHED:
+                requests[name, "validating", operation, str(code), "true" if rejected else "false"] += 1
+            if rejected:
+                kind = {Denied: "no_error", Failed: "calling_webhook_error"}.get(
+                    type(verdict), "gateway_internal_error"
+                )
+                rejections[name, "validating", operation, kind, str(code)] += 1
+            elif not isinstance(verdict, Allowed):
+                opened[name, "validating"] += 1
+    assert samples(metrics, "webhook_requests_total") == requests
+    assert samples(metrics, "webhook_rejections_total") == rejections
+    assert samples(metrics, "webhook_fail_open_total") == opened
+    durations = samples(metrics, "webhook_admission_duration_seconds_count")
+    assert sum(durations.values()) == requests.total()
+
+
+def test_what_is_remembered_of_invocations_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_INVOCATIONS", 3)
+    metrics = Metrics()
+    for _ in range(10):
+        invocation = Selection("validate", [webhook(phase="validate")]).invocations(ASKED["CREATE"])[0]
+        metrics.outcomes("CREATE", [settled(invocation, ALLOWED, "CREATE")])
+        assert len(metrics._allowed) <= 3
+    assert list(samples(metrics, "webhook_requests_total").values()) == [10]
