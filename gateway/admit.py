@@ -112,7 +112,7 @@ def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
 
     One that is just being made is not there yet.
     """
-    return request.namespace != "" and not speaks_for_itself(request) and bool(selection.invocations(request))
+    return request.namespace != "" and not speaks_for_itself(request) and selection.has_rule_for(request)
 
 
 class _Waiting:

@@ -77,7 +77,7 @@ class Evaluation:
         self.discarded_ahead = 0
         """How many calls made ahead of their turn turned out useful, and useless."""
         self.is_mutating: Final = selection.phase == "mutate"
-        self._invocations: Final = selection.invocations(request)
+        self._invocations: Final = selection.invocations(request, namespace)
         self._memory = memory
         self._payload = Payload(request)
         self._calls: list[Call | None] = [None] * len(self._invocations)

@@ -1,8 +1,8 @@
 """Which webhooks a request is for: rules by a kept index, selectors on the object as it is now.
 
-A Selection is what one path of the front end stands for. It answers a request's candidates (rules match)
-from a dictionary that fills itself by shape of request; what is left per review are the selectors, and only
-where they are not empty.
+A Selection is what one path of the front end stands for. It answers a request's candidates from dictionaries
+that fill themselves: by shape of request those whose rules match, and of these by namespace those whose
+namespaceSelector does. What is left per review are the objectSelectors, and only where they are not empty.
 
 Source: kubernetes/apiserver plugin/webhook/generic/webhook.go, predicates/namespace/matcher.go,
 predicates/object/matcher.go.
@@ -13,19 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.namespace import Namespace
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from gateway.core.namespace import Namespace
+    from gateway.core.labels import Selector
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
 
 _KEPT_SHAPES: Final = 4096
 """Shapes of request remembered before starting over: a cluster has a few hundred resources, and a caller
 that makes up names must not make the index grow."""
+
+_KEPT_NAMESPACES: Final = 1024
+"""Namespaces remembered for each shape before starting over."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -38,7 +42,7 @@ class Invocation:
     position: int
     """Place among all webhooks that the path selects, from 0."""
     is_unconditional: bool
-    """Whether both selectors are empty, so that the rules alone decide."""
+    """Whether no selector has to be looked at: those there are have been, for all requests of this kind."""
 
 
 class Selection:
@@ -47,16 +51,35 @@ class Selection:
     def __init__(self, phase: Phase, webhooks: Sequence[Webhook]) -> None:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
-        self._by_shape: dict[tuple[Hashable, ...], tuple[Invocation, ...]] = {}
+        self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
 
-    def invocations(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
-        """Return the webhooks with a rule for *request*, in order."""
+    def has_rule_for(self, request: AdmissionRequest) -> bool:
+        """Whether any webhook has a rule for *request*."""
+        return bool(self._candidates(request).invocations)
+
+    def invocations(
+        self, request: AdmissionRequest, namespace: Namespace | Failed | None
+    ) -> tuple[Invocation, ...]:
+        """Return the webhooks with a rule for *request*, in order, without those that *namespace* leaves out.
+
+        *namespace* is the request's: None if there is none, Failed if that could not be found out.
+        """
+        candidates = self._candidates(request)
+        if not candidates.look_at_namespaces or speaks_for_itself(request):
+            return candidates.invocations
+        if request.namespace == "" and not _is_namespace(request):
+            return candidates.in_namespace(None)
+        return (
+            candidates.in_namespace(namespace) if isinstance(namespace, Namespace) else candidates.invocations
+        )
+
+    def _candidates(self, request: AdmissionRequest) -> _Candidates:
         shape = request.shape
         found = self._by_shape.get(shape)
         if found is None:
             if len(self._by_shape) >= _KEPT_SHAPES:
                 self._by_shape.clear()
-            found = self._by_shape[shape] = self._match_rules(request)
+            found = self._by_shape[shape] = _Candidates(self._match_rules(request))
         return found
 
     def _match_rules(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
@@ -69,6 +92,34 @@ class Selection:
             for position, webhook in enumerate(self.webhooks)
             if rules_match(webhook, request)
         )
+
+
+class _Candidates:
+    """The webhooks with a rule for requests of one shape."""
+
+    def __init__(self, invocations: tuple[Invocation, ...]) -> None:
+        self.invocations = invocations
+        self.look_at_namespaces = any(not one.webhook.namespace_selector.is_empty for one in invocations)
+        self._in_place = tuple(
+            Invocation(one.webhook, one.position, one.webhook.object_selector.is_empty) for one in invocations
+        )
+        """What becomes of them where their namespaceSelector has been looked at."""
+        self._by_namespace: dict[str, tuple[Namespace | None, tuple[Invocation, ...]]] = {}
+
+    def in_namespace(self, namespace: Namespace | None) -> tuple[Invocation, ...]:
+        """Return those that *namespace* does not leave out; None: there is none that could."""
+        name = "" if namespace is None else namespace.name
+        known, found = self._by_namespace.get(name, (None, None))
+        if found is None or known is not namespace:
+            if len(self._by_namespace) >= _KEPT_NAMESPACES:
+                self._by_namespace.clear()
+            found = tuple(
+                one
+                for one in self._in_place
+                if namespace is None or one.webhook.namespace_selector.matches(namespace.labels)
+            )
+            self._by_namespace[name] = namespace, found
+        return found
 
 
 def selectors_match(
@@ -87,12 +138,13 @@ def selectors_match(
     if in_namespace is False:
         return False
     selector = webhook.object_selector
-    if not selector.is_empty and not any(
-        document is not None and "metadata" in document and selector.matches(labels_of(document))
-        for document in (current, request.old_object)
-    ):
-        return False
-    return in_namespace
+    if selector.is_empty or _labels_match(selector, current) or _labels_match(selector, request.old_object):
+        return in_namespace
+    return False
+
+
+def _labels_match(selector: Selector, document: Json | None) -> bool:
+    return document is not None and "metadata" in document and selector.matches(labels_of(document))
 
 
 def _namespace_matches(

@@ -9,6 +9,8 @@ import pytest
 from gateway.core import matching
 from gateway.core.labels import Requirement, Selector
 from gateway.core.matching import Selection, labels_of, selectors_match
+from gateway.core.namespace import Namespace
+from gateway.core.rules import rules_match
 from gateway.core.verdict import Failed, FailureReason
 from gateway.core.webhook import Rule, Webhook
 from tests.core.build import known, labelled, request, resource, webhook
@@ -25,8 +27,16 @@ UNNAMED: Json = {"kind": "PodExecOptions", "command": ["ls"]}
 
 
 def outcome(hook: Webhook, **members: object) -> bool | Failed:
+    """Return what the selectors come to, which is the same where the index knows the namespace."""
     asked = request(**members)
-    return selectors_match(hook, asked, asked.object, known(NAMESPACES, asked))
+    namespace = known(NAMESPACES, asked)
+    matched = selectors_match(hook, asked, asked.object, namespace)
+    if rules_match(hook, asked):
+        selection = Selection("mutate", [hook])
+        for _ in range(2):
+            kept = selection.invocations(asked, namespace)
+            assert (True if kept and kept[0].is_unconditional else bool(kept) and matched) == matched
+    return matched
 
 
 @pytest.mark.parametrize(
@@ -156,7 +166,7 @@ def test_invocations_keep_order_and_know_their_place_among_all() -> None:
         webhook("c.policies.test", object_selector=TEAM_A),
         webhook("d.policies.test", namespace_selector=TEAM_A),
     )
-    found = Selection("mutate", hooks).invocations(request())
+    found = Selection("mutate", hooks).invocations(request(), None)
     assert [(i.webhook.name, i.position, i.is_unconditional) for i in found] == [
         ("a.policies.test", 0, True),
         ("c.policies.test", 2, False),
@@ -171,8 +181,8 @@ def test_what_is_never_sent_has_no_invocations() -> None:
         "version": "v1",
         "kind": "MutatingWebhookConfiguration",
     }
-    assert selection.invocations(request(kind=kind)) == ()
-    assert len(selection.invocations(request())) == 1
+    assert selection.invocations(request(kind=kind), None) == ()
+    assert len(selection.invocations(request(), None)) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,16 +208,43 @@ def test_the_index_tells_apart_whatever_a_rule_can_see(difference: dict[str, obj
     rule = Rule(("CREATE",), ("",), ("v1",), ("pods",), "Namespaced")
     selection = Selection("mutate", (webhook(rules=(rule,), match_policy="Exact"),))
     for _ in range(2):
-        assert len(selection.invocations(request())) == 1
-        assert selection.invocations(request(**difference)) == ()
+        assert len(selection.invocations(request(), None)) == 1
+        assert selection.invocations(request(**difference), None) == ()
+
+
+def test_the_index_leaves_out_what_the_namespace_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "_KEPT_NAMESPACES", 3)
+    hooks = (
+        webhook(name="any"),
+        webhook(name="ours", namespace_selector=TEAM_A),
+        webhook(name="some", namespace_selector=TEAM_A, object_selector=TEAM_A),
+    )
+    selection = Selection("mutate", hooks)
+
+    def found(namespace: Namespace | Failed | None) -> list[tuple[str, int, bool]]:
+        kept = selection.invocations(request(), namespace)
+        return [(one.webhook.name, one.position, one.is_unconditional) for one in kept]
+
+    ours = Namespace("red", {"team": "a"}, b"")
+    for _ in range(2):
+        assert found(ours) == [("any", 0, True), ("ours", 1, True), ("some", 2, False)]
+        # The namespace has changed since.
+        assert found(Namespace("red", {"team": "b"}, b"")) == [("any", 0, True)]
+        # What is not known is left to each webhook.
+        for unknown in (None, Failed(FailureReason.NAMESPACE, "no answer")):
+            assert found(unknown) == [("any", 0, True), ("ours", 1, False), ("some", 2, False)]
+    for number in range(10):
+        found(Namespace(f"n-{number}", {}, b""))
+        (candidates,) = selection._by_shape.values()
+        assert len(candidates._by_namespace) <= 3
 
 
 def test_the_index_answers_the_same_again_and_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "_KEPT_SHAPES", 3)
     selection = Selection("mutate", (webhook(),))
-    first = selection.invocations(request())
-    assert selection.invocations(request()) is first
+    first = selection.invocations(request(), None)
+    assert selection.invocations(request(), None) is first
     for number in range(10):
-        selection.invocations(request(resource=resource(f"/v1/things{number}")))
+        selection.invocations(request(resource=resource(f"/v1/things{number}")), None)
         assert len(selection._by_shape) <= 3
-    assert [one.webhook for one in selection.invocations(request())] == [one.webhook for one in first]
+    assert [one.webhook for one in selection.invocations(request(), None)] == [one.webhook for one in first]

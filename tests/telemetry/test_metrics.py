@@ -87,7 +87,7 @@ def test_every_outcome_is_counted_once_under_its_own_labels(
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(module, "_KEPT_INVOCATIONS", kept)
         for selection, place, verdict, operation in reviews:
-            invocation = selection.invocations(ASKED[operation])[place]
+            invocation = selection.invocations(ASKED[operation], None)[place]
             name = invocation.webhook.name
             metrics.outcomes(operation, [settled(invocation, verdict, operation)])
             rejected = {Allowed: False, Failed: name.startswith("Fail")}.get(type(verdict), True)
@@ -118,7 +118,7 @@ def test_what_is_remembered_of_invocations_stays_bounded(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_KEPT_INVOCATIONS", 3)
     metrics = Metrics()
     for _ in range(10):
-        invocation = Selection("validate", [webhook(phase="validate")]).invocations(ASKED["CREATE"])[0]
+        invocation = Selection("validate", [webhook(phase="validate")]).invocations(ASKED["CREATE"], None)[0]
         metrics.outcomes("CREATE", [settled(invocation, ALLOWED, "CREATE")])
         assert len(metrics._allowed) <= 3
     assert list(samples(metrics, "webhook_requests_total").values()) == [10]
