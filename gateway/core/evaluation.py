@@ -87,6 +87,8 @@ class Evaluation:
         self._round = 0
         self._reinvocable: set[int] = set()
         self._to_reinvoke: set[int] = set()
+        self.has_withdrawn = False
+        """Whether calls became unwanted since :meth:`take_withdrawn`."""
         self._withdrawn: list[Call] = []
 
     @property
@@ -125,14 +127,10 @@ class Evaluation:
             return NO_CALLS
         return self.receive(call, failure)
 
-    @property
-    def has_withdrawn(self) -> bool:
-        """Whether calls became unwanted since :meth:`take_withdrawn`."""
-        return bool(self._withdrawn)
-
     def take_withdrawn(self) -> Sequence[Call]:
         """Return the calls that became unwanted since this was last asked."""
         withdrawn, self._withdrawn = self._withdrawn, []
+        self.has_withdrawn = False
         return withdrawn
 
     def _advance(self) -> Sequence[Call]:
@@ -282,6 +280,7 @@ class Evaluation:
             self.discarded_ahead += call.is_ahead
             if call.verdict is None:
                 self._withdrawn.append(call)
+                self.has_withdrawn = True
 
     def _finish(self) -> None:
         self.done = True

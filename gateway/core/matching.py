@@ -28,8 +28,10 @@ _KEPT_SHAPES: Final = 4096
 """Shapes of request remembered before starting over: a cluster has a few hundred resources, and a caller
 that makes up names must not make the index grow."""
 
-_KEPT_NAMESPACES: Final = 1024
-"""Namespaces remembered for each shape before starting over."""
+_KEPT_NAMESPACES: Final = 4096
+"""Namespaces remembered before starting over."""
+_KEPT_MASKS: Final = 64
+"""Sets of webhooks remembered for each shape: selectors tell namespaces apart in a few ways, not in many."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -52,6 +54,9 @@ class Selection:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
+        self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}
+        """By namespace: the labels that it had, and for each webhook whether its selector matches those."""
+        self._everywhere = b"\1" * len(self.webhooks)
 
     def has_rule_for(self, request: AdmissionRequest) -> bool:
         """Whether any webhook has a rule for *request*."""
@@ -68,10 +73,23 @@ class Selection:
         if not candidates.look_at_namespaces or speaks_for_itself(request):
             return candidates.invocations
         if request.namespace == "" and not _is_namespace(request):
-            return candidates.in_namespace(None)
+            return candidates.of(self._everywhere)
         return (
-            candidates.in_namespace(namespace) if isinstance(namespace, Namespace) else candidates.invocations
+            candidates.of(self._mask(namespace))
+            if isinstance(namespace, Namespace)
+            else candidates.invocations
         )
+
+    def _mask(self, namespace: Namespace) -> bytes:
+        name, labels = namespace.name, namespace.labels
+        seen, mask = self._masks.get(name, (None, b""))
+        if seen is not labels:
+            if len(self._masks) >= _KEPT_NAMESPACES:
+                self._masks.clear()
+            mask = bytes(webhook.namespace_selector.matches(labels) for webhook in self.webhooks)
+            # Not the namespace itself, which holds its whole object.
+            self._masks[name] = labels, mask
+        return mask
 
     def _candidates(self, request: AdmissionRequest) -> _Candidates:
         shape = request.shape
@@ -100,25 +118,19 @@ class _Candidates:
     def __init__(self, invocations: tuple[Invocation, ...]) -> None:
         self.invocations = invocations
         self.look_at_namespaces = any(not one.webhook.namespace_selector.is_empty for one in invocations)
-        self._in_place = tuple(
+        self._looked_at = tuple(
             Invocation(one.webhook, one.position, one.webhook.object_selector.is_empty) for one in invocations
         )
-        """What becomes of them where their namespaceSelector has been looked at."""
-        self._by_namespace: dict[str, tuple[Namespace | None, tuple[Invocation, ...]]] = {}
+        """What becomes of them when their namespaceSelector has been looked at."""
+        self._by_mask: dict[bytes, tuple[Invocation, ...]] = {}
 
-    def in_namespace(self, namespace: Namespace | None) -> tuple[Invocation, ...]:
-        """Return those that *namespace* does not leave out; None: there is none that could."""
-        name = "" if namespace is None else namespace.name
-        known, found = self._by_namespace.get(name, (None, None))
-        if found is None or known is not namespace:
-            if len(self._by_namespace) >= _KEPT_NAMESPACES:
-                self._by_namespace.clear()
-            found = tuple(
-                one
-                for one in self._in_place
-                if namespace is None or one.webhook.namespace_selector.matches(namespace.labels)
-            )
-            self._by_namespace[name] = namespace, found
+    def of(self, mask: bytes) -> tuple[Invocation, ...]:
+        """Return those whose position in *mask* is not 0."""
+        found = self._by_mask.get(mask)
+        if found is None:
+            if len(self._by_mask) >= _KEPT_MASKS:
+                self._by_mask.clear()
+            found = self._by_mask[mask] = tuple(one for one in self._looked_at if mask[one.position])
         return found
 
 

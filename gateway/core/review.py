@@ -79,6 +79,7 @@ class AdmissionRequest:
     json: bytes
     """The AdmissionRequest's JSON."""
     _parsed: Json | None = field(repr=False)
+    _can_be_rewritten: bool | None = field(default=None, repr=False)
 
     @property
     def document(self) -> Json:
@@ -99,13 +100,13 @@ class AdmissionRequest:
 
     def can_be_rewritten(self) -> bool:
         """Whether the request can be written again with another object, and be a member of something."""
-        if self.json.count(b"{") + self.json.count(b"[") <= _SAFE_DEPTH:
-            return True
-        try:
-            orjson.dumps([self.document])
-        except TypeError:
-            return False
-        return True
+        if self._can_be_rewritten is None:
+            self._can_be_rewritten = self.json.count(b"{") + self.json.count(b"[") <= _SAFE_DEPTH
+            if not self._can_be_rewritten:
+                with suppress(TypeError):
+                    orjson.dumps([self.document])
+                    self._can_be_rewritten = True
+        return self._can_be_rewritten
 
     def rest(self) -> None:
         """Let go of the parsed form until it is asked for again."""
@@ -127,6 +128,9 @@ class AdmissionRequest:
 
 def decode(body: bytes) -> AdmissionRequest:
     """Return the request in *body*, the JSON of an AdmissionReview v1 or v1beta1.
+
+    A review that does not begin as the API server's do has its request written anew, and is refused where it
+    nests too deeply for that.
 
     Raises:
         MalformedReview: not JSON, not an AdmissionReview, without a request, or with a member of the wrong

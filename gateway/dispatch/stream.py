@@ -242,10 +242,11 @@ class ReviewStream:
                 continue
             if pending.open == 1:
                 del written[number]
-            outcome = verdict.WhichOneof("outcome")
-            if outcome == "response":
+            # What is not set reads as not allowed, so that nearly every verdict needs no second question.
+            response = verdict.response
+            if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                 answered += 1
-                finish(pending, index, verdict_of(verdict.response))
+                finish(pending, index, verdict_of(response))
             elif outcome == "error":
                 code = status_name(verdict.error.code)
                 is_late = code == "DEADLINE_EXCEEDED"

@@ -36,7 +36,7 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
 _KEPT_INVOCATIONS: Final = 16_384
-"""Timings found before, by invocation, before starting over: those of past configurations are not kept."""
+"""Timings found before, by invocation, before starting over, so that those of past configurations go."""
 
 
 class PoolMetrics:

@@ -235,8 +235,7 @@ def test_the_index_leaves_out_what_the_namespace_leaves_out(monkeypatch: pytest.
             assert found(unknown) == [("any", 0, True), ("ours", 1, False), ("some", 2, False)]
     for number in range(10):
         found(Namespace(f"n-{number}", {}, b""))
-        (candidates,) = selection._by_shape.values()
-        assert len(candidates._by_namespace) <= 3
+        assert len(selection._masks) <= 3
 
 
 def test_the_index_answers_the_same_again_and_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
