@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +60,7 @@ class Link:
         *server_name* is what the worker's certificate must be for; None: what the address says.
 
         Raises:
-            ConfigError: a file that *tls* names cannot be used.
+            ConfigError: a file that *tls* names cannot be used, or *server_name* is none.
         """
         self.address = address
         self._server_name = server_name
@@ -68,6 +69,7 @@ class Link:
         self._credentials: grpc.ChannelCredentials | None = None
         self._ssl: ssl.SSLContext | None = None
         if tls is not None:
+            _check_name(server_name or "", address)
             self._ssl = _ssl_context(tls)
             self._credentials = grpc.ssl_channel_credentials(
                 root_certificates=_content(tls.ca_file),
@@ -96,26 +98,22 @@ class Link:
         scheme, _, rest = self.address.partition(":")
         host, _, port = rest.rpartition(":")
         is_unix = scheme.startswith("unix")
-        name = self._server_name or ("localhost" if is_unix else host.strip("[]"))
-        wire = Wire(StreamingCall(path, name, "http" if self._ssl is None else "https"), owner)
+        host = host.strip("[]")
+        name = (self._server_name or ("localhost" if is_unix else host)).removesuffix(".")
+        authority = f"[{name}]" if ":" in name else name
+        wire = Wire(StreamingCall(path, authority, "http" if self._ssl is None else "https"), owner)
         server_hostname = None if self._ssl is None else name
         is_up = False
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 if is_unix:
+                    sock = await _connected(_socket_path(scheme, rest))
                     await loop.create_unix_connection(
-                        lambda: wire,
-                        _socket_path(scheme, rest),
-                        ssl=self._ssl,
-                        server_hostname=server_hostname,
+                        lambda: wire, sock=sock, ssl=self._ssl, server_hostname=server_hostname
                     )
                 else:
                     await loop.create_connection(
-                        lambda: wire,
-                        host.strip("[]"),
-                        int(port),
-                        ssl=self._ssl,
-                        server_hostname=server_hostname,
+                        lambda: wire, host, int(port), ssl=self._ssl, server_hostname=server_hostname
                     )
                 self._wires.add(wire)
                 wire.closed.add_done_callback(lambda _: self._wires.discard(wire))
@@ -135,6 +133,17 @@ class Link:
         await asyncio.gather(*(wire.close() for wire in tuple(self._wires)))
 
 
+async def _connected(path: str) -> socket.socket:
+    """Return a socket connected to *path*; uvloop itself would take a zero for the end of the path."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def _socket_path(scheme: str, path: str) -> str:
     """Return the path of a socket as the kernel has it (unix(7)): an abstract one begins with a zero."""
     if scheme == "unix-abstract":
@@ -148,17 +157,29 @@ def _reason(error: Exception) -> str:
     return str(error) or "the connection was closed"
 
 
+def _check_name(name: str, address: str) -> None:
+    # Found out only after each connection, it would leave a socket behind every time.
+    try:
+        name.removesuffix(".").encode("idna")
+    except UnicodeError as error:
+        text = f"expected the name in a certificate, found {name[:80]!r} ({error})"
+        raise ConfigError([Problem(address, "tls.serverName", text)]) from None
+
+
 def _ssl_context(tls: WorkerTls) -> ssl.SSLContext:
     file = tls.ca_file
     try:
         context = ssl.create_default_context(cafile=file)
         if tls.cert_file is not None:
             file = tls.cert_file
-            context.load_cert_chain(tls.cert_file, tls.key_file)
+            # A password, so that nobody is asked for one on a terminal.
+            context.load_cert_chain(tls.cert_file, tls.key_file, password="")
     except OSError as error:  # ssl.SSLError is one
         reason = error.strerror if error.filename or not isinstance(error, ssl.SSLError) else str(error)
         raise ConfigError([Problem(str(file), "", f"cannot be used: {reason}")]) from None
     context.set_alpn_protocols(["h2"])
+    # As grpc does for calls of their own: what caFile has is trusted, whoever signed it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

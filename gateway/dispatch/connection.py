@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import UnaryCalls
 from gateway.dispatch.verdicts import failed_status
@@ -27,18 +28,15 @@ if TYPE_CHECKING:
     import grpc
 
     from gateway.config.model import Transport
+    from gateway.core.call import Call
     from gateway.core.verdict import Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
-    from gateway.dispatch.rpc import CallStatus
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 
 REVIEW_STREAM: Final = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
-
-MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
-"""Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
 
 PING_AFTER_S: Final = 30.0
 """Of silence on a stream; servers must allow that, see protos/README.md."""
@@ -100,13 +98,17 @@ class Connection:
         """Whether calls go over the stream."""
         self._is_closing = False
         self._is_lost = asyncio.Event()
+        self._why_lost = CallStatus("UNAVAILABLE", "not connected yet")
+        self._dial_at = self._when_to_dial()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
-    def carrier(self, payload_bytes: int) -> Carrier:
-        """Return what calls with a request of this size are to be submitted to."""
-        if not self.is_streaming or payload_bytes > MAX_STREAM_PAYLOAD_BYTES:
+    def carrier(self, *, is_large: bool) -> Carrier:
+        """Return what calls are to be submitted to; large ones would hold up others on the stream."""
+        if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
+            if self._now() < self._dial_at:
+                return _Refusal(self, self._why_lost)
             self._stream = self._open_stream()
         return self._stream
 
@@ -135,11 +137,13 @@ class Connection:
         if not self._is_closing:
             self._owner.draining(self)
 
-    def leave(self) -> None:
-        """Ask nothing more over this connection, so that a worker that drains can end it."""
+    def leave(self) -> list[Pending]:
+        """Ask nothing more over this connection, so that a worker that drains can end it.
+
+        Returns the calls that were not sent yet.
+        """
         self._keeper.cancel()
-        if self._stream is not None:
-            self._stream.finish_writing()
+        return [] if self._stream is None else self._stream.finish_writing()
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """Take back the calls of the stream, which is over."""
@@ -151,22 +155,18 @@ class Connection:
             for pending in unanswered:
                 self._ask_by_itself(pending)
             return
+        self._why_lost = status
         self._lose(f"{status.code}: {status.details}")
-        for pending in unanswered:
-            self._take_back(pending, status)
-
-    def _take_back(self, pending: Pending, status: CallStatus) -> None:
-        """Have the calls of *pending* asked again where that helps, and fail the others."""
         failure = failed_status(status.code, status.details)
-        for index, call in enumerate(pending.calls):
-            if call is None:
-                continue
-            if status.code in _BROKEN_BY_AN_ANSWER and call.invocation.webhook.side_effects == "None":
-                # It ended for all; asked by themselves, only the call at fault will fail.
-                self._owner.count(status.code)
-            else:
-                self._owner.finish(pending, index, failure, status.code)
-        self._ask_by_itself(pending)
+        for pending in unanswered:
+            for index, call in enumerate(pending.calls):
+                if call is not None and not _is_asked_again(call, status):
+                    self._owner.finish(pending, index, failure, status.code)
+        for pending in unanswered:
+            # Those whose review has not ended meanwhile.
+            if pending.open:
+                self._owner.count(status.code, pending.open)
+                self._ask_by_itself(pending)
 
     def _ask_by_itself(self, pending: Pending) -> None:
         pending.carrier = self._unary
@@ -177,6 +177,15 @@ class Connection:
         if not self._is_closing and not self._is_lost.is_set():
             self._is_lost.set()
             self._owner.lost(self, why)
+            self._dial_at = self._when_to_dial()
+
+    def _when_to_dial(self) -> float:
+        """Return when the worker may be called upon again, on the clock of ``now``.
+
+        One that takes connections and ends every stream must not be asked in a tight loop.
+        """
+        failures = min(self._owner.failures, 10)
+        return self._now() + (min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**failures) if failures > 1 else 0.0)
 
     def _open_stream(self) -> ReviewStream:
         return ReviewStream(
@@ -191,37 +200,61 @@ class Connection:
     async def _keep(self) -> None:
         """Reach the worker before it is needed, and again whenever it is lost."""
         while True:
-            if self._owner.failures > 1:
-                # A worker that takes connections and ends every stream must not be asked in a tight loop.
-                exponent = min(self._owner.failures, 10)
-                await asyncio.sleep(min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**exponent))
+            await asyncio.sleep(max(0.0, self._dial_at - self._now()))
             self._is_lost.clear()
             if not self.is_streaming:
                 await self._open_channel().channel_ready()
                 self._owner.ready(self)
             elif self._stream is None:
                 self._stream = self._open_stream()
+            elif self._stream.wire is not None:
+                # It was a call of its own that found the worker gone.
+                self._owner.ready(self)
             await self._until_lost()
 
     async def _until_lost(self) -> None:
         """Return when the worker is lost, which a silence of some length is taken for."""
+        loop = asyncio.get_running_loop()
         waiting = asyncio.ensure_future(self._is_lost.wait())
         try:
-            while not self._is_lost.is_set():
-                stream, before = self._stream, self._received_bytes
-                await asyncio.wait([waiting], timeout=PING_AFTER_S)
-                if stream is None or stream.wire is None or stream is not self._stream:
+            while not waiting.done():
+                stream = self._stream
+                wire = None if stream is None else stream.wire
+                heard_at = loop.time() if wire is None else wire.heard_at
+                await asyncio.wait([waiting], timeout=max(0.0, heard_at + PING_AFTER_S - loop.time()))
+                if stream is None or wire is None or stream is not self._stream:
                     continue
-                if self._received_bytes != before:
+                wire.forgive()
+                if wire.heard_at != heard_at:
                     continue
-                stream.wire.ping()
+                wire.ping()
                 await asyncio.wait([waiting], timeout=PONG_WITHIN_S)
-                if stream is self._stream and self._received_bytes == before:
+                if stream is self._stream and wire.heard_at == heard_at:
                     stream.lose(f"no sign of life for {PING_AFTER_S + PONG_WITHIN_S:g}s")
         finally:
             waiting.cancel()
 
-    @property
-    def _received_bytes(self) -> int:
-        stream = self._stream
-        return 0 if stream is None or stream.wire is None else stream.wire.received_bytes
+
+class _Refusal:
+    """Takes calls while the worker may not be called upon again yet: they fail as those before them did."""
+
+    def __init__(self, owner: Connection, why: CallStatus) -> None:
+        self._owner = owner
+        self._why = why
+
+    def submit(self, pending: Pending) -> None:
+        """Fail the calls; not before this has returned, since whoever asks is in the middle of something."""
+        asyncio.get_running_loop().call_soon(self._fail, pending)
+
+    def withdraw(self, pending: Pending, index: int) -> None:
+        """Forget a call."""
+
+    def _fail(self, pending: Pending) -> None:
+        failure = failed_status(self._why.code, self._why.details)
+        for index in range(len(pending.calls)):
+            self._owner.finish(pending, index, failure, self._why.code)
+
+
+def _is_asked_again(call: Call, status: CallStatus) -> bool:
+    """Whether a call on a stream that ended so is asked by itself: then only the call at fault will fail."""
+    return status.code in _BROKEN_BY_AN_ANSWER and call.invocation.webhook.side_effects == "None"

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.dispatch.connection import Connection
+from gateway.dispatch.stream import MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
@@ -22,6 +23,12 @@ log = logging.getLogger(__name__)
 
 LONGEST_CALL_S: Final = 30.0
 """The longest timeoutSeconds of a webhook."""
+
+MAX_LEAVING: Final = 8
+"""Connections on their way out. A worker that drains again and again is taken at its word so often."""
+
+MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
+"""Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
 
 State = Literal["ready", "connecting", "down", "draining"]
 
@@ -45,6 +52,7 @@ class Endpoint:
         self._deadlines = deadlines
         self._metrics = metrics
         self._idle: asyncio.Event | None = None
+        self._is_closing = False
         self._connection = self._connect()
         self._leaving: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,8 +77,12 @@ class Endpoint:
         if not pending.open:
             return
         self._deadlines.add(pending)
+        self._send(pending)
+
+    def _send(self, pending: Pending) -> None:
         payload_bytes = next(len(call.payload.json) for call in pending.calls if call is not None)
-        pending.carrier = carrier = self._connection.carrier(payload_bytes)
+        is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(pending.namespace_json) > MAX_BATCH_BYTES
+        pending.carrier = carrier = self._connection.carrier(is_large=is_large)
         carrier.submit(pending)
 
     def withdraw(self, pending: Pending, index: int, code: str) -> None:
@@ -115,14 +127,15 @@ class Endpoint:
 
     def draining(self, connection: Connection) -> None:
         """The worker is going away: whatever else is at the address is asked over a new connection."""
-        if connection is not self._connection:
+        if connection is not self._connection or self._is_closing or len(self._leaving) >= MAX_LEAVING:
             return
         log.info("worker %s is draining", self.address)
         self.state = "draining"
         self.failures += 1
         self._leaving.add(connection)
         self._connection = self._connect()
-        connection.leave()
+        for pending in connection.leave():
+            self._send(pending)
         task = asyncio.get_running_loop().create_task(self._see_off(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -130,6 +143,7 @@ class Endpoint:
     async def close(self, grace_s: float) -> None:
         """Let calls in flight end for up to *grace_s* seconds, then end them and the connections."""
         self.state = "draining"
+        self._is_closing = True
         if self.in_flight:
             self._idle = asyncio.Event()
             with contextlib.suppress(TimeoutError):
@@ -156,5 +170,5 @@ class Endpoint:
     async def _see_off(self, connection: Connection) -> None:
         """Close a connection that is left, once all that was asked over it must have been answered."""
         await asyncio.sleep(LONGEST_CALL_S)
-        self._leaving.discard(connection)
         await connection.close()
+        self._leaving.discard(connection)

@@ -48,8 +48,7 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 """What the peer may send before it is told to go on: twice the longest message, so that none is held up."""
 
 MAX_FRAMES_FOR_NOTHING: Final = 10_000
-"""Pings, settings and the like that may come while no data goes to and fro: an idle peer's for hours, and few
-enough that one which floods is heard for a tenth of a second."""
+"""Pings, settings and the like that may come while no data goes to and fro, before it is a flood."""
 
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 3, 6, 8, 11
 """Error codes of RFC 9113, section 7."""
@@ -93,8 +92,6 @@ class Http2Stream:
         """Whether the peer has introduced itself as one that speaks HTTP/2."""
         self.is_leaving = False
         """Whether the peer takes no further streams on this connection; this one goes on."""
-        self.received_bytes = 0
-        """All that has come, so that silence can be noticed."""
         self._owner = owner
         self._input = bytearray()
         self._block: bytearray | None = None
@@ -137,6 +134,10 @@ class Http2Stream:
         self._is_ending = True
         self._pump()
 
+    def forgive(self) -> None:
+        """Count anew what comes for nothing; to be called now and then, so that only a flood counts."""
+        self._frames_for_nothing = 0
+
     def ping(self) -> None:
         """Ask for a sign of life."""
         self._write(PingFrame(opaque_data=b"alive?  "))
@@ -150,7 +151,6 @@ class Http2Stream:
 
     def receive(self, read: bytes) -> None:
         """Take what the connection brought."""
-        self.received_bytes += len(read)
         if self._input:
             self._input += read
             read = bytes(self._input)

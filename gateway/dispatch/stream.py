@@ -101,13 +101,17 @@ class ReviewStream:
         elif pending.open == 1:
             self._queue.pop(pending, None)
 
-    def finish_writing(self) -> None:
-        """Tell the worker, once all calls are answered, that nothing more will come.
+    def finish_writing(self) -> list[Pending]:
+        """Send no more calls, and return those that were not sent.
 
-        Not before: a plain worker may end the stream at the end of its input, whatever it still owes.
+        The worker is told once all calls are answered: a plain one may end the stream at the end of its
+        input, whatever it still owes.
         """
         self._is_finishing = True
         self._wake()
+        unsent = list(self._queue)
+        self._queue.clear()
+        return unsent
 
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
@@ -163,8 +167,14 @@ class ReviewStream:
             self.wire = await dial(self)
         except Unreachable as error:
             self.ended(CallStatus("UNAVAILABLE", str(error)))
-            return
-        if not self._is_over:
+        except Exception as error:
+            log.exception("no stream to a worker can be opened: a fault of the gateway")
+            self.ended(CallStatus("INTERNAL", f"the gateway cannot connect: {type(error).__name__}"))
+        else:
+            if self._is_over:
+                # Told off before it was known: the first that it said could not be read.
+                self.wire.abort()
+                return
             self._owner.opened()
             self._flush()
 
@@ -185,7 +195,7 @@ class ReviewStream:
         except Exception:
             log.exception("the stream to a worker is ended: a fault of the gateway")
             self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
-        if self._is_finishing and not self._written and not self._queue and not self._is_over:
+        if self._is_finishing and not (self._written or self._cancelled or self._is_over):
             wire.finish_writing()
 
     def _break(self, status: CallStatus) -> None:

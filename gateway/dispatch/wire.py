@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.dispatch.http2 import WINDOW_BYTES
@@ -16,6 +17,8 @@ _WRITE_BUFFER_BYTES: Final = 256 * 1024
 
 
 CLOSE_WITHIN_S: Final = 0.2
+UNHEARD_MS: Final = 10_000
+"""After which a connection is lost on which what was sent is not acknowledged, tcp(7)."""
 
 
 class WireOwner(Protocol):
@@ -44,7 +47,9 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._was_blocked = False
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self.heard_at = loop.time()
+        """When anything came last, in seconds on the loop's clock."""
         self.settled: asyncio.Future[None] = loop.create_future()
         """Done when the worker has introduced itself; an EOFError says why it did not."""
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -55,11 +60,6 @@ class Wire(asyncio.Protocol):
         """Whether a message would leave at once."""
         return not self._is_paused and not self._http2.is_blocked
 
-    @property
-    def received_bytes(self) -> int:
-        """All that has come."""
-        return self._http2.received_bytes
-
     def send(self, message: bytes) -> None:
         """Send a message, or as much of it as the worker has room for."""
         self._call.send(message)
@@ -69,6 +69,10 @@ class Wire(asyncio.Protocol):
         """Say that no further message will come."""
         self._http2.finish_writing()
         self._write()
+
+    def forgive(self) -> None:
+        """Count anew what the worker says for nothing."""
+        self._http2.forgive()
 
     def ping(self) -> None:
         """Ask for a sign of life."""
@@ -88,11 +92,7 @@ class Wire(asyncio.Protocol):
         """End everything, and return when it has ended."""
         self.abort()
         if self._transport is not None:
-            # With TLS an end takes a word of the worker's, for which it gets little time.
-            await asyncio.wait([self.closed], timeout=CLOSE_WITHIN_S)
-            if self._transport is not None:
-                self._transport.abort()
-                await asyncio.wait([self.closed])
+            await self.closed
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -101,11 +101,16 @@ class Wire(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            # A worker whose host is gone does not even say that it has received anything.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
         self._write()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         call, http2 = self._call, self._http2
+        self.heard_at = self._loop.time()
         for message in call.receive(data):
             if self._owner is not None:
                 self._owner.received(message)
@@ -154,6 +159,12 @@ class Wire(asyncio.Protocol):
         # Not twice: after that asyncio's transport with TLS cannot be aborted any more.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            # What is written has to be read first, and with TLS the worker has the last word.
+            self._loop.call_later(CLOSE_WITHIN_S, self._drop)
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def _end(self, status: CallStatus) -> None:
         owner, self._owner = self._owner, None

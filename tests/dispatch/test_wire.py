@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,14 +14,17 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
+import hpack
+import orjson
 import pytest
-from hyperframe.frame import GoAwayFrame
+from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from gateway.config.model import WorkerTls
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch import channel, connection
 from gateway.errors import ConfigError
 from gateway.pb import worker_pb2
+from tests.kit import REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,6 +60,8 @@ class RawWorker(asyncio.Protocol):
         )
         self.h2.initiate_connection()
         self.flush()
+        if self.worker.hangs_up:
+            transport.close()
 
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
@@ -96,7 +103,7 @@ class ScriptedWorker:
     def __init__(self) -> None:
         self.connections: list[RawWorker] = []
         self.window = 65_535
-        self.is_mute = False
+        self.is_mute = self.hangs_up = False
         self.answers_at_once = True
         self.target = ""
 
@@ -293,3 +300,173 @@ def test_after_a_goodbye_new_calls_go_elsewhere_and_old_ones_are_answered(on_bed
             await until(lambda: old.has_ended)
 
     on_bed(test)
+
+
+def test_calls_that_were_not_sent_before_a_goodbye_go_elsewhere(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.window = 100
+            pool = await bed.add_pool(worker.target)
+            assert await pool.wait_until_ready(30)
+            (old,) = worker.connections
+            answers: list[Evaluation] = []
+            bed.start([{}], answers.append)
+            await until(lambda: old.body)
+            for _ in range(5):
+                bed.start([{}], answers.append)
+            worker.window = 65_535
+            old.say_goodbye()
+            await until(lambda: len(answers) == 5)
+            old.h2.increment_flow_control_window(2**20, 1)
+            old.flush()
+            await until(lambda: len(answers) == 6)
+            assert (old.batches, worker.connections[1].batches) == (1, 1)
+
+    on_bed(test)
+
+
+def test_a_worker_that_ends_every_stream_is_not_called_upon_in_a_tight_loop(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.hangs_up = True
+            await bed.add_pool(worker.target)
+            for _ in range(50):
+                failed = await bed.ask({})
+                assert isinstance(failed, Failed)
+                assert failed.cause.startswith("UNAVAILABLE: ")
+            assert len(worker.connections) < 10
+            assert bed.calls("UNAVAILABLE") == 50
+
+    on_bed(test)
+
+
+def test_a_connection_whose_first_words_make_no_sense_is_closed(on_bed: OnBed) -> None:
+    first = (
+        SettingsFrame().serialize()
+        + HeadersFrame(
+            1,
+            hpack.Encoder().encode([(":status", "200"), ("content-type", "application/grpc")]),
+            flags=["END_HEADERS"],
+        ).serialize()
+        + DataFrame(1, b"\0\0\0\0\x03\xff\xff\xff").serialize()
+    )
+    closed = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(first)
+        await reader.read(-1)
+        closed.append(writer)
+        writer.close()
+
+    async def test(bed: Bed) -> None:
+        closed.clear()
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        await bed.add_pool(f"127.0.0.1:{port}", transport="Stream")
+        failed = await bed.ask({"side_effects": "Some"})
+        assert isinstance(failed, Failed)
+        assert "VerdictBatch" in failed.cause
+        await until(lambda: closed)
+        server.close()
+
+    on_bed(test)
+
+
+def test_a_call_of_its_own_that_finds_nobody_does_not_take_the_stream_out(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        # What breaks the stream is asked by itself, and then says that it is not available.
+        failed = await bed.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
+        assert isinstance(failed, Failed)
+        assert failed.cause == "UNAVAILABLE: by itself"
+        assert pool.endpoints[0].state == "down"
+        assert await pool.wait_until_ready(30)
+        assert (await bed.report())["streams"] == 1
+
+    on_bed(test)
+
+
+def test_what_the_connection_owes_when_it_breaks_fails_once_each(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.answers_at_once = False
+            pool = await bed.add_pool(worker.target)
+            assert await pool.wait_until_ready(30)
+            (raw,) = worker.connections
+            answers: list[Evaluation] = []
+            bed.start([{}] * 130, answers.append)
+            await until(lambda: len(raw.calls) == 130)
+            # In a second slot and at the edges of one.
+            raw.calls = [raw.calls[place] for place in (0, 63, 64, 129)]
+            raw.answer()
+            await until(lambda: bed.calls("OK") == 4)
+            raw.transport.abort()
+            await until(lambda: answers)
+            outcomes = [outcome.verdict is ALLOWED for outcome in answers[0].outcomes]
+            assert [place for place, allowed in enumerate(outcomes) if allowed] == [0, 63, 64, 129]
+            assert bed.calls("UNAVAILABLE") == 126
+            assert bed.is_clean()
+
+    on_bed(test)
+
+
+def test_abstract_sockets_are_reached(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        worker = ScriptedWorker()
+        name = f"admission-gateway-{os.getpid()}"
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(f"\0{name}")
+        server = await asyncio.get_running_loop().create_unix_server(lambda: RawWorker(worker), sock=sock)
+        await bed.add_pool(f"unix-abstract:{name}", transport="Stream")
+        assert await bed.ask({}) is ALLOWED
+        server.close()
+        for made in worker.connections:
+            made.transport.abort()
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_an_authority_in_between_is_enough_and_a_name_may_end_in_a_dot(
+    on_bed: OnBed,
+    start_worker: Callable[..., WorkerProcess],
+    authority: trustme.CA,
+    tls_files: WorkerTls,
+    tmp_path: Path,
+    transport: str,
+) -> None:
+    between = authority.create_child_ca()
+    issued = between.issue_cert("localhost")
+    (tmp_path / "chain.pem").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+    (tmp_path / "key.pem").write_bytes(issued.private_key_pem.bytes())
+    (tmp_path / "between.pem").write_bytes(between.cert_pem.bytes())
+    files = (tmp_path / "key.pem", tmp_path / "chain.pem", tls_files.ca_file)
+    worker = start_worker("127.0.0.1:0", "--tls", *map(str, files))
+    tls = replace(tls_files, ca_file=tmp_path / "between.pem", server_name="localhost.")
+
+    async def test(bed: Bed) -> None:
+        await bed.add_pool(worker.target, transport=transport, tls=tls)
+        assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_a_name_that_tls_cannot_ask_for_is_refused(on_bed: OnBed, tls_files: WorkerTls) -> None:
+    async def test(bed: Bed) -> None:
+        tls = replace(tls_files, server_name="x" * 70 + ".test")
+        with pytest.raises(ConfigError, match=r"tls\.serverName: expected the name in a certificate"):
+            await bed.add_pool("ipv4:127.0.0.1:1", tls=tls)
+        bed.pools.clear()
+
+    on_bed(test)
+
+
+def large_review() -> bytes:
+    review = orjson.loads((REVIEWS / "pod-create-mutate.json").read_bytes())
+    review["request"]["object"]["metadata"]["annotations"] = {"large": "x" * 100_000}
+    return orjson.dumps(review)
