@@ -14,15 +14,13 @@ Source: kubernetes test/images/agnhost/webhook.
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from loadtest.launch import launched
 from tests.e2e.binaries import MODULES, VERSIONS, pinned
 from tests.e2e.golang import CannotBuild, folder_of, go, kept
 
@@ -32,18 +30,9 @@ if TYPE_CHECKING:
 
 PATH: Final = "/pods"
 """Decodes the review and its Pod, and allows it unless a label or the name of a container tells it not to."""
-PATH_DECODE_ONLY: Final = "/pods/attach"
-"""Decodes the review, looks at its name and allows it, unless that is ``to-be-attached-pod``."""
-START_WITHIN_S: Final = 30.0
-STOP_WITHIN_S: Final = 15.0
-_POLL_S: Final = 0.02
 _MODULE: Final = MODULES / "kubernetes" / VERSIONS[0]
 _PROGRAM: Final = "agnhost"
 _FLAGS: Final = ("-ldflags=-s -w",)
-
-
-class DoesNotServe(Exception):
-    """agnhost ended, or came to nothing; the text is for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,48 +92,22 @@ def serving(binary: Path, cert_file: Path, key_file: Path, log: Path) -> Iterato
         log: Where its output goes.
 
     Raises:
-        DoesNotServe: it ended at once, or does not accept connections.
+        BenchError: it ended at once, or does not accept connections.
     """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    leash = [sys.executable, "-m", "gateway.process.leash", str(os.getpid())]
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [*leash, *command(binary, port, cert_file, key_file)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        _await_connections(child, port, log)
+    with launched("agnhost", command(binary, port, cert_file, key_file), log) as child:
+        # It does not say anywhere when it listens.
+        child.until(lambda _: _accepts(port))
         yield Serving(child.pid, f"https://127.0.0.1:{port}")
-    finally:
-        child.terminate()
-        try:
-            child.wait(STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
 
 
-def _await_connections(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until it listens, which it does not say anywhere.
-
-    Raises:
-        DoesNotServe: it ended, or does not listen.
-    """
-    give_up = time.monotonic() + START_WITHIN_S
-    while time.monotonic() < give_up:
-        if child.poll() is not None:
-            text = log.read_text(errors="replace")
-            raise DoesNotServe(f"agnhost ended with status {child.returncode}:\n{text[-2000:]}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            time.sleep(_POLL_S)
-        else:
-            return
-    raise DoesNotServe(f"agnhost does not serve on port {port} after {START_WITHIN_S:g} s; its log is {log}")
+def _accepts(port: int) -> bool | None:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return None
+    return True
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
 
 CONNECTIONS: Final = 64
-AGNHOST_PATH: Final = "/pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,14 @@ GROUPS: Final = (
     Group(
         "matching",
         "Many configured webhooks, of which four match",
-        Case("match-4", "4 configured", "many", "/validate/four"),
+        Case("match-4", "4 configured", "four", "/validate/four"),
+        (Case("match-by-rules", "1,000 configured, 996 for other resources", "many", "/validate/by-rules"),),
+    ),
+    Group(
+        "labels",
+        "Many configured webhooks for Pods, of which four match by their labels, 8 connections",
+        Case("labels-4", "4 configured", "four", "/validate/four", _FEW),
         (
-            Case("match-by-rules", "1,000 configured, 996 for other resources", "many", "/validate/by-rules"),
             Case(
                 "match-by-labels", "1,000 for Pods, 996 for other labels", "many", "/validate/by-labels", _FEW
             ),

@@ -81,13 +81,18 @@ def slow(side_effects: str = "None") -> list[Document]:
     ]
 
 
+def four() -> list[Document]:
+    """Return four webhooks for Pods."""
+    return [_object("Validating", "four", _quick(validating_name, 4))]
+
+
 def many() -> list[Document]:
-    """Return four webhooks for Pods alone, among ``MANY`` by rules, and among ``MANY`` by labels.
+    """Return four webhooks for Pods among ``MANY`` by rules, and among ``MANY`` by labels.
 
     ``by-rules`` has 996 others for other resources. ``by-labels`` has 996 others for Pods too, with object
     selectors that this Pod does not meet: a selector can only be looked at when the object is there.
     """
-    four = _quick(validating_name, 4)
+    matching = _quick(validating_name, 4)
     others = range(MANY - 4)
     by_rules = [_webhook(validating_name(4), f"rule-{number}") | _elsewhere(number) for number in others]
     by_labels = [
@@ -96,9 +101,8 @@ def many() -> list[Document]:
         for number in others
     ]
     return [
-        _object("Validating", "four", four),
-        _object("Validating", "by-rules", _around(by_rules, four)),
-        _object("Validating", "by-labels", _around(by_labels, four)),
+        _object("Validating", "by-rules", _around(by_rules, matching)),
+        _object("Validating", "by-labels", _around(by_labels, matching)),
     ]
 
 
@@ -108,6 +112,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "two": Gateway(policies, workers=WORKERS, processes=2),
     "slow": Gateway(slow),
     "serial": Gateway(lambda: slow("NoneOnDryRun")),
+    "four": Gateway(four),
     "many": Gateway(many),
 }
 

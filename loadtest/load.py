@@ -30,15 +30,13 @@ import uvloop
 
 from loadtest.churn import measure_fresh
 from loadtest.exchange import Answers, Target, connect
-from loadtest.measurement import Measurement, Plan, Stopwatch, cpu_clock, percentile, percentiles_ms
+from loadtest.measurement import Measurement, Plan, Stopwatch, percentiles_ms
 from loadtest.openloop import measure_open
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadtest.exchange import Connection
-
-__all__ = ["Measurement", "Plan", "Target", "cpu_clock", "main", "measure", "percentile"]
 
 STALLED_AFTER_S: Final = 30.0
 """A run that counts reviews ends if none was answered for so long: the longest timeoutSeconds."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtest.cases import CASES, CONNECTIONS, GROUPS
+from loadtest.launch import ROOT
 from loadtest.lines import SDK
 from loadtest.reviews import POD
-from loadtest.servers import ROOT
 from loadtest.windows import Timing
 
 if TYPE_CHECKING:
@@ -33,13 +33,17 @@ class Plan:
     timing: Timing
     sdk: bool
     """Whether the Python worker is measured alone, too."""
+    connections: int = CONNECTIONS
+    """Where the titles say ``CONNECTIONS``."""
 
     def __str__(self) -> str:
         rounds = " or ".join(str(count) for count in sorted({group.rounds for group in self.groups}))
+        changed = f"; {self.connections} connections where {CONNECTIONS} are named"
         return (
             f"{POD.stat().st_size:,} byte Pod review over TLS where nothing else is said; rounds: {rounds}, "
             f"{self.timing.window_s:g} s a case after {self.timing.warmup_s:g} s of warm-up; one gateway "
             "process, metrics on; policies that return at once"
+            f"{changed if self.connections != CONNECTIONS else ''}"
         )
 
 
@@ -103,6 +107,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
             usual.warmup_s if options.warmup is None else options.warmup, options.window or usual.window_s
         ),
         sdk=SDK in names,
+        connections=options.connections or CONNECTIONS,
     )
     suffix = "-quick" if options.quick else ""
     return plan, options.output or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}{suffix}.md"

@@ -1,21 +1,29 @@
-"""From rounds to the report: a table for each group, the acceptance lines, the pictures."""
+"""From rounds to the report: a table for each group, the acceptance lines, the pictures, where it ran.
+
+The machine is told without its name.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import ssl
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtest.cases import FLOOR, GROUPS, RATES
 from loadtest.chart import Series, line_chart
 from loadtest.configuration import COUNTS
-from loadtest.ratios import middle, ratio, windows_of
+from loadtest.windows import middle, ratio, windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from loadtest.cases import Group
     from loadtest.lines import Found, Result
-    from loadtest.ratios import Figure
-    from loadtest.windows import Round
+    from loadtest.windows import Figure, Round
 
 EXPLANATION: Final = """\
 CPU is of the process, user and system, per review answered; the worker's is that of all workers. Latency is
@@ -84,7 +92,7 @@ def lines_table(results: Sequence[Result]) -> str:
             result.line.text,
             result.line.wanted,
             "" if result.found is None else f"{result.found:.2f}",
-            f"{result.verdict}: {result.reason}" if result.reason else result.verdict,
+            f"{result.verdict}: {result.remark}" if result.remark else result.verdict,
         )
         for result in results
     ]
@@ -103,15 +111,12 @@ def drift(rounds: Sequence[Round]) -> str:
 
 
 def remarks(found: Found) -> list[str]:
-    """Return what is to be known beside the figures: drift, what is missing, lost reviews, doubts."""
+    """Return what is to be known beside the figures: drift, what is missing, doubts."""
     remarks = [drift(found.rounds)]
     remarks += [f"{case} was not measured: {reason}" for case, reason in found.missing.items()]
     windows = [window for round_ in found.rounds for window in round_]
     for case in dict.fromkeys(window.case for window in windows):
         mine = [window for window in windows if window.case == case]
-        lost = max(window.lost for window in mine)
-        if lost:
-            remarks.append(f"{case}: up to {lost:.1%} of the reviews that were due got no answer")
         doubted = [window.doubts[0] for window in mine if window.doubts]
         if doubted:
             remarks.append(f"{case}, {len(doubted)} of {len(mine)} windows: {doubted[-1]}")
@@ -207,3 +212,31 @@ def figures(found: Found) -> list[str]:
         if group.reference.name in found.measured
     ]
     return [*tables, *found.notes]
+
+
+def machine() -> str:
+    """Return CPU model, usable cores and memory in one line."""
+    cpu = _first(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo")) or platform.machine()
+    kib = _first(r"^MemTotal:\s*(\d+) kB$", Path("/proc/meminfo"))
+    memory = f"{int(kib) / 2**20:.0f} GiB" if kib else "unknown memory"
+    return f"{cpu}, {cores()} cores, {memory}"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def versions() -> str:
+    """Return the versions of what a review passes through, in one line."""
+    names = ("grpcio", "protobuf", "orjson", "httptools", "uvloop")
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
+    return f"Python {platform.python_version()}, {packages}, {ssl.OPENSSL_VERSION}"
+
+
+def _first(pattern: str, path: Path) -> str:
+    try:
+        found = re.search(pattern, path.read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from loadtest.servers import ROOT
+from loadtest.launch import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

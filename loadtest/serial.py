@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import jsonpatch
 import orjson
 
-from loadtest.servers import BenchError
+from loadtest.launch import BenchError
 from loadtest.worker import SLOW_POLICIES
 
 if TYPE_CHECKING:

@@ -1,15 +1,8 @@
-"""The processes that the benchmark starts, each on a free port, and stops again by their ids.
-
-They hang on the leash of ``gateway.process.leash``: if the benchmark is killed, the kernel ends them.
-"""
+"""What the benchmark runs while it measures: front ends and workers, each on a free port."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +11,14 @@ from typing import TYPE_CHECKING, Final
 from gateway.serving.devcert import make_development_certificate
 from loadtest import agnhost
 from loadtest.configuration import GATEWAYS, WORKERS
+from loadtest.launch import Child, launched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-ROOT: Final = Path(__file__).parents[1]
-START_WITHIN_S: Final = 30.0
-STOP_WITHIN_S: Final = 15.0
-_POLL_S: Final = 0.02
 _SERVING: Final = r"serving on (https://\S+:\d+)"
 _WORKERS_OF: Final = {"baseline": WORKERS} | {name: gateway.workers for name, gateway in GATEWAYS.items()}
 """How many workers a front end needs; the others none."""
-
-
-class BenchError(Exception):
-    """The benchmark cannot go on; the text is for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +74,14 @@ def fleet(review: Path, fronts: Sequence[str], folder: Path) -> Iterator[Fleet]:
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    name: str
-    child: subprocess.Popen[bytes]
-    log: Path
-    ready: re.Pattern[str]
+    child: Child
+    ready: str
     """What it logs when it serves; the first group is the address."""
     processes: int = 1
 
     def wait(self) -> Started:
-        give_up = time.monotonic() + START_WITHIN_S
-        while time.monotonic() < give_up:
-            text = self.log.read_text(errors="replace")
-            found = self.ready.search(text)
-            if found is not None:
-                pid = self.child.pid
-                return Started(pid, found[1], (pid,) if self.processes == 1 else children(pid))
-            if self.child.poll() is not None:
-                raise BenchError(f"{self.name} ended with status {self.child.returncode}:\n{text[-2000:]}")
-            time.sleep(_POLL_S)
-        raise BenchError(f"{self.name} does not serve after {START_WITHIN_S:g} s:\n{text[-2000:]}")
+        address, pid = self.child.says(self.ready), self.child.pid
+        return Started(pid, address, (pid,) if self.processes == 1 else children(pid))
 
 
 def children(pid: int) -> tuple[int, ...]:
@@ -149,34 +124,12 @@ def _start_front(
 
 def _start_agnhost(stack: ExitStack, program: Path, folder: Path) -> Started:
     certificate = make_development_certificate(folder / "state")
-    try:
-        serving = stack.enter_context(agnhost.serving(program, *certificate, folder / "agnhost.log"))
-    except agnhost.DoesNotServe as error:
-        raise BenchError(str(error)) from None
+    serving = stack.enter_context(agnhost.serving(program, *certificate, folder / "agnhost.log"))
     return Started(serving.pid, serving.address, (serving.pid,))
 
 
 def _start(
     stack: ExitStack, name: str, arguments: list[str], ready: str, folder: Path, processes: int = 1
 ) -> _Starting:
-    log = folder / f"{name}.log"
-    leash = [sys.executable, "-m", "gateway.process.leash", str(os.getpid())]
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [*leash, sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=ROOT,
-        )
-    stack.callback(_stop, child)
-    return _Starting(name, child, log, re.compile(ready), processes)
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(STOP_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    child = stack.enter_context(launched(name, [sys.executable, *arguments], folder / f"{name}.log"))
+    return _Starting(child, ready, processes)

@@ -3,7 +3,8 @@
 One gateway, four policies on one worker by stream, a closed loop. After each twentieth of the reviews the
 resident memory of the gateway process and of the worker is read. Exit status 0 if the gateway ends below its
 limit and grew less than its limit over the last half, 1 if not or if an answer was wrong. A run that takes
-longer than ``--limit`` ends early and says how many reviews it had.
+longer than ``--limit`` ends early and says how many reviews it had; nothing is judged then, and the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtest.chart import Series, line_chart
-from loadtest.generator import Generator
+from loadtest.launch import BenchError
 from loadtest.lines import Found, Line, judge
-from loadtest.machine import cores, machine, versions
 from loadtest.plan import RESULTS
-from loadtest.report import lines_table, markdown_table
+from loadtest.report import cores, lines_table, machine, markdown_table, versions
 from loadtest.reviews import POD
-from loadtest.servers import BenchError, fleet
+from loadtest.servers import fleet
+from loadtest.windows import Generator, Overrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,6 +99,14 @@ def numbers(samples: Sequence[Sample]) -> Mapping[str, float]:
     return {"mib": max(sample.gateway_mib for sample in samples), "growth": growth(samples)}
 
 
+def missing(done: int, options: argparse.Namespace) -> Mapping[str, str]:
+    """Return why nothing is judged after *done* reviews; nothing where there were as many as wanted."""
+    if done >= options.count:
+        return {}
+    reason = f"{done:,} of {options.count:,} reviews within {options.limit:g} s"
+    return {"mib": reason, "growth": reason}
+
+
 def soak(reviews: int, limit_s: float) -> Iterator[Sample]:
     """Yield a sample before the first review and after each part, until *reviews* or *limit_s* are reached.
 
@@ -117,7 +126,10 @@ def soak(reviews: int, limit_s: float) -> Iterator[Sample]:
             load = ["--connections", str(CONNECTIONS), "--warmup", "0", "--count", str(part)]
             left_s = give_up - time.monotonic()
             with Generator("soak", [front.address + PATH, str(POD), *load]) as generator:
-                done += generator.result(left_s)["reviews"]
+                try:
+                    done += generator.result(left_s)["reviews"]
+                except Overrun:
+                    return
             yield Sample(done, resident_mib(front.pid), resident_mib(worker.pid))
 
 
@@ -175,8 +187,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(f"loadtest.soak: {error}", file=sys.stderr)
         return 1
-    results = judge(LINES, Found((), numbers(samples), cores=cores()))
     done, took_s = samples[-1].reviews, time.monotonic() - began
+    results = judge(LINES, Found((), numbers(samples), missing(done, options), cores()))
     how = (
         f"{done:,} reviews of {POD.stat().st_size:,} bytes in {took_s:.0f} s, {CONNECTIONS} connections in a "
         f"closed loop, new ones after each {1 / PARTS:.0%}; 4 policies on one worker by stream; resident "

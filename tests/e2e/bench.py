@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtest.load import cpu_clock
-from loadtest.machine import machine, versions
+from loadtest.measurement import cpu_clock
+from loadtest.report import machine, versions
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools

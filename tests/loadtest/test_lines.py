@@ -21,7 +21,9 @@ def only(results: list[Result], words: str) -> Result:
 
 
 def rates(**cases: float) -> Round:
-    return tuple(a_window(name.replace("_", "-"), reviews_per_s=rate) for name, rate in cases.items())
+    return tuple(
+        a_window(name.replace("_", "-"), reviews_per_s=rate, busy=1.0) for name, rate in cases.items()
+    )
 
 
 def latencies(**cases: tuple[float, float]) -> Round:
@@ -107,9 +109,20 @@ def test_numbers_are_judged_like_windows(name: str, within: float, beyond: float
     assert [result.verdict for result in judge(LINES, Found([], {name: beyond}))] == ["FAIL"]
 
 
-def test_reviews_that_got_no_answer_fail_the_line_of_the_open_loop() -> None:
-    window = a_window("rate-50", p50_ms=2.0, p99_ms=3.0, lost=0.02)
-    assert only(judge(LINES, Found([(window,)])), "open loop at half").verdict == "FAIL"
+@pytest.mark.parametrize(("busy", "verdict"), [(0.94, "not judged"), (0.95, "FAIL"), (1.0, "FAIL")])
+def test_the_rate_of_a_floor_that_was_idle_judges_nothing(busy: float, verdict: str) -> None:
+    round_ = both(a_window("stream-4", reviews_per_s=1.0), a_window("floor", reviews_per_s=1000.0, busy=busy))
+    result = only(judge(LINES, Found([round_])), "of the floor's")
+    assert (result.verdict, result.found) == (verdict, 0.001)
+    assert result.remark == (
+        "the floor used 94% of a core, so something else limited it" if verdict == "not judged" else ""
+    )
+
+
+def test_the_line_of_large_reviews_says_how_long_they_were_there() -> None:
+    round_ = both(a_window("pods-beside-large", beside=0.234), a_window("pods"))
+    result = only(judge(LINES, Found([round_])), "6 KB beside 1 MiB")
+    assert (result.verdict, result.remark) == ("pass", "1 MiB in flight 23% of the time")
 
 
 def test_a_line_of_which_one_side_was_not_measured_is_left_out() -> None:
@@ -122,7 +135,7 @@ def test_a_line_of_which_one_side_was_not_measured_is_left_out() -> None:
 def test_what_this_machine_cannot_start_is_not_judged_and_says_why() -> None:
     found = Found([a_round(floor=10, stream_4=20)], missing={"agnhost": "not built"})
     result = only(judge(LINES, found), "one Go policy")
-    assert (result.verdict, result.found, result.reason) == ("not judged", None, "agnhost: not built")
+    assert (result.verdict, result.found, result.remark) == ("not judged", None, "agnhost: not built")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +145,7 @@ def test_two_processes_are_judged_where_there_are_cores_for_them(cores: int, ver
     rounds = [rates(two_processes=1100, one_process=1000)]
     (result,) = judge(LINES, Found(rounds, cores=cores))
     assert (result.verdict, result.found) == (verdict, 1.1)
-    assert bool(result.reason) == (verdict == "not judged")
+    assert bool(result.remark) == (verdict == "not judged")
 
 
 def test_lines_need_only_what_there_is_and_every_target_but_memory_has_one() -> None:

@@ -15,9 +15,12 @@ import uvloop
 
 from loadtest import load
 from loadtest.bench import main
-from loadtest.load import Plan, Target, cpu_clock, measure
+from loadtest.exchange import Target
+from loadtest.launch import BenchError
+from loadtest.load import measure
+from loadtest.measurement import Plan, cpu_clock
 from loadtest.reviews import POD
-from loadtest.servers import BenchError, fleet
+from loadtest.servers import fleet
 from tests.loadtest.review_server import REVIEW as SMALL
 from tests.loadtest.review_server import RIGHT, ReviewServer
 

@@ -86,6 +86,15 @@ def test_connections_are_changed_where_there_are_as_many_as_usual() -> None:
     assert {(case.name, case.load.connections) for found in plan.groups for case in found.order(0)} >= {
         *(("floor", 5), ("stream-4", 5), ("alone-4", 1), ("floor-fresh", 16)),
     }
+    assert str(plan).endswith("; 5 connections where 64 are named")
+    assert "connections" not in str(parse([])[0])
+
+
+def test_times_are_those_of_a_reference_that_is_asked_in_the_same_way() -> None:
+    for measured in GROUPS:
+        if not measured.is_paced:
+            connections = {case.load.connections for case in (measured.reference, *measured.cases)}
+            assert len(connections) == 1, measured.name
 
 
 @pytest.mark.slow  # for the thousand webhooks
@@ -114,25 +123,32 @@ def test_other_front_ends_are_asked_at_paths_that_they_have() -> None:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    file = tmp_path_factory.mktemp("many") / "gateway.yaml"
-    file.write_text(GATEWAYS["many"].text(ADDRESSES[:1]))
-    return load([file])
+def matching(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
+    folder = tmp_path_factory.mktemp("matching")
+    for name in ("four", "many"):
+        (folder / name).write_text(GATEWAYS[name].text(ADDRESSES[:1]))
+    return {name: load([folder / name]) for name in ("four", "many")}
+
+
+@pytest.mark.slow
+def test_the_gateway_with_four_webhooks_has_no_others(matching: dict[str, Config]) -> None:
+    assert len(matching["four"].validating) == 4
+    assert matching["four"].mutating == ()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "configured", "by_rules", "called"),
-    [("four", 4, 4, 4), ("by-rules", MANY, 4, 4), ("by-labels", MANY, MANY, 4)],
+    ("gateway", "name", "configured", "by_rules", "called"),
+    [("four", "four", 4, 4, 4), ("many", "by-rules", MANY, 4, 4), ("many", "by-labels", MANY, MANY, 4)],
 )
 def test_four_of_many_webhooks_match_the_pod(
-    name: str, configured: int, by_rules: int, called: int, many: Config
+    gateway: str, name: str, configured: int, by_rules: int, called: int, matching: dict[str, Config]
 ) -> None:
-    webhooks = [webhook for webhook in many.validating if webhook.configuration == name]
+    webhooks = [webhook for webhook in matching[gateway].validating if webhook.configuration == name]
     request = decode(POD.read_bytes())
-    matching = [webhook for webhook in webhooks if rules_match(webhook, request)]
-    assert (len(webhooks), len(matching)) == (configured, by_rules)
-    admitted = [selectors_match(webhook, request, request.object, None) is True for webhook in matching]
+    ruled = [webhook for webhook in webhooks if rules_match(webhook, request)]
+    assert (len(webhooks), len(ruled)) == (configured, by_rules)
+    admitted = [selectors_match(webhook, request, request.object, None) is True for webhook in ruled]
     assert sum(admitted) == called
 
 

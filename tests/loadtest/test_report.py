@@ -70,14 +70,10 @@ def test_drift_tells_first_last_and_the_range_of_the_floor() -> None:
     assert drift([a_round(stream_4=1)]) == ""
 
 
-def test_remarks_name_what_is_missing_lost_and_in_doubt() -> None:
-    windows = (
-        a_window("rate-90", lost=0.25, doubts=("the generator was full",)),
-        a_window("rate-90", lost=0.5),
-    )
+def test_remarks_name_what_is_missing_and_in_doubt() -> None:
+    windows = (a_window("rate-90", doubts=("the generator was full",)), a_window("rate-90"))
     assert remarks(Found([windows], missing={"agnhost": "not built"})) == [
         "agnhost was not measured: not built",
-        "rate-90: up to 50.0% of the reviews that were due got no answer",
         "rate-90, 1 of 2 windows: the generator was full",
     ]
     assert remarks(Found([(a_window("rate-90"),)])) == []

@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from loadtest import serial
+from loadtest.launch import BenchError
 from loadtest.reviews import POD
 from loadtest.serial import PATHS, differences, one_after_another, outcome
-from loadtest.servers import BenchError, Fleet, Started, fleet
+from loadtest.servers import Fleet, Started, fleet
 from loadtest.worker import LABEL, SLOW_POLICIES
 from tests.loadtest.review_server import ReviewServer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from loadtest import soak
 from loadtest.lines import Found, judge
-from loadtest.soak import LINES, Sample, growth, main, numbers, resident_mib
+from loadtest.soak import LINES, Sample, growth, main, missing, numbers, resident_mib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,3 +77,27 @@ def test_a_short_run_samples_after_each_part_and_writes_report_and_picture(
     assert [f"| {done:>7} |" in text for done in (0, 5, 10, 15, 20)] == [True] * 5
     assert "its growth over the last half" in capsys.readouterr().out
     ET.parse(tmp_path / "found-soak-memory.svg")
+
+
+@pytest.mark.slow
+def test_a_run_that_its_limit_ends_in_the_middle_of_a_part_is_reported_and_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "found-soak.md"
+    assert main(["--count", "2000000000", "--limit", "2", "--output", str(output)]) == 1
+    text = output.read_text()
+    assert text.startswith("# Memory\n\n- 0 reviews of ")
+    assert text.count("not judged: ") == 2
+    assert "0 of 2,000,000,000 reviews within 2 s" in text
+    assert "pass" not in capsys.readouterr().out
+    ET.parse(tmp_path / "found-soak-memory.svg")
+
+
+def test_reviews_that_are_missing_are_the_reason_not_to_judge() -> None:
+    options = Namespace(count=1000, limit=5.0)
+    assert missing(1000, options) == {}
+    found = Found((), numbers(samples(60, 100, 100, 101)), missing(999, options))
+    assert [(result.verdict, result.remark) for result in judge(LINES, found)] == [
+        ("not judged", "mib: 999 of 1,000 reviews within 5 s"),
+        ("not judged", "growth: 999 of 1,000 reviews within 5 s"),
+    ]
