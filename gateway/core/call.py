@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, cast
 import orjson
 
 from gateway.core.diff import same
+from gateway.core.matching import labels_that_count
 from gateway.core.patch import PatchConflict, apply_patch
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.core.matching import Invocation
     from gateway.core.review import AdmissionRequest, Json
 
@@ -22,11 +25,12 @@ class Payload:
     Calls that show the same thing share the Payload itself, so that a batch carries it once.
     """
 
-    __slots__ = ("_changed_json", "_json", "_object", "_request")
+    __slots__ = ("_changed_json", "_json", "_labels", "_object", "_request")
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
         self._request = request
         self._object: Json | None = None
+        self._labels: tuple[Mapping[str, str], ...] | None = None
         self._changed_json: bytes | None = None
         self._json: bytes | None = request.json
         if changed is not None:
@@ -50,6 +54,13 @@ class Payload:
         if self._object is None:
             self._object = orjson.loads(self._changed_json)
         return self._object
+
+    @property
+    def labels(self) -> tuple[Mapping[str, str], ...]:
+        """What objectSelectors look at."""
+        if self._labels is None:
+            self._labels = labels_that_count(self.object, self._request.old_object)
+        return self._labels
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""

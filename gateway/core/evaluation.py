@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Outcome, Payload
-from gateway.core.matching import selectors_match
+from gateway.core.matching import object_matches, selectors_match
 from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_patch
 from gateway.core.verdict import DRY_RUN_REFUSED, Denied, DryRunRefused, Failed, FailureReason
 
@@ -182,7 +182,11 @@ class Evaluation:
         """
         webhook = invocation.webhook
         if not invocation.is_unconditional:
-            matched = selectors_match(webhook, self.request, self._payload.object, self.namespace)
+            matched = (
+                object_matches(webhook, self._payload.labels)
+                if invocation.is_in_place
+                else selectors_match(webhook, self.request, self._payload.object, self.namespace)
+            )
             if matched is False or isinstance(matched, Failed):
                 return matched
         # The API server matches before it asks whether to reinvoke: a failed look-up counts here too.

@@ -18,9 +18,8 @@ from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from gateway.core.labels import Selector
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
 
@@ -45,6 +44,8 @@ class Invocation:
     """Place among all webhooks that the path selects, from 0."""
     is_unconditional: bool
     """Whether no selector has to be looked at: those there are have been, for all requests of this kind."""
+    is_in_place: bool
+    """Whether the namespaceSelector has not to be looked at, so that the objectSelector alone decides."""
 
 
 class Selection:
@@ -105,7 +106,10 @@ class Selection:
             return ()
         return tuple(
             Invocation(
-                webhook, position, webhook.namespace_selector.is_empty and webhook.object_selector.is_empty
+                webhook,
+                position,
+                is_unconditional=webhook.namespace_selector.is_empty and webhook.object_selector.is_empty,
+                is_in_place=webhook.namespace_selector.is_empty,
             )
             for position, webhook in enumerate(self.webhooks)
             if rules_match(webhook, request)
@@ -119,7 +123,13 @@ class _Candidates:
         self.invocations = invocations
         self.look_at_namespaces = any(not one.webhook.namespace_selector.is_empty for one in invocations)
         self._looked_at = tuple(
-            Invocation(one.webhook, one.position, one.webhook.object_selector.is_empty) for one in invocations
+            Invocation(
+                one.webhook,
+                one.position,
+                is_unconditional=one.webhook.object_selector.is_empty,
+                is_in_place=True,
+            )
+            for one in invocations
         )
         """What becomes of them when their namespaceSelector has been looked at."""
         self._by_mask: dict[bytes, tuple[Invocation, ...]] = {}
@@ -149,14 +159,21 @@ def selectors_match(
     in_namespace = _namespace_matches(webhook, request, current, namespace)
     if in_namespace is False:
         return False
+    return in_namespace if object_matches(webhook, labels_that_count(current, request.old_object)) else False
+
+
+def object_matches(webhook: Webhook, labels: Iterable[Mapping[str, str]]) -> bool:
+    """Whether the objectSelector of *webhook* admits an object with any of these *labels*."""
     selector = webhook.object_selector
-    if selector.is_empty or _labels_match(selector, current) or _labels_match(selector, request.old_object):
-        return in_namespace
-    return False
+    for one in labels:
+        if selector.matches(one):
+            return True
+    return selector.is_empty
 
 
-def _labels_match(selector: Selector, document: Json | None) -> bool:
-    return document is not None and "metadata" in document and selector.matches(labels_of(document))
+def labels_that_count(current: Json | None, old: Json | None) -> tuple[Mapping[str, str], ...]:
+    """Return the labels by which an objectSelector judges a request: those of what has metadata."""
+    return tuple(labels_of(one) for one in (current, old) if one is not None and "metadata" in one)
 
 
 def _namespace_matches(
