@@ -16,7 +16,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from loadtest.chart import Series, line_chart
@@ -69,13 +71,20 @@ def resident_mib(pid: int) -> float:
 def growth(samples: Sequence[Sample]) -> float:
     """Return by which share the gateway grew over the last half of the reviews.
 
+    By the median of the slopes between all pairs of samples (Theil and Sen), so that a single one, taken
+    while memory was in use for a moment, decides nothing.
+
     Raises:
         ValueError: there are fewer than ``LEAST`` samples.
     """
     if len(samples) < LEAST:
         raise ValueError(f"{len(samples)} samples, expected at least {LEAST}")
-    half = next(sample for sample in samples if sample.reviews >= samples[-1].reviews / 2)
-    return samples[-1].gateway_mib / half.gateway_mib - 1
+    half = [sample for sample in samples if sample.reviews >= samples[-1].reviews / 2]
+    slope = median(
+        (later.gateway_mib - earlier.gateway_mib) / (later.reviews - earlier.reviews)
+        for earlier, later in combinations(half, 2)
+    )
+    return slope * (half[-1].reviews - half[0].reviews) / half[0].gateway_mib
 
 
 LINES: Final = (

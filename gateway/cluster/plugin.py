@@ -83,6 +83,8 @@ async def _run(command: Sequence[str], variables: Mapping[str, str]) -> bytes:
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        # Its end is seen here, not by a loop that may be closed by then.
+        await process.wait()
         raise
     if process.returncode != 0:
         raise LightkubeError(

@@ -29,6 +29,12 @@ def test_growth_is_that_of_the_last_half() -> None:
     assert growth(samples(60, 90, 100, 120, 99)) == pytest.approx(-0.01)
 
 
+def test_one_sample_decides_nothing_and_a_steady_rise_shows() -> None:
+    flat = [100.0] * 10
+    assert growth(samples(*flat, *flat[1:], 104.0)) == 0.0
+    assert growth(samples(*(100 + number for number in range(21)))) == pytest.approx(10 / 110)
+
+
 @given(st.lists(st.floats(1, 1e3), min_size=2, max_size=20))
 def test_what_came_before_the_last_half_does_not_count(before: list[float]) -> None:
     last = [100.0] * (len(before) + 2)
