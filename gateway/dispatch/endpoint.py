@@ -52,7 +52,7 @@ class Endpoint:
         self._deadlines = deadlines
         self._metrics = metrics
         self._idle: asyncio.Event | None = None
-        self._is_closing = False
+        self._is_closing = self._was_reached = False
         self._connection = self._connect()
         self._leaving: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +113,8 @@ class Endpoint:
         """The worker was reached."""
         if connection is self._connection:
             if self.state in ("down", "draining"):
-                log.info("worker %s is back", self.address)
+                log.info("worker %s is back" if self._was_reached else "worker %s is reached", self.address)
+            self._was_reached = True
             self.state = "ready"
 
     def lost(self, connection: Connection, why: str) -> None:
@@ -122,7 +123,11 @@ class Endpoint:
             return
         self.failures += 1
         if self.state not in ("down", "draining"):
-            log.warning("worker %s is down: %s", self.address, why)
+            if self._was_reached:
+                log.warning("worker %s is down: %s", self.address, why)
+            else:
+                # A worker that starts at the same time as its gateway is no cause for alarm.
+                log.info("worker %s is not reached yet: %s", self.address, why)
             self.state = "down"
 
     def draining(self, connection: Connection) -> None:

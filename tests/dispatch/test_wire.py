@@ -470,3 +470,31 @@ def large_review() -> bytes:
     review = orjson.loads((REVIEWS / "pod-create-mutate.json").read_bytes())
     review["request"]["object"]["metadata"]["annotations"] = {"large": "x" * 100_000}
     return orjson.dumps(review)
+
+
+def test_a_worker_that_starts_later_is_no_cause_for_alarm(
+    on_bed: OnBed,
+    start_worker: Callable[..., WorkerProcess],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch.endpoint")
+    listen = f"unix:{tmp_path}/s"
+
+    async def test(bed: Bed) -> None:
+        caplog.clear()
+        (tmp_path / "s").unlink(missing_ok=True)
+        pool = await bed.add_pool(listen)
+        await until(lambda: pool.endpoints[0].state == "down")
+        worker = await asyncio.to_thread(start_worker, listen)
+        assert await pool.wait_until_ready(30)
+        worker.stop()
+        await until(lambda: pool.endpoints[0].state == "down")
+        said = [(record.levelname, record.message.partition(listen)[2][:22]) for record in caplog.records]
+        assert said == [
+            ("INFO", " is not reached yet: U"),
+            ("INFO", " is reached"),
+            ("WARNING", " is down: UNAVAILABLE:"),
+        ]
+
+    on_bed(test)
