@@ -137,13 +137,11 @@ class Connection:
         if not self._is_closing:
             self._owner.draining(self)
 
-    def leave(self) -> list[Pending]:
-        """Ask nothing more over this connection, so that a worker that drains can end it.
-
-        Returns the calls that were not sent yet.
-        """
+    def leave(self) -> None:
+        """Ask nothing more over this connection, so that a worker that drains can end it."""
         self._keeper.cancel()
-        return [] if self._stream is None else self._stream.finish_writing()
+        if self._stream is not None:
+            self._stream.finish_writing()
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """Take back the calls of the stream, which is over."""

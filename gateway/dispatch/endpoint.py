@@ -77,9 +77,6 @@ class Endpoint:
         if not pending.open:
             return
         self._deadlines.add(pending)
-        self._send(pending)
-
-    def _send(self, pending: Pending) -> None:
         payload_bytes = next(len(call.payload.json) for call in pending.calls if call is not None)
         is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(pending.namespace_json) > MAX_BATCH_BYTES
         pending.carrier = carrier = self._connection.carrier(is_large=is_large)
@@ -139,8 +136,7 @@ class Endpoint:
         self.failures += 1
         self._leaving.add(connection)
         self._connection = self._connect()
-        for pending in connection.leave():
-            self._send(pending)
+        connection.leave()
         task = asyncio.get_running_loop().create_task(self._see_off(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

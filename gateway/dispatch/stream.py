@@ -101,17 +101,15 @@ class ReviewStream:
         elif pending.open == 1:
             self._queue.pop(pending, None)
 
-    def finish_writing(self) -> list[Pending]:
-        """Send no more calls, and return those that were not sent.
+    def finish_writing(self) -> None:
+        """Tell the worker, once all calls are answered, that nothing more will come.
 
-        The worker is told once all calls are answered: a plain one may end the stream at the end of its
-        input, whatever it still owes.
+        Not before: a plain worker may end the stream at the end of its input, whatever it still owes. What is
+        queued still goes: to a worker that drains it is a batch that crossed the notice, and whoever comes
+        after it may not be there yet.
         """
         self._is_finishing = True
         self._wake()
-        unsent = list(self._queue)
-        self._queue.clear()
-        return unsent
 
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
@@ -195,7 +193,7 @@ class ReviewStream:
         except Exception:
             log.exception("the stream to a worker is ended: a fault of the gateway")
             self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
-        if self._is_finishing and not (self._written or self._cancelled or self._is_over):
+        if self._is_finishing and not (self._written or self._queue or self._cancelled or self._is_over):
             wire.finish_writing()
 
     def _break(self, status: CallStatus) -> None:
