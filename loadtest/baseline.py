@@ -23,6 +23,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 
+from gateway.dispatch.unary import REVIEW
 from gateway.pb.worker_pb2 import ReviewRequest, ReviewResponse
 from loadtest.configuration import COUNTS, pool_of
 from loadtest.floor import serve
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from gateway.serving.message import HttpRequest
 
-METHOD: Final = "/admissiongateway.worker.v1.PolicyWorker/Review"
 TIMEOUT_S: Final = 10.0
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 
@@ -49,7 +49,7 @@ class Baseline:
         self._channels = [grpc.aio.insecure_channel(address, options=limits) for address in worker_addresses]
         calls: list[grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse]] = [
             channel.unary_unary(
-                METHOD,
+                REVIEW,
                 request_serializer=ReviewRequest.SerializeToString,
                 response_deserializer=ReviewResponse.FromString,
             )

@@ -1,4 +1,4 @@
-"""How every process of the benchmark is started, waited for and stopped.
+"""How the processes that serve in a benchmark are started, waited for and stopped.
 
 They hang on the leash of ``gateway.process.leash``: if the benchmark is killed, the kernel ends them.
 """

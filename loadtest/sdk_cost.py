@@ -32,6 +32,7 @@ import orjson
 import uvloop
 from grpc import aio
 
+from gateway.dispatch.connection import REVIEW_STREAM
 from gateway.pb import worker_pb2 as pb
 from loadtest.launch import BenchError, launched
 from loadtest.measurement import cpu_clock
@@ -41,8 +42,6 @@ from loadtest.sdk_worker import PARSER, PARSES, POLICIES, labels_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
     from typing import Any
-
-METHOD: Final = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
 
 MAX_TIMES_PARSE: Final = 2.0
 """CPU of a review at full load, in multiples of what parsing its request costs."""
@@ -132,7 +131,7 @@ class Client:
     """A gateway's side of one stream, without its cost."""
 
     def __init__(self, channel: aio.Channel, request: bytes) -> None:
-        self._call: Any = channel.stream_stream(METHOD)()
+        self._call: Any = channel.stream_stream(REVIEW_STREAM)()
         self._request = request
         self._last_id = 0
 

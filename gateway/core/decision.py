@@ -214,8 +214,7 @@ def _own_annotations(
 
 @lru_cache(maxsize=_NOTES_KEPT)
 def _mutated(configuration: str, webhook: str, has_changed: bool) -> str:
-    names = {"configuration": configuration, "webhook": webhook}
-    return orjson.dumps({**names, "mutated": has_changed}).decode()
+    return orjson.dumps({"configuration": configuration, "webhook": webhook, "mutated": has_changed}).decode()
 
 
 def annotation_key(webhook_name: str, key: str) -> str:

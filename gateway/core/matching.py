@@ -159,16 +159,16 @@ def selectors_match(
     in_namespace = _namespace_matches(webhook, request, current, namespace)
     if in_namespace is False:
         return False
-    return in_namespace if object_matches(webhook, labels_that_count(current, request.old_object)) else False
+    if not webhook.object_selector.is_empty and not object_matches(
+        webhook, labels_that_count(current, request.old_object)
+    ):
+        return False
+    return in_namespace
 
 
 def object_matches(webhook: Webhook, labels: Iterable[Mapping[str, str]]) -> bool:
-    """Whether the objectSelector of *webhook* admits an object with any of these *labels*."""
-    selector = webhook.object_selector
-    for one in labels:
-        if selector.matches(one):
-            return True
-    return selector.is_empty
+    """Whether the objectSelector of *webhook*, which is not empty, admits an object with any of *labels*."""
+    return any(map(webhook.object_selector.matches, labels))
 
 
 def labels_that_count(current: Json | None, old: Json | None) -> tuple[Mapping[str, str], ...]:

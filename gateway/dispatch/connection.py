@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
-from gateway.dispatch.unary import UnaryCalls
+from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REVIEW_STREAM: Final = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
+REVIEW_STREAM: Final = f"{SERVICE}/ReviewStream"
 
 PING_AFTER_S: Final = 30.0
 """Of silence on a stream; servers must allow that, see protos/README.md."""

@@ -119,9 +119,7 @@ class ReviewStream:
         """End the stream; calls still on it are given back to the owner."""
         self._dialing.cancel()
         await asyncio.gather(self._dialing, return_exceptions=True)
-        if self.wire is not None:
-            self.wire.abort()
-        self.ended(CallStatus("CANCELLED", "the stream was closed"))
+        self._break(CallStatus("CANCELLED", "the stream was closed"))
 
     # -- called by the wire -----------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
-REVIEW: Final = "/admissiongateway.worker.v1.PolicyWorker/Review"
+SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
+REVIEW: Final = f"{SERVICE}/Review"
 
 
 class UnaryOwner(Protocol):

@@ -107,6 +107,13 @@ class ScriptedWorker:
         self.answers_at_once = True
         self.target = ""
 
+    async def reached(self, bed: Bed) -> RawWorker:
+        """Return the connection of a pool that has this worker alone."""
+        pool = await bed.add_pool(self.target)
+        assert await pool.wait_until_ready(30)
+        (raw,) = self.connections
+        return raw
+
 
 @asynccontextmanager
 async def scripted() -> AsyncIterator[ScriptedWorker]:
@@ -259,9 +266,7 @@ def test_what_is_asked_while_the_worker_has_no_room_goes_in_one_batch(on_bed: On
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.window = 100
-            pool = await bed.add_pool(worker.target)
-            assert await pool.wait_until_ready(30)
-            (raw,) = worker.connections
+            raw = await worker.reached(bed)
             answers: list[Evaluation] = []
             bed.start([{}], answers.append)
             await until(lambda: raw.body)
@@ -282,9 +287,7 @@ def test_after_a_goodbye_new_calls_go_elsewhere_and_old_ones_are_answered(on_bed
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
-            pool = await bed.add_pool(worker.target)
-            assert await pool.wait_until_ready(30)
-            (old,) = worker.connections
+            old = await worker.reached(bed)
             answers: list[Evaluation] = []
             bed.start([{}], answers.append)
             await until(lambda: old.calls)
@@ -306,9 +309,7 @@ def test_calls_that_were_queued_before_a_goodbye_are_still_asked_and_answered(on
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.window = 100
-            pool = await bed.add_pool(worker.target)
-            assert await pool.wait_until_ready(30)
-            (old,) = worker.connections
+            old = await worker.reached(bed)
             answers: list[Evaluation] = []
             bed.start([{}], answers.append)
             await until(lambda: old.body)
@@ -394,9 +395,7 @@ def test_what_the_connection_owes_when_it_breaks_fails_once_each(on_bed: OnBed) 
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
-            pool = await bed.add_pool(worker.target)
-            assert await pool.wait_until_ready(30)
-            (raw,) = worker.connections
+            raw = await worker.reached(bed)
             answers: list[Evaluation] = []
             bed.start([{}] * 130, answers.append)
             await until(lambda: len(raw.calls) == 130)
