@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.core.decision import decide
@@ -157,7 +158,10 @@ class Admission:
         respond: Callable[[bytes], None],
         crashed: Callable[[Exception], None],
     ) -> Callable[[], None]:
-        """Review *body*, give the answer's bytes to *respond*, and return what withdraws the review."""
+        """Review *body*, give the answer's bytes to *respond*, and return what withdraws the review.
+
+        That is to be called at most once, and not after *respond* or *crashed* was: it is counted.
+        """
         started = self._now()
         metrics = self._metrics
 
@@ -170,7 +174,13 @@ class Admission:
             )
             metrics.outcomes(operation, evaluation.outcomes)
             metrics.speculation(evaluation.kept_ahead, evaluation.discarded_ahead)
-            for webhook, key in decision.dropped_annotations:
-                log.warning("webhook %s: audit annotation %.80r dropped: not a name part", webhook, key)
+            for webhook, key, why in decision.dropped_annotations:
+                log.warning("webhook %s: audit annotation %r dropped: %s", webhook, key, why)
 
-        return admit(snapshot, selection, body, limits_s, answered, crashed)
+        return partial(
+            self._withdraw, selection.phase, admit(snapshot, selection, body, limits_s, answered, crashed)
+        )
+
+    def _withdraw(self, phase: str, withdraw: Callable[[], None]) -> None:
+        self._metrics.withdrawn[phase] += 1
+        withdraw()

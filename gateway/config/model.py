@@ -31,6 +31,18 @@ class WorkerTls:
 
 
 @dataclass(frozen=True, slots=True)
+class Hedge:
+    """When a call without an answer is asked a second time, at another endpoint; the first answer counts."""
+
+    after_s: float | None = None
+    """Seconds without an answer; None: the ``percentile`` of the pool's own latencies."""
+    percentile: float = 95.0
+    """From 50 to below 100; used when ``after_s`` is None."""
+    budget_percent: float = 5.0
+    """Extra calls per hundred calls, at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPool:
     """A set of interchangeable workers. Exactly one of ``targets`` and ``command`` is non-empty."""
 
@@ -44,6 +56,8 @@ class WorkerPool:
     """Calls per endpoint; past it a call is refused at once."""
     tls: WorkerTls | None = None
     """None: plaintext."""
+    hedge: Hedge | None = None
+    """None: no call is asked twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,10 @@ class GatewaySettings:
     for the rest. controller-runtime derives the same figure."""
     max_concurrent_reviews: int = 4096
     """Per process; past it the answer is 503, which the API server sends again."""
+    max_bytes_in_flight: int = 128 * 1024 * 1024
+    """Of request bodies that are read or reviewed, per process; past it the answer is 503. 32 KiB for each of
+    4096 reviews, five times the usual size, or eighteen reviews of the largest. A body costs twice its bytes
+    while it waits and, one body at a time, up to thirty times while it is parsed."""
     deadline_reserve_s: float = 0.1
     """Seconds kept back of a review's budget for the way back, at most a fifth of the budget."""
     drain_s: float = 10.0

@@ -8,25 +8,28 @@ pkg/apis/core/validation/validation.go (its syntax).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, get_args
 
 import orjson
 
 from gateway.config import addresses
 from gateway.config.credentials import read_basic_auth_file, read_ca_file, read_key_pair, read_token_file
-from gateway.config.fields import shown
+from gateway.config.fields import described, shown
 from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
     AuditLevel,
     Authentication,
     GatewaySettings,
+    Hedge,
     ServerTls,
     Transport,
     WorkerPool,
     WorkerTls,
 )
 from gateway.config.names import dns_1123_label, dns_1123_subdomain
+from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -43,9 +46,15 @@ MOST_IN_FLIGHT = 1_000_000
 MOST_PROCESSES = 1024
 REQUEST_BYTES = (1024, 64 * 1024 * 1024)
 """Below, not even an empty review fits; above is ten times what the API server can send."""
+MOST_BYTES_IN_FLIGHT = 1024**4
+"""More than a machine has."""
 LONGEST_RESERVE_S = 30.0
 """The longest budget that a review can have."""
 LONGEST_DRAIN_S = 3600.0
+LONGEST_HEDGE_S = 30.0
+"""As long as a review can last; a call that is hedged later never is."""
+PERCENTILE = re.compile(r"p([5-9][0-9](?:\.[0-9]{1,6})?)")
+"""Six digits are a call in a hundred million; with more, 99.9… would read as 100."""
 
 
 def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
@@ -66,9 +75,12 @@ def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
         transport=spec.choice("transport", TRANSPORTS, "Auto"),
         max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MOST_IN_FLIGHT),
         tls=_read_worker_tls(spec.mapping("tls"), folder),
+        hedge=_read_hedge(spec.mapping("hedge")),
     )
     if pool.tls and (pool.command or any(map(addresses.is_local, targets))):
         spec.problem("tls", "has to be left out with a command or a unix socket, which stay on this machine")
+    if pool.hedge and (pool.command or (len(targets) == 1 and addresses.is_local(targets[0]))):
+        spec.report.warn(spec.at("hedge"), "does not count: the pool has no second endpoint to ask")
     spec.finish()
     return pool
 
@@ -115,6 +127,42 @@ def _read_worker_tls(fields: Fields | None, folder: Path) -> WorkerTls | None:
     return tls
 
 
+def _read_hedge(fields: Fields | None) -> Hedge | None:
+    if fields is None:
+        return None
+    default = Hedge()
+    after_s, percentile = _read_hedge_after(fields, default)
+    budget_percent = fields.number("budgetPercent", default.budget_percent, 0, 100)
+    if not budget_percent:
+        found = described(fields.content["budgetPercent"])
+        fields.problem("budgetPercent", f"found {found}, expected more; without hedge no call is asked twice")
+    fields.finish()
+    return Hedge(after_s, percentile, budget_percent)
+
+
+def _read_hedge_after(fields: Fields, default: Hedge) -> tuple[float | None, float]:
+    """Return the fixed time in seconds, None for the percentile that stands beside it."""
+    if not fields.has("after"):
+        return default.after_s, default.percentile
+    value = fields.content["after"]
+    if isinstance(value, str):
+        if percentile := PERCENTILE.fullmatch(value):
+            return None, float(percentile[1])
+        try:
+            after_s = parse_duration(value)
+        except ValueError:
+            after_s = 0.0
+        if 0 < after_s <= LONGEST_HEDGE_S:
+            return after_s, default.percentile
+    longest = format_duration(LONGEST_HEDGE_S)
+    fields.problem(
+        "after",
+        f"found {described(value)}, expected a duration such as 20ms, more than 0 and at most {longest}, "
+        "or a percentile of the pool's own latencies from p50 to p99.9",
+    )
+    return default.after_s, default.percentile
+
+
 def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
     """Return the GatewayConfiguration behind *fields*, which stand in a file in *folder*."""
     default = GatewaySettings()
@@ -130,6 +178,9 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         max_concurrent_reviews=limits.integer(
             "maxConcurrentReviews", default.max_concurrent_reviews, 1, MOST_IN_FLIGHT
         ),
+        max_bytes_in_flight=limits.integer(
+            "maxBytesInFlight", default.max_bytes_in_flight, REQUEST_BYTES[0], MOST_BYTES_IN_FLIGHT
+        ),
         deadline_reserve_s=fields.duration(
             "deadlineReserve", default.deadline_reserve_s, 0, LONGEST_RESERVE_S
         ),
@@ -137,6 +188,10 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
     )
+    found, least = settings.max_bytes_in_flight, settings.max_request_bytes
+    if found < least:
+        reason = f"expected at least maxRequestBytes ({least}), or reviews of that size would never be taken"
+        limits.problem("maxBytesInFlight", f"found the number {found}, {reason}")
     limits.finish()
     if settings.listen == settings.admin_listen and not settings.listen.endswith(":0"):
         fields.problem(

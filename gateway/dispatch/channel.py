@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import WorkerTls
+    from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.wire import WireOwner
 
 CONNECT_WITHIN_S: Final = 5.0
@@ -124,13 +125,40 @@ class Link:
         except (OSError, EOFError) as error:
             raise Unreachable(f"{self.address}: {_reason(error)}") from None
         finally:
-            if not is_up:
+            if not is_up and wire in self._wires:
                 wire.abort()
+            elif not is_up:
+                wire.forsake()
         return wire
+
+    async def knock(self) -> bool:
+        """Return whether somebody who speaks HTTP/2 is there."""
+        try:
+            wire = await self.dial("/", _Nobody())
+        except Unreachable:
+            return False
+        await wire.close()
+        return True
 
     async def close(self) -> None:
         """End all connections for streams; those of channels are the channels'."""
         await asyncio.gather(*(wire.close() for wire in tuple(self._wires)))
+
+
+class _Nobody:
+    """Owns a wire on which nothing is wanted but the worker's first word."""
+
+    def received(self, message: bytes) -> None:
+        """Read nothing."""
+
+    def writable(self) -> None:
+        """Write nothing."""
+
+    def leaving(self) -> None:
+        """Let it leave."""
+
+    def ended(self, status: CallStatus) -> None:
+        """Let it end."""
 
 
 async def _connected(path: str) -> socket.socket:

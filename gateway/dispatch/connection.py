@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import grpc
 
     from gateway.config.model import Transport
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
+    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
     from gateway.telemetry.metrics import PoolMetrics
@@ -59,6 +58,17 @@ class ConnectionOwner(Protocol):
     def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
 
+    def lose(
+        self,
+        pending: Pending,
+        failure: Failed,
+        code: str,
+        index: int | None = None,
+        *,
+        may_stay: bool = False,
+    ) -> None:
+        """Take a call back that was lost with the worker, or all of a slot's; *code* is its gRPC status."""
+
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
 
@@ -68,8 +78,8 @@ class ConnectionOwner(Protocol):
     def lost(self, connection: Connection, why: str) -> None:
         """The worker was lost, or cannot be reached."""
 
-    def draining(self, connection: Connection) -> None:
-        """The worker is going away: it finishes what it has, and wants nothing new."""
+    def draining(self, connection: Connection, distrust: str = "") -> None:
+        """The worker finishes what it has, and wants nothing new; or it is not to be trusted with more."""
 
 
 class Connection:
@@ -88,11 +98,13 @@ class Connection:
         self._owner = owner
         # Passed on as they are: a frame less for each of the many answers.
         self.finish = owner.finish
+        self.lose = owner.lose
         self.count = owner.count
         self._metrics = metrics
         self._now = now
         self._channel: grpc.aio.Channel | None = None
         self._unary = UnaryCalls(self._open_channel, self, now)
+        self._knocking: asyncio.Task[None] | None = None
         self._stream: ReviewStream | None = None
         self.is_streaming = transport != "Unary"
         """Whether calls go over the stream."""
@@ -115,27 +127,43 @@ class Connection:
     async def close(self) -> None:
         """End everything; calls still out end as cancelled."""
         self._is_closing = True
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
+        tasks = [self._keeper] if self._knocking is None else [self._keeper, self._knocking]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._stream is not None:
             await self._stream.close()
         await self._unary.close()
         if self._channel is not None:
             await self._channel.close()
 
-    def unavailable(self, details: str) -> None:
+    @property
+    def heard_at(self) -> float:
+        """When the worker gave a sign of life last, in monotonic seconds."""
+        wire = None if self._stream is None else self._stream.wire
+        return self._unary.heard_at if wire is None else max(wire.heard_at, self._unary.heard_at)
+
+    def probe(self) -> None:
+        """Ask for a sign of life, which shows in ``heard_at``."""
+        wire = None if self._stream is None else self._stream.wire
+        if wire is not None:
+            wire.ping()
+        elif self._knocking is None or self._knocking.done():
+            self._knocking = asyncio.get_running_loop().create_task(self._knock())
+
+    def unavailable(self, why: str) -> None:
         """A call of its own could not reach the worker."""
-        self._lose(f"UNAVAILABLE: {details}")
+        self._lose(why)
 
     def opened(self) -> None:
         """The stream reached the worker."""
         self._is_lost.clear()
         self._owner.ready(self)
 
-    def draining(self) -> None:
-        """The worker said on its stream that it is going away."""
+    def draining(self, distrust: str = "") -> None:
+        """The worker said on its stream that it is going away, or what shows that it is not to be trusted."""
         if not self._is_closing:
-            self._owner.draining(self)
+            self._owner.draining(self, distrust)
 
     def leave(self) -> None:
         """Ask nothing more over this connection, so that a worker that drains can end it."""
@@ -145,6 +173,8 @@ class Connection:
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """Take back the calls of the stream, which is over."""
+        # Where nobody was reached, there is no use in looking there again at once.
+        may_stay = self._stream is not None and self._stream.wire is not None
         self._stream = None
         if status.code == "UNIMPLEMENTED" and self._transport == "Auto":
             log.info("worker %s serves no ReviewStream: calling it by Review", self._owner.address)
@@ -156,11 +186,17 @@ class Connection:
         self._why_lost = status
         self._lose(f"{status.code}: {status.details}")
         failure = failed_status(status.code, status.details)
+        asked_again = []
         for pending in unanswered:
+            if not pending.was_sent or status.code not in _BROKEN_BY_AN_ANSWER:
+                self._owner.lose(pending, failure, status.code, may_stay=may_stay)
+                continue
+            asked_again.append(pending)
             for index, call in enumerate(pending.calls):
-                if call is not None and not _is_asked_again(call, status):
+                # If the others are asked each by itself, only the call at fault will fail.
+                if call is not None and call.invocation.webhook.side_effects != "None":
                     self._owner.finish(pending, index, failure, status.code)
-        for pending in unanswered:
+        for pending in asked_again:
             # Those whose review has not ended meanwhile.
             if pending.open:
                 self._owner.count(status.code, pending.open)
@@ -210,6 +246,10 @@ class Connection:
                 self._owner.ready(self)
             await self._until_lost()
 
+    async def _knock(self) -> None:
+        if await self._link.knock():
+            self._unary.heard_at = self._now()
+
     async def _until_lost(self) -> None:
         """Return when the worker is lost, which a silence of some length is taken for."""
         loop = asyncio.get_running_loop()
@@ -222,7 +262,7 @@ class Connection:
                 await asyncio.wait([waiting], timeout=max(0.0, heard_at + PING_AFTER_S - loop.time()))
                 if stream is None or wire is None or stream is not self._stream:
                     continue
-                wire.forgive()
+                stream.forgive()
                 if wire.heard_at != heard_at:
                     continue
                 wire.ping()
@@ -248,11 +288,4 @@ class _Refusal:
         """Forget a call."""
 
     def _fail(self, pending: Pending) -> None:
-        failure = failed_status(self._why.code, self._why.details)
-        for index in range(len(pending.calls)):
-            self._owner.finish(pending, index, failure, self._why.code)
-
-
-def _is_asked_again(call: Call, status: CallStatus) -> bool:
-    """Whether a call on a stream that ended so is asked by itself: then only the call at fault will fail."""
-    return status.code in _BROKEN_BY_AN_ANSWER and call.invocation.webhook.side_effects == "None"
+        self._owner.lose(pending, failed_status(self._why.code, self._why.details), self._why.code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed
@@ -17,13 +17,17 @@ from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.core.call import Call
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Webhook
     from gateway.dispatch.pool import Pool
+
+
+WORTH_ASKING_S: Final = 0.01
+"""Of time left, without which nobody else is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Run:
         "_deadline",
         "_done",
         "_evaluation",
+        "_has_doubled",
         "_is_over",
         "_namespace_json",
         "_now",
@@ -73,7 +78,7 @@ class Run:
         self._crashed = crashed
         self._out: list[Pending] = []
         """All slots of this review's, those included whose calls have ended."""
-        self._is_over = False
+        self._is_over = self._has_doubled = False
 
     def start(self) -> None:
         """Make the first calls. ``done`` may be called before this returns."""
@@ -89,13 +94,19 @@ class Run:
             for index, call in enumerate(pending.calls):
                 if call is not None:
                     pending.endpoint.withdraw(pending, index, "CANCELLED")
-        self._out.clear()
+        self._forget()
 
     def answered(self, pending: Pending, call: Call, verdict: Verdict) -> None:
         """Tell the evaluation how a call ended, and make the calls it wants next."""
         if self._is_over:
             return
-        call.elapsed_s = self._now() - pending.started
+        other = pending.other
+        if other is not None and call in other.calls:
+            if type(verdict) is Failed:
+                # The other endpoint may still tell.
+                return
+            other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
+        call.elapsed_s = self._now() - pending.asked
         try:
             evaluation = self._evaluation
             calls = evaluation.receive(call, verdict)
@@ -103,6 +114,72 @@ class Run:
                 self._carry_out(calls)
         except Exception as error:
             self._crash(error)
+
+    def lost(self, pending: Pending, calls: Sequence[Call], failure: Failed, *, may_stay: bool) -> None:
+        """Ask another endpoint for *calls* where that is allowed and worth it; the rest has failed.
+
+        What the worker may have seen is asked again only where its webhook has no side effects.
+        """
+        if self._is_over:
+            return
+        try:
+            moved = [] if pending.was_sent else list(calls)
+            moved = moved or [call for call in calls if _may_be_repeated(call)]
+            second = self._ask_elsewhere(pending, moved, may_stay=may_stay)
+        except Exception as error:
+            self._crash(error)
+            return
+        if second is not None:
+            second.endpoint.count_moved(second.open)
+        for call in calls:
+            if second is None or call not in second.calls:
+                self.answered(pending, call, failure)
+
+    def ask_twice(self, pending: Pending) -> int:
+        """Ask another endpoint too for what may be asked twice, and return for how many calls."""
+        if self._is_over or pending.other is not None:
+            return 0
+        try:
+            repeated = [call for call in pending.calls if call is not None and _may_be_repeated(call)]
+            second = self._ask_elsewhere(pending, repeated, may_stay=False)
+        except Exception as error:
+            self._crash(error)
+            return 0
+        if second is None:
+            return 0
+        self._has_doubled = True
+        pending.other, second.other = second, pending
+        return second.open
+
+    def _ask_elsewhere(self, pending: Pending, calls: Sequence[Call], *, may_stay: bool) -> Pending | None:
+        """Ask another endpoint for *calls* of *pending*, and return their slot; None if that cannot be.
+
+        A pool with one address only is asked there again if *may_stay*.
+        """
+        now = self._now()
+        if not calls or pending.is_second or pending.deadline - now < WORTH_ASKING_S:
+            return None
+        pool = self._pools[calls[0].invocation.webhook.worker.pool]
+        endpoint = pool.another(pending.endpoint, may_stay=may_stay)
+        if endpoint is None:
+            return None
+        limits_s = pending.deadline, pending.timeout_s
+        second = Pending(self, endpoint, self._namespace_json, now, limits_s)
+        second.is_second = True
+        second.asked = pending.asked
+        for call in calls:
+            if not endpoint.is_full:
+                endpoint.reserve(second, call)
+        self._out.append(second)
+        endpoint.submit(second)
+        return second
+
+    def _forget(self) -> None:
+        """Let go of all slots, which know their asker: a cycle that only the garbage collector would find."""
+        if self._has_doubled:
+            for pending in self._out:
+                pending.other = None
+        self._out.clear()
 
     def _crash(self, error: Exception) -> None:
         self.cancel()
@@ -129,8 +206,7 @@ class Run:
                 pending.endpoint.submit(pending)
         elif not self._is_over:
             self._is_over = True
-            # The slots know their asker: a cycle, which only the garbage collector would find.
-            self._out.clear()
+            self._forget()
             self._done(evaluation)
 
     def _place(self, call: Call, slots: dict[tuple[str, float, int], Pending]) -> Failed | None:
@@ -158,7 +234,7 @@ class Run:
             pool = self._pools.get(name)
             if pool is None:
                 return failed_status("UNAVAILABLE", f"no worker pool {name}")
-            found = pool.choose()
+            found = pool.choose(may_shed=webhook.failure_policy == "Fail")
             if isinstance(found, Failed):
                 return found
             endpoint = found
@@ -171,3 +247,7 @@ class Run:
             for pending in self._out:
                 if call in pending.calls:
                     pending.endpoint.withdraw(pending, pending.calls.index(call), "CANCELLED")
+
+
+def _may_be_repeated(call: Call) -> bool:
+    return call.invocation.webhook.side_effects == "None"

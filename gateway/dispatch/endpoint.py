@@ -1,22 +1,26 @@
-"""One address of a pool: the connection to it, and the calls in flight on it."""
+"""One address of a pool: the connection to it, the calls in flight on it, and its standing in the pool."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.connection import Connection
+from gateway.dispatch.health import HealthWatch
+from gateway.dispatch.standing import Standing
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
     from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
+    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.hedging import Hedging
     from gateway.dispatch.pending import Pending
+    from gateway.dispatch.standing import State
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -30,8 +34,6 @@ MAX_LEAVING: Final = 8
 MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
 """Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
 
-State = Literal["ready", "connecting", "down", "draining"]
-
 
 class Endpoint:
     """A worker, as far as the gateway can see it. Make it on a running event loop."""
@@ -42,11 +44,20 @@ class Endpoint:
         settings: WorkerPool,
         deadlines: Deadlines,
         metrics: PoolMetrics,
+        hedging: Hedging | None = None,
     ) -> None:
         self.address = link.address
         self.in_flight = 0
+        self.slots: dict[Pending, None] = {}
+        """What was submitted and has not ended, the oldest first."""
         self.state: State = "connecting"
+        self.standing = Standing()
         self.failures = 0
+        self._hedging = hedging
+        self._reach: State = "connecting"
+        self._health: HealthWatch | None = None
+        self._ignorable: dict[Pending, None] = {}
+        """Slots with calls of webhooks with failurePolicy Ignore."""
         self._link = link
         self._settings = settings
         self._deadlines = deadlines
@@ -71,12 +82,17 @@ class Endpoint:
         """Add *call* to those of *pending*, which is to be submitted; from now on it is in flight."""
         pending.add(call)
         self.in_flight += 1
+        if call.invocation.webhook.failure_policy == "Ignore":
+            self._ignorable[pending] = None
 
     def submit(self, pending: Pending) -> None:
         """Ask the worker; the asker is told each verdict, at the deadline at the latest."""
         if not pending.open:
             return
         self._deadlines.add(pending)
+        self.slots[pending] = None
+        if self._hedging is not None and not pending.is_second:
+            self._hedging.asked(pending)
         payload_bytes = next(len(call.payload.json) for call in pending.calls if call is not None)
         is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(pending.namespace_json) > MAX_BATCH_BYTES
         pending.carrier = carrier = self._connection.carrier(is_large=is_large)
@@ -98,41 +114,116 @@ class Endpoint:
         if code is not None:
             self.count(code)
         self._let_go(pending, index)
+        if self._hedging is not None and code in (None, "OK"):
+            self._hedging.answered(pending)
         pending.asker.answered(pending, call, verdict)
+
+    def lose(
+        self,
+        pending: Pending,
+        failure: Failed,
+        code: str,
+        index: int | None = None,
+        *,
+        may_stay: bool = False,
+    ) -> None:
+        """Give a call back that was lost with the worker, or all of the slot's; *code* is its gRPC status.
+
+        Somebody else may be asked, or the same address if *may_stay*; else the *failure* is the verdict.
+        """
+        places = range(len(pending.calls)) if index is None else (index,)
+        lost = [call for place in places if (call := pending.calls[place]) is not None]
+        for place in places:
+            if pending.calls[place] is not None:
+                self._let_go(pending, place)
+        if lost:
+            self.count(code, len(lost))
+            pending.asker.lost(pending, lost, failure, may_stay=may_stay)
+
+    def shed(self, failure: Failed) -> bool:
+        """Make room for a call: end one of a webhook with failurePolicy Ignore, if there is one.
+
+        Its asker is told of the *failure* later, since whoever wants the room is in the middle of something.
+        """
+        while self._ignorable:
+            pending = next(iter(self._ignorable))
+            for index, call in enumerate(pending.calls):
+                if call is not None and call.invocation.webhook.failure_policy == "Ignore":
+                    self.withdraw(pending, index, "CANCELLED")
+                    asyncio.get_running_loop().call_soon(pending.asker.answered, pending, call, failure)
+                    return True
+            del self._ignorable[pending]
+        return False
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
         if code == "OK":
             self.failures = 0
+        self.standing.count(code, number)
         self._metrics.called(self.address, code, number)
+
+    def count_moved(self, number: int) -> None:
+        """Count calls that are asked here since another worker was lost with them."""
+        self._metrics.moved += number
+
+    @property
+    def heard_at(self) -> float:
+        """When the worker gave a sign of life last, in monotonic seconds."""
+        return self._connection.heard_at
+
+    def probe(self) -> None:
+        """Ask for a sign of life."""
+        self._connection.probe()
+
+    def watch_health(self) -> None:
+        """Follow what the worker says of its own health, if it says anything."""
+        if self._health is None:
+            self._health = HealthWatch(self._link, self._told)
+
+    def judge(self) -> None:
+        """Bring the state up to date after a change in the endpoint's standing."""
+        self.state = self.standing.state if self._reach == "ready" else self._reach
 
     def ready(self, connection: Connection) -> None:
         """The worker was reached."""
         if connection is self._connection:
-            if self.state in ("down", "draining"):
+            if self._reach != "ready":
+                self.standing.reset()
+                if self._health is not None:
+                    self._health.again()
+            if self._reach in ("down", "draining"):
                 log.info("worker %s is back" if self._was_reached else "worker %s is reached", self.address)
             self._was_reached = True
-            self.state = "ready"
+            self._reach = "ready"
+            self.judge()
 
     def lost(self, connection: Connection, why: str) -> None:
         """The worker was lost, or cannot be reached."""
         if connection is not self._connection:
             return
         self.failures += 1
-        if self.state not in ("down", "draining"):
+        if self._reach not in ("down", "draining"):
             if self._was_reached:
                 log.warning("worker %s is down: %s", self.address, why)
             else:
                 # A worker that starts at the same time as its gateway is no cause for alarm.
                 log.info("worker %s is not reached yet: %s", self.address, why)
-            self.state = "down"
+            self._reach = "down"
+            self.judge()
 
-    def draining(self, connection: Connection) -> None:
-        """The worker is going away: whatever else is at the address is asked over a new connection."""
+    def draining(self, connection: Connection, distrust: str = "") -> None:
+        """The worker is going away: whatever else is at the address is asked over a new connection.
+
+        So it is where the connection is not to be trusted any more, for the reason that *distrust* names.
+        """
         if connection is not self._connection or self._is_closing or len(self._leaving) >= MAX_LEAVING:
             return
-        log.info("worker %s is draining", self.address)
-        self.state = "draining"
+        if distrust:
+            log.warning("worker %s %s: its stream is replaced", self.address, distrust)
+        else:
+            log.info("worker %s is draining", self.address)
+        self._reach = "draining"
+        self.judge()
         self.failures += 1
         self._leaving.add(connection)
         self._connection = self._connect()
@@ -143,8 +234,11 @@ class Endpoint:
 
     async def close(self, grace_s: float) -> None:
         """Let calls in flight end for up to *grace_s* seconds, then end them and the connections."""
-        self.state = "draining"
+        self._reach = "draining"
+        self.judge()
         self._is_closing = True
+        if self._health is not None:
+            await self._health.close()
         if self.in_flight:
             self._idle = asyncio.Event()
             with contextlib.suppress(TimeoutError):
@@ -162,8 +256,17 @@ class Endpoint:
         pending.open -= 1
         if not pending.open:
             self._deadlines.remove(pending)
+            self.slots.pop(pending, None)
+            if self._ignorable:
+                self._ignorable.pop(pending, None)
+            if pending.alarm is not None:
+                pending.alarm.cancel()
         if self._idle is not None and not self.in_flight:
             self._idle.set()
+
+    def _told(self, is_serving: bool) -> None:
+        self.standing.is_serving = is_serving
+        self.judge()
 
     def _connect(self) -> Connection:
         return Connection(self._link, self._settings.transport, self, self._metrics, self._deadlines.now)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.dispatch.verdicts import failed_deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
+    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.endpoint import Endpoint
 
 MAX_CALLS: Final = 64
@@ -26,26 +28,47 @@ class Carrier(Protocol):
 
 
 class Asker(Protocol):
-    """Who wants the verdicts."""
+    """Who wants the verdicts. For each call of a slot one of the first two is called, and at most once."""
 
     def answered(self, pending: Pending, call: Call, verdict: Verdict) -> None:
-        """Take the verdict of a call; called at most once for each."""
+        """Take the verdict of a call."""
+
+    def lost(self, pending: Pending, calls: Sequence[Call], failure: Failed, *, may_stay: bool) -> None:
+        """Take back calls that were lost with the worker; *failure* is the verdict if nobody else is asked.
+
+        The same address may be asked again if *may_stay*: a new connection may lead to another worker.
+        """
+
+    def ask_twice(self, pending: Pending) -> int:
+        """Ask another endpoint too, and return for how many calls; the first answer counts."""
+
+
+class Alarm(Protocol):
+    """What is set while calls are out."""
+
+    def cancel(self) -> None:
+        """Have it not strike."""
 
 
 class Pending:
     """Calls that show one payload to one worker and have one deadline, on their way there and back."""
 
     __slots__ = (
+        "alarm",
+        "asked",
         "asker",
         "calls",
         "carrier",
         "deadline",
         "endpoint",
+        "is_second",
         "namespace_json",
         "number",
         "open",
+        "other",
         "started",
         "timeout_s",
+        "was_sent",
     )
 
     def __init__(
@@ -59,8 +82,9 @@ class Pending:
         self.asker = asker
         self.endpoint = endpoint
         self.namespace_json = namespace_json
-        self.started = started
-        """Seconds on the clock of ``Deadlines.now``, as is the deadline."""
+        self.started = self.asked = started
+        """When this endpoint was asked, and when the first one was: seconds on the clock of
+        ``Deadlines.now``, as is the deadline."""
         self.deadline, self.timeout_s = limits_s
         """The deadline, and the seconds that a message names when it strikes."""
         self.calls: list[Call | None] = []
@@ -71,6 +95,14 @@ class Pending:
         """None before they were submitted."""
         self.number = 0
         """On the stream that carries them; 0 before they were written."""
+        self.was_sent = False
+        """Whether the worker may have seen any of them."""
+        self.is_second = False
+        """Whether another endpoint was asked before."""
+        self.other: Pending | None = None
+        """The slot of the same calls at another endpoint, where both are asked. The asker undoes it."""
+        self.alarm: Alarm | None = None
+        """What has the calls asked twice after a while."""
 
     def add(self, call: Call) -> None:
         """Add a call, before the submission."""

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Final
 from gateway.config.files import fingerprint
 from gateway.dispatch.channel import Link
 from gateway.dispatch.endpoint import LONGEST_CALL_S, Endpoint
+from gateway.dispatch.hedging import Hedging
+from gateway.dispatch.rotation import Rotation
+from gateway.dispatch.standing import PREFERENCE
 from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError
@@ -51,6 +54,8 @@ class Pool:
         self._deadlines = deadlines
         self._metrics = metrics
         self._pick = pick
+        self._rotation = Rotation(deadlines.now, metrics)
+        self._hedging = None if settings.hedge is None else Hedging(settings.hedge, deadlines, metrics)
         self._addresses: dict[DnsName | Addresses, dict[str, str | None]] = {}
         """What each target was last found to stand for."""
         self._unresolved = ""
@@ -63,31 +68,36 @@ class Pool:
         if any(isinstance(target, DnsName) for target in self._targets):
             self._resolver = asyncio.create_task(self._keep_resolving())
 
-    def choose(self) -> Endpoint | Failed:
-        """Return the endpoint for the next calls: the less loaded of two that are up.
+    def choose(self, *, may_shed: bool = False) -> Endpoint | Failed:
+        """Return the endpoint for the next calls: the less loaded of two that are in rotation.
 
-        Failed when there is none, or when all are at the pool's ``maxInFlight``.
+        Failed when there is none, or when all are at the pool's ``maxInFlight``. Before that a call of a
+        webhook with failurePolicy Ignore is ended to make room, if *may_shed*.
         """
         endpoints = self.endpoints
         if len(endpoints) == 1:
             chosen = endpoints[0]
+        elif not endpoints:
+            why = self._unresolved or "it has no endpoints"
+            return failed_status("UNAVAILABLE", f"worker pool {self.settings.name}: {why}")
         else:
-            usable = [e for e in endpoints if e.state == "ready"] or [
-                e for e in endpoints if e.state != "draining"
-            ]
-            # Where all are on their way out, one of them is better than none.
-            usable = usable or list(endpoints)
-            if not usable:
-                why = self._unresolved or "it has no endpoints"
-                return failed_status("UNAVAILABLE", f"worker pool {self.settings.name}: {why}")
-            chosen = self._less_loaded(usable)
-        if chosen.is_full:
-            return failed_status(
-                "RESOURCE_EXHAUSTED",
-                f"worker pool {self.settings.name}: {self.settings.max_in_flight} calls are in flight "
-                "on each endpoint (maxInFlight)",
-            )
-        return chosen
+            self._rotation.look_after(endpoints)
+            chosen = self._less_loaded(_most_preferred(endpoints))
+        return self._make_room(may_shed=may_shed) if chosen.is_full else chosen
+
+    def another(self, endpoint: Endpoint, *, may_stay: bool) -> Endpoint | None:
+        """Return an endpoint in rotation that has room, other than *endpoint*; None if there is none.
+
+        If it is the only one of the pool it is itself returned where *may_stay*.
+        """
+        if self.endpoints == (endpoint,):
+            return endpoint if may_stay else None
+        others = [
+            other
+            for other in self.endpoints
+            if other is not endpoint and other.state == "ready" and not other.is_full
+        ]
+        return self._less_loaded(others) if others else None
 
     async def wait_until_ready(self, timeout_s: float) -> bool:
         """Return whether an endpoint was reached within *timeout_s* seconds."""
@@ -104,10 +114,24 @@ class Pool:
         if self._resolver is not None:
             self._resolver.cancel()
             await asyncio.gather(self._resolver, return_exceptions=True)
+        self._rotation.close()
         endpoints, self.endpoints = self.endpoints, ()
         await asyncio.gather(*(endpoint.close(grace_s) for endpoint in endpoints), *self._closing)
 
-    def _less_loaded(self, endpoints: list[Endpoint]) -> Endpoint:
+    def _make_room(self, *, may_shed: bool) -> Endpoint | Failed:
+        """Return an endpoint at which a call was ended for another, or why there is no room."""
+        failure = failed_status(
+            "RESOURCE_EXHAUSTED",
+            f"worker pool {self.settings.name}: {self.settings.max_in_flight} calls are in flight "
+            "on each endpoint (maxInFlight)",
+        )
+        if may_shed:
+            for endpoint in _most_preferred(self.endpoints):
+                if endpoint.shed(failure):
+                    return endpoint
+        return failure
+
+    def _less_loaded(self, endpoints: Sequence[Endpoint]) -> Endpoint:
         if len(endpoints) == 1:
             return endpoints[0]
         first = self._pick(len(endpoints))
@@ -153,6 +177,9 @@ class Pool:
         ]
         gone = [endpoint for endpoint in self.endpoints if endpoint.address not in wanted]
         self.endpoints = tuple(endpoints)
+        if len(endpoints) > 1:
+            for endpoint in endpoints:
+                endpoint.watch_health()
         for endpoint in gone:
             task = asyncio.create_task(endpoint.close(LONGEST_CALL_S))
             self._closing.add(task)
@@ -161,7 +188,17 @@ class Pool:
     def _endpoint(self, address: str, host: str | None) -> Endpoint:
         tls = self.settings.tls
         server_name = tls.server_name if tls is not None and tls.server_name else host
-        return Endpoint(Link(address, tls, server_name), self.settings, self._deadlines, self._metrics)
+        link = Link(address, tls, server_name)
+        return Endpoint(link, self.settings, self._deadlines, self._metrics, self._hedging)
+
+
+def _most_preferred(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """Return those to choose from: the ones that are ready, or the best there are."""
+    ready = [endpoint for endpoint in endpoints if endpoint.state == "ready"]
+    if ready:
+        return ready
+    best = min(PREFERENCE[endpoint.state] for endpoint in endpoints)
+    return [endpoint for endpoint in endpoints if PREFERENCE[endpoint.state] == best]
 
 
 def tls_fingerprint(settings: WorkerPool) -> object:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from gateway.dispatch.channel import Unreachable
 from gateway.dispatch.pending import MAX_CALLS
 from gateway.dispatch.rpc import CallStatus
+from gateway.dispatch.unasked import Flood, Unasked
 from gateway.dispatch.verdicts import (
     failed_deadline,
     failed_malformed,
@@ -54,8 +55,8 @@ class StreamOwner(Protocol):
     def opened(self) -> None:
         """The worker was reached."""
 
-    def draining(self) -> None:
-        """The worker is going away and wants nothing new."""
+    def draining(self, distrust: str = "") -> None:
+        """The worker is going away and wants nothing new; or what it did, for which it is to get no more."""
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """The stream is over; *unanswered* calls are given back."""
@@ -82,6 +83,7 @@ class ReviewStream:
         self._written: dict[int, Pending] = {}
         """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
         self._cancelled: list[int] = []
+        self._unasked = Unasked()
         self._last_number = 0
         self._is_finishing = self._is_woken = self._is_over = False
         self._dialing = self._loop.create_task(self._dial(dial))
@@ -94,7 +96,9 @@ class ReviewStream:
     def withdraw(self, pending: Pending, index: int) -> None:
         """Forget a call; the worker is told if it has seen it."""
         if pending.number in self._written:
-            self._cancelled.append(pending.number * MAX_CALLS + index)
+            number = pending.number * MAX_CALLS + index
+            self._cancelled.append(number)
+            self._unasked.expect(number)
             if pending.open == 1:
                 del self._written[pending.number]
             self._wake()
@@ -110,6 +114,12 @@ class ReviewStream:
         """
         self._is_finishing = True
         self._wake()
+
+    def forgive(self) -> None:
+        """Count anew what the worker says for nothing."""
+        self._unasked.forgive()
+        if self.wire is not None:
+            self.wire.forgive()
 
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
@@ -129,6 +139,8 @@ class ReviewStream:
             return
         try:
             self._take(worker_pb2.VerdictBatch.FromString(message))
+        except Flood as flood:
+            self._break(CallStatus("INTERNAL", str(flood)))
         except DecodeError as error:
             self._break(CallStatus("INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"))
         except Exception:
@@ -213,6 +225,7 @@ class ReviewStream:
                 self._metrics.queue_seconds.observe(now - pending.started)
             self._last_number = number = self._last_number + 1
             pending.number = number
+            pending.was_sent = True
             self._written[number] = pending
             number *= MAX_CALLS
             timeout_ms = max(int((pending.deadline - now) * 1000), 1)
@@ -244,7 +257,7 @@ class ReviewStream:
             number, index = divmod(verdict.id, MAX_CALLS)
             pending = written.get(number)
             if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
-                # Answered twice, too late, or never asked.
+                self._not_asked(verdict.id)
                 continue
             if pending.open == 1:
                 del written[number]
@@ -264,7 +277,17 @@ class ReviewStream:
                 finish(pending, index, failed_malformed("a verdict without an outcome"))
         if answered:
             self._owner.count("OK", answered)
+        elif not (batch.verdicts or batch.draining):
+            self._unasked.count("batches without a verdict")
         if self._is_finishing and not written:
             self._wake()
         if batch.draining:
             self._owner.draining()
+
+    def _not_asked(self, number: int) -> None:
+        """Take a verdict on no call in flight: it comes too late, or twice, or was never asked for."""
+        if self._unasked.is_late(number):
+            return
+        # What else this worker says of its calls may be as wrong. Those that it has are left to it.
+        self._owner.draining(f"answered a call that it was not asked, or had answered (id {number})")
+        self._unasked.count("verdicts that nobody asked for")

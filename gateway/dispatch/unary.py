@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
+from gateway.core.verdict import Failed
+from gateway.dispatch.answers import TooManyPartsError, read_response
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pb import worker_pb2
 
@@ -30,7 +32,10 @@ class UnaryOwner(Protocol):
     def finish(self, pending: Pending, index: int, verdict: Verdict, code: str) -> None:
         """Take the verdict of a call, and its gRPC status."""
 
-    def unavailable(self, details: str) -> None:
+    def lose(self, pending: Pending, failure: Failed, code: str, index: int) -> None:
+        """Take back a call that was lost with the worker."""
+
+    def unavailable(self, why: str) -> None:
         """The worker could not be reached."""
 
 
@@ -45,9 +50,12 @@ class UnaryCalls:
         self._owner = owner
         self._now = now
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
+        self.heard_at = 0.0
+        """When the worker answered last, on the clock of ``now``."""
 
     def submit(self, pending: Pending) -> None:
         """Send calls."""
+        pending.was_sent = True
         for index, call in enumerate(pending.calls):
             if call is not None:
                 self._start((pending, index), call)
@@ -76,6 +84,12 @@ class UnaryCalls:
     async def _call(self, place: tuple[Pending, int], call: Call) -> None:
         pending, index = place
         code, verdict = await self._review(pending, call)
+        if code == "UNAVAILABLE" and isinstance(verdict, Failed):
+            self._owner.unavailable(verdict.cause)
+            self._owner.lose(pending, verdict, code, index)
+            return
+        if code != "DEADLINE_EXCEEDED":
+            self.heard_at = self._now()
         self._owner.finish(pending, index, verdict, code)
 
     async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
@@ -91,14 +105,14 @@ class UnaryCalls:
                 request.SerializeToString(), timeout=max(0.0, pending.deadline - self._now())
             )
             assert isinstance(answer, bytes)
-            return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))
+            return "OK", verdict_of(read_response(answer))
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
-            if code == "UNAVAILABLE":
-                self._owner.unavailable(details)
             if code == "DEADLINE_EXCEEDED":
                 # gRPC's timer and ours are set alike; whichever strikes first says the same.
                 return code, failed_deadline(pending.timeout_s)
             return code, failed_status(code, details)
+        except TooManyPartsError as error:
+            return "RESOURCE_EXHAUSTED", failed_status("RESOURCE_EXHAUSTED", str(error))
         except DecodeError:
             return "OK", failed_malformed("no ReviewResponse")

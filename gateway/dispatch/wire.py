@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.answers import bounded
 from gateway.dispatch.http2 import WINDOW_BYTES
 from gateway.dispatch.rpc import CallStatus
 
@@ -88,6 +89,14 @@ class Wire(asyncio.Protocol):
         if not self.settled.done():
             self.settled.cancel()
 
+    def forsake(self) -> None:
+        """Let go of a connection that the loop did not get to hand over; uvloop has closed it, untold."""
+        self._owner = None
+        if self._transport is not None:
+            # Nothing can be written on it, not even a goodbye.
+            self._transport.abort()
+        self.settled.cancel()
+
     async def close(self) -> None:
         """End everything, and return when it has ended."""
         self.abort()
@@ -113,7 +122,7 @@ class Wire(asyncio.Protocol):
         self.heard_at = self._loop.time()
         for message in call.receive(data):
             if self._owner is not None:
-                self._owner.received(message)
+                self._owner.received(bounded(message))
         if http2.output:
             self._write()
         if http2.is_settled and not self.settled.done():

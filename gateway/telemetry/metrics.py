@@ -8,9 +8,11 @@ Source: k8s.io/apiserver admission/metrics, whose series these mirror under the 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
@@ -45,6 +47,10 @@ class PoolMetrics:
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self.batch_size = metrics.worker_batch_size.labels(pool)
         self.queue_seconds = metrics.worker_queue_seconds.labels(pool)
+        self.moved = 0
+        """Calls asked a second time, of another endpoint, because the first was lost with them; add to it."""
+        self.hedged = 0
+        """Calls asked a second time, of another endpoint, because the first took long; add to it."""
         self._pool = pool
         self._calls = metrics.worker_calls
         self._endpoints: dict[str, int] = {}
@@ -79,6 +85,8 @@ class Metrics:
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
         """Whether changes of namespaces arrive, and how many there are; None: no cluster is watched."""
+        self.withdrawn: Counter[str] = Counter()
+        """Reviews whose client went away before the answer, by phase; add to it."""
         self.refused: Mapping[int, int] = {}
         """How many requests were answered with a status other than 200, by status; its owner counts."""
         self.worker_calls = Counts(
@@ -102,6 +110,9 @@ class Metrics:
         )
         self.worker_endpoints = self._gauge("worker_endpoints", "Endpoints by state", "pool", "state")
         self.reviews_in_flight = self._gauge("reviews_in_flight", "Reviews being worked on")
+        self.request_bytes_in_flight = self._gauge(
+            "request_bytes_in_flight", "Bytes of request bodies that are being read or reviewed"
+        )
         self.reload_successful = self._gauge(
             "config_last_reload_successful", "1 if the last reload was accepted"
         )
@@ -164,14 +175,7 @@ class Metrics:
             ("name", "type", "operation", "code", "rejected"),
             lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
-        refused = CounterMetricFamily(
-            f"{PREFIX}requests_refused",
-            "Requests answered with an HTTP status other than 200",
-            labels=("code",),
-        )
-        for status, number in tuple(self.refused.items()):
-            refused.add_metric((str(status),), number)
-        yield refused
+        yield from self._plain_counters()
         if self.watch is not None:
             is_connected, count = self.watch
             yield GaugeMetricFamily(
@@ -180,6 +184,33 @@ class Metrics:
                 int(is_connected),
             )
             yield GaugeMetricFamily(f"{PREFIX}cluster_namespaces", "Namespaces known of the cluster", count)
+
+    def _plain_counters(self) -> Iterator[Metric]:
+        yield _family(
+            "requests_refused",
+            "Requests answered with an HTTP status other than 200",
+            "code",
+            {str(status): number for status, number in tuple(self.refused.items())},
+        )
+        yield _family(
+            "reviews_withdrawn",
+            "Reviews whose client went away before the answer",
+            "type",
+            {kind: self.withdrawn[phase] for phase, kind in _TYPES.items()},
+        )
+        pools = tuple(self._pools.items())
+        yield _family(
+            "worker_moved",
+            "Calls asked again of another endpoint because the first was lost with them",
+            "pool",
+            {name: pool.moved for name, pool in pools},
+        )
+        yield _family(
+            "worker_hedged",
+            "Calls asked again of another endpoint because the first took long",
+            "pool",
+            {name: pool.hedged for name, pool in pools},
+        )
 
     def _allowed_timing(self, invocation: Invocation, operation: str) -> Timing:
         """Return the timing of calls for *invocation*, which is for requests of one operation only."""
@@ -208,14 +239,22 @@ class Metrics:
                 error_type = "gateway_internal_error"
         self._rejections.labels(webhook.name, kind, operation, error_type, str(code)).inc()
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> LockedCounter:
+        return LockedCounter(PREFIX + name, text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(PREFIX + name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(PREFIX + name, text, ("pool",), buckets=buckets, registry=self.registry)
+
+
+def _family(name: str, text: str, label: str, numbers: Mapping[str, int]) -> CounterMetricFamily:
+    """Return a counter of one label, with its *numbers* by value."""
+    family = CounterMetricFamily(PREFIX + name, text, labels=(label,))
+    for value, number in numbers.items():
+        family.add_metric((value,), number)
+    return family
 
 
 def _http_code(verdict: Verdict | DryRunRefused) -> int:

@@ -9,24 +9,40 @@ all optional:
 - ``patch`` (a list of operations, or text to be sent as it is), ``label`` (adds it where it is missing)
 - ``status`` and ``details`` (a gRPC status), ``empty`` (a verdict without an outcome), ``garbage`` (bytes),
   ``twice``, ``wrong_id``, ``big`` (so many bytes), ``drain``
+- on a stream: ``stubborn`` (answers even if told that the answer is not wanted any more), ``others_id``
+  (answers under the id of another call in flight, if any), ``flood`` (then sends verdicts that nobody asked
+  for, as long as the stream lives), ``end`` (ends the stream, with OK, instead of answering)
 - ``report`` (denies, with what the worker has seen so far)
 - ``record`` (an audit annotation, with the request, for each different object that it is shown), ``count``
   (an annotation of the object that counts the calls), ``echo`` (one that names the labels and containers)
+
+Flags for a worker that differs from others with the same policies:
+
+- ``--override JSON``: members that go over those of every script but a ``report``, with ``--every N`` of only
+  each Nth call
+- ``--log FILE``: a line for each call as it comes in, with the review's uid and the policy, which outlives a
+  worker that is killed
+- ``--health``: serves grpc.health.v1; SIGUSR1 turns SERVING into NOT_SERVING and back
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
+import signal
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from gateway.pb import worker_pb2
 
@@ -108,15 +124,42 @@ async def wait(script: dict[str, Any]) -> None:
         await asyncio.sleep(delay / 1000)
 
 
+@dataclass(eq=False)
+class Stream:
+    """One ReviewStream, and the calls on it."""
+
+    context: Any
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """Those that may be cancelled, by id."""
+    stubborn: set[asyncio.Task[None]] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def write(self, message: bytes) -> None:
+        async with self.writing:
+            await self.context.write(message)
+
+
 class Worker:
-    def __init__(self) -> None:
-        self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.writing = asyncio.Lock()
+    def __init__(self, override: dict[str, Any], every: int, log: Path | None) -> None:
+        self.override = override
+        self.every = every
+        self.log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def script(self, policy: str, payload: bytes) -> dict[str, Any]:
+        """Return what to do with a call that has just come in."""
+        SEEN["asked"] += 1
+        if self.log is not None:
+            os.write(self.log, f"{json.loads(payload)['uid']} {policy}\n".encode())
+        script: dict[str, Any] = json.loads(policy)
+        if self.override and not script.get("report") and SEEN["asked"] % self.every == 0:
+            return {**script, **self.override}
+        return script
 
     async def review(self, data: bytes, context: Any) -> bytes:
         SEEN["unary"] += 1
         request = worker_pb2.ReviewRequest.FromString(data)
-        script = json.loads(request.policy)
+        script = self.script(request.policy, request.admission_request)
         try:
             await wait(script)
         except asyncio.CancelledError:
@@ -131,42 +174,90 @@ class Worker:
 
     async def review_stream(self, messages: Any, context: Any) -> None:
         SEEN["streams"] += 1
+        stream = Stream(context)
+        reading = asyncio.create_task(self.read(messages, stream))
+        ending = asyncio.create_task(stream.ended.wait())
+        try:
+            done, _ = await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if reading in done:
+                reading.result()
+        finally:
+            for task in (reading, ending, *stream.tasks.values(), *stream.stubborn):
+                task.cancel()
+
+    async def read(self, messages: Any, stream: Stream) -> None:
         async for data in messages:
             batch = worker_pb2.ReviewBatch.FromString(data)
             SEEN["batches"] += bool(batch.calls)
             SEEN["payloads"] += len(batch.payloads)
             for number in batch.cancelled:
                 SEEN["cancelled"] += 1
-                task = self.tasks.pop(number, None)
+                task = stream.tasks.pop(number, None)
                 if task is not None:
                     task.cancel()
             for call in batch.calls:
                 SEEN["calls"] += 1
                 payload = batch.payloads[call.payload]
-                self.tasks[call.id] = asyncio.create_task(self.answer(call, payload, context))
+                script = self.script(call.policy, payload.admission_request)
+                task = asyncio.create_task(self.answer(script, call.id, payload, stream))
+                if script.get("stubborn"):
+                    stream.stubborn.add(task)
+                    task.add_done_callback(stream.stubborn.discard)
+                else:
+                    stream.tasks[call.id] = task
 
-    async def answer(self, call: worker_pb2.Call, payload: worker_pb2.Payload, context: Any) -> None:
-        script = json.loads(call.policy)
+    async def answer(
+        self, script: dict[str, Any], number: int, payload: worker_pb2.Payload, stream: Stream
+    ) -> None:
         await wait(script)
         if script.get("garbage"):
-            async with self.writing:
-                await context.write(b"\xff\xff\xff")
+            await stream.write(b"\xff\xff\xff")
             return
-        verdict = worker_pb2.Verdict(id=call.id + 1_000_000 if script.get("wrong_id") else call.id)
+        if script.get("end"):
+            stream.ended.set()
+            return
+        verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
+        if script.get("others_id"):
+            verdict.id = next((other for other in stream.tasks if other != number), number)
         if "status" in script:
             verdict.error.code = grpc.StatusCode[script["status"]].value[0]
             verdict.error.message = script.get("details", "")
         elif not script.get("empty"):
             verdict.response.CopyFrom(respond(script, payload.admission_request, payload.namespace_object))
         reply = worker_pb2.VerdictBatch(verdicts=[verdict], draining=bool(script.get("drain")))
-        self.tasks.pop(call.id, None)
+        stream.tasks.pop(number, None)
         for _ in range(2 if script.get("twice") else 1):
-            async with self.writing:
-                await context.write(reply.SerializeToString())
+            await stream.write(reply.SerializeToString())
+        if script.get("flood"):
+            unasked = worker_pb2.VerdictBatch()
+            for unknown in range(1000):
+                unasked.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
+            flood = unasked.SerializeToString()
+            with contextlib.suppress(Exception):
+                while True:
+                    await stream.write(flood)
+                    SEEN["flooded"] += 1000
 
 
-async def serve(listen: str, tls: list[bytes] | None, *, stream: bool) -> None:
-    worker = Worker()
+async def add_health(server: grpc.aio.Server) -> None:
+    """Serve grpc.health.v1, for the worker and for its service, as SERVING until the first SIGUSR1."""
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    tasks: set[asyncio.Task[None]] = set()
+    states = itertools.cycle(("SERVING", "NOT_SERVING"))
+
+    async def toggle() -> None:
+        state = health_pb2.HealthCheckResponse.ServingStatus.Value(next(states))
+        for name in ("", SERVICE):
+            await servicer.set(name, state)
+
+    await toggle()
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGUSR1, lambda: tasks.add(asyncio.create_task(toggle()))
+    )
+
+
+async def serve(worker: Worker, parsed: argparse.Namespace) -> None:
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", 8 << 20),
@@ -175,28 +266,37 @@ async def serve(listen: str, tls: list[bytes] | None, *, stream: bool) -> None:
         ]
     )
     handlers: dict[str, Any] = {"Review": grpc.unary_unary_rpc_method_handler(worker.review)}
-    if stream:
+    if not parsed.no_stream:
         handlers["ReviewStream"] = grpc.stream_stream_rpc_method_handler(worker.review_stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    if tls is None:
-        port = server.add_insecure_port(listen)
+    if parsed.health:
+        await add_health(server)
+    if parsed.tls is None:
+        port = server.add_insecure_port(parsed.listen)
     else:
-        key, chain, ca = tls
+        key, chain, ca = parsed.tls
         credentials = grpc.ssl_server_credentials([(key, chain)], ca, require_client_auth=True)
-        port = server.add_secure_port(listen, credentials)
+        port = server.add_secure_port(parsed.listen, credentials)
     await server.start()
     print(port, flush=True)  # noqa: T201
     await server.wait_for_termination()
+
+
+def read(file: str) -> bytes:
+    return Path(file).read_bytes()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--listen", required=True)
     parser.add_argument("--no-stream", action="store_true")
-    parser.add_argument("--tls", nargs=3, metavar=("KEY", "CERT", "CLIENT_CA"))
+    parser.add_argument("--tls", nargs=3, type=read, metavar=("KEY", "CERT", "CLIENT_CA"))
+    parser.add_argument("--override", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--every", type=int, default=1, metavar="N")
+    parser.add_argument("--log", type=Path, metavar="FILE")
+    parser.add_argument("--health", action="store_true")
     parsed = parser.parse_args()
-    tls = [Path(file).read_bytes() for file in parsed.tls] if parsed.tls else None
-    asyncio.run(serve(parsed.listen, tls, stream=not parsed.no_stream))
+    asyncio.run(serve(Worker(parsed.override, parsed.every, parsed.log), parsed))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""Asking twice: a call that takes long is put to another endpoint too, and the first answer counts.
+
+Cuts the tail that one slow worker makes. What it may cost is bounded by a budget, so that a pool that is slow
+as a whole is not made slower by being asked everything twice.
+
+Source: J. Dean and L. A. Barroso, "The Tail at Scale", on hedged requests; gRFC A6 on throttling them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from gateway.dispatch.deadlines import TICK_S
+
+if TYPE_CHECKING:
+    from gateway.config.model import Hedge
+    from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.pending import Pending
+    from gateway.telemetry.metrics import PoolMetrics
+
+KNOWN: Final = 1000
+"""Answers from which the percentile is taken."""
+JUDGE_AFTER: Final = 100
+"""Answers without which nothing is known, and after which the percentile is taken anew."""
+BUDGET_OF: Final = 100
+"""Calls whose share of the budget can be saved up."""
+
+
+class Hedging:
+    """The hedging of one pool."""
+
+    def __init__(self, settings: Hedge, deadlines: Deadlines, metrics: PoolMetrics) -> None:
+        self._deadlines = deadlines
+        self._metrics = metrics
+        self._after_s = settings.after_s
+        self._percentile = settings.percentile
+        self._observes = settings.after_s is None
+        self._earned = settings.budget_percent / 100
+        self._saved = self._most = max(1.0, settings.budget_percent * BUDGET_OF / 100)
+        self._seen: deque[float] = deque(maxlen=KNOWN)
+        self._since_judged = 0
+
+    def asked(self, pending: Pending) -> None:
+        """Set the alarm of calls that were just submitted, and earn their share of the budget."""
+        self._saved = min(self._most, self._saved + self._earned * pending.open)
+        after_s = self._after_s
+        if after_s is not None:
+            at = pending.started + after_s + TICK_S  # which strikes up to a tick early
+            if at < pending.deadline:
+                pending.alarm = alarm = _Alarm(self, pending, at)
+                self._deadlines.add(alarm)
+
+    def answered(self, pending: Pending) -> None:
+        """Learn from a call that has its answer now."""
+        if not self._observes:
+            return
+        self._seen.append(self._deadlines.now() - pending.asked)
+        self._since_judged += 1
+        if self._since_judged >= JUDGE_AFTER:
+            self._since_judged = 0
+            ranked = sorted(self._seen)
+            self._after_s = ranked[min(len(ranked) - 1, int(len(ranked) * self._percentile / 100))]
+
+    def struck(self, pending: Pending) -> None:
+        """Ask twice, as far as the budget goes."""
+        if self._saved >= pending.open:
+            number = pending.asker.ask_twice(pending)
+            self._saved -= number
+            self._metrics.hedged += number
+
+    def forget(self, alarm: _Alarm) -> None:
+        """Have *alarm* not strike."""
+        self._deadlines.remove(alarm)
+
+
+class _Alarm:
+    """When to ask twice."""
+
+    __slots__ = ("_hedging", "_pending", "deadline")
+
+    def __init__(self, hedging: Hedging, pending: Pending, at: float) -> None:
+        self._hedging = hedging
+        self._pending = pending
+        self.deadline = at
+
+    def expire(self) -> None:
+        self._pending.alarm = None
+        self._hedging.struck(self._pending)
+
+    def cancel(self) -> None:
+        self._pending.alarm = None
+        self._hedging.forget(self)

@@ -1,0 +1,87 @@
+"""What is held against an endpoint that can be reached: whether it has its place in the pool's rotation."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+State = Literal["ready", "connecting", "down", "draining", "ejected", "unhealthy", "stalled"]
+
+PREFERENCE: Final[dict[State, int]] = {
+    "ready": 0,
+    "ejected": 1,
+    "unhealthy": 1,
+    "stalled": 2,
+    "connecting": 2,
+    "down": 3,
+    "draining": 4,
+}
+"""The lower, the sooner an endpoint is asked: where none is ready, another one is better than none."""
+
+EJECT_AFTER: Final = 5
+"""Failures in a row."""
+FIRST_EJECTION_S: Final = 2.0
+LONGEST_EJECTION_S: Final = 60.0
+
+_NO_FAULT: Final = frozenset({"OK", "CANCELLED", "RESOURCE_EXHAUSTED"})
+"""Statuses that are no reason to ask somebody else: with a worker that has too much to do as it is, the
+others would soon have too much too."""
+
+
+class Standing:
+    """The conduct of one endpoint since it was last reached."""
+
+    __slots__ = (
+        "_ejection_s",
+        "_readmitted_at",
+        "ejected_until",
+        "failed_in_a_row",
+        "is_serving",
+        "probed_at",
+        "stalled_at",
+    )
+
+    def __init__(self) -> None:
+        self.is_serving = True
+        """By its own word, see ``gateway.dispatch.health``."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: another worker may be there now."""
+        self.failed_in_a_row = 0
+        self.ejected_until: float | None = None
+        self.stalled_at: float | None = None
+        """Since when it is taken for one that has stopped; like all times here on the clock of deadlines."""
+        self.probed_at: float | None = None
+        """When it was asked for a sign of life that has not come yet."""
+        self._ejection_s = 0.0
+        self._readmitted_at = 0.0
+
+    @property
+    def state(self) -> State:
+        """What keeps it out of the rotation; ``ready`` if nothing does."""
+        if self.ejected_until is not None:
+            return "ejected"
+        if not self.is_serving:
+            return "unhealthy"
+        return "ready" if self.stalled_at is None else "stalled"
+
+    def count(self, code: str, number: int) -> None:
+        """Take note of *number* calls that ended with gRPC status *code*."""
+        if code == "OK":
+            self.failed_in_a_row = 0
+        elif code not in _NO_FAULT:
+            self.failed_in_a_row += number
+
+    def eject(self, now: float) -> float:
+        """Take it out of the rotation at *now*; return for how many seconds. Each time it is for longer."""
+        if now - self._readmitted_at > 2 * self._ejection_s:
+            self._ejection_s = 0.0
+        self._ejection_s = min(LONGEST_EJECTION_S, max(FIRST_EJECTION_S, 2 * self._ejection_s))
+        self.ejected_until = now + self._ejection_s
+        return self._ejection_s
+
+    def readmit(self, now: float) -> None:
+        """Put it back into the rotation at *now*, on probation: one more failure is enough."""
+        self.ejected_until = None
+        self._readmitted_at = now
+        self.failed_in_a_row = EJECT_AFTER - 1
