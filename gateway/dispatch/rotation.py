@@ -28,6 +28,8 @@ LOOK_EVERY_S: Final = 0.1
 PROBE_AT: Final = 0.25
 """Of the time that a call has."""
 STALLED_AT: Final = 0.5
+PROBE_EVERY_S: Final = 1.0
+"""One that has stopped."""
 MAX_EJECTED: Final = 0.5
 """Of the endpoints of a pool: where most fail, the fault is likely elsewhere, and the rest could not cope."""
 
@@ -87,6 +89,9 @@ class Rotation:
                 standing.stalled_at = standing.probed_at = None
                 endpoint.judge()
                 log.info("worker %s shows signs of life again", endpoint.address)
+            elif standing.probed_at is None or now - standing.probed_at >= PROBE_EVERY_S:
+                standing.probed_at = now
+                endpoint.probe()
             return
         silence_s = now - heard_at
         if silence_s < LOOK_EVERY_S or not endpoint.slots:
@@ -103,6 +108,8 @@ class Rotation:
         elif waited >= STALLED_AT:
             standing.stalled_at = now
             endpoint.judge()
-            log.warning("worker %s has not been heard of for %.1f s", endpoint.address, silence_s)
+            oldest_s = now - next(iter(endpoint.slots)).started
+            silent_s = min(silence_s, oldest_s)
+            log.warning("worker %s has stopped: no sign of life for %.1f s", endpoint.address, silent_s)
             for slot in tuple(endpoint.slots):
                 self._metrics.moved += slot.asker.ask_twice(slot)

@@ -64,6 +64,7 @@ class Bed:
                 EVERYTHING,
                 timeout_s=script.get("timeout_s", 10),
                 side_effects=script.get("side_effects", "None"),
+                failure_policy=script.get("failure_policy", "Fail"),
             )
             for number, script in enumerate(scripts)
         ]

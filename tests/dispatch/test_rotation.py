@@ -1,0 +1,218 @@
+"""What a pool does about workers that are lost, stop, fail or have too much to do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.model import Hedge
+from gateway.core.verdict import ALLOWED, Failed
+from gateway.dispatch.standing import EJECT_AFTER, FIRST_EJECTION_S, LONGEST_EJECTION_S, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gateway.core.evaluation import Evaluation
+    from gateway.core.verdict import Verdict
+    from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.pool import Pool
+    from tests.dispatch.conftest import Bed
+    from tests.kit import WorkerProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+pytestmark = pytest.mark.slow
+
+
+def verdicts(evaluation: Evaluation) -> list[Verdict]:
+    return [outcome.call.verdict for outcome in evaluation.outcomes if outcome.call and outcome.call.verdict]
+
+
+def never(evaluation: object) -> None:
+    pytest.fail(f"an answer that nobody waits for: {evaluation}")
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+async def asked(pool: Pool) -> Endpoint:
+    """Return the endpoint that has a call which its worker has seen."""
+    await until(lambda: any(slot.was_sent for endpoint in pool.endpoints for slot in endpoint.slots))
+    (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.in_flight)
+    return busy
+
+
+async def two(bed: Bed, workers: list[WorkerProcess], **settings: Any) -> Pool:
+    pool = await bed.add_pool(*(worker.target for worker in workers), **settings)
+    await bed.all_ready(pool)
+    return pool
+
+
+def worker_of(endpoint: Endpoint, workers: list[WorkerProcess]) -> WorkerProcess:
+    """Return the worker at *endpoint*; they listen at sockets."""
+    (found,) = (worker for worker in workers if worker.target == endpoint.address)
+    return found
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+@pytest.mark.parametrize(("side_effects", "is_saved"), [("None", True), ("Some", False)])
+def test_what_a_worker_takes_with_it_is_asked_elsewhere_unless_it_has_side_effects(
+    on_bed: OnBed,
+    start_worker: Callable[..., WorkerProcess],
+    transport: str,
+    side_effects: str,
+    is_saved: bool,
+) -> None:
+    workers = [start_worker(), start_worker()]
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, workers, transport=transport)
+        settled: list[Evaluation] = []
+        bed.start([{"delay_ms": 1000, "side_effects": side_effects}], settled.append)
+        worker_of(await asked(pool), workers).signal(signal.SIGKILL)
+        await until(lambda: settled)
+        (verdict,) = verdicts(settled[0])
+        assert (verdict is ALLOWED) == is_saved
+        assert bed.metrics.pool("pool").moved == is_saved
+        assert bed.calls("UNAVAILABLE") == 1
+        assert bed.calls("OK") == is_saved
+
+    on_bed(test)
+
+
+def test_who_takes_two_workers_down_is_not_let_loose_on_a_third(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    workers = [start_worker() for _ in range(3)]
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, workers)
+        verdict = await bed.ask({"exit": True})
+        assert isinstance(verdict, Failed)
+        assert verdict.cause.startswith("UNAVAILABLE: ")
+        await until(
+            lambda: sorted(endpoint.state for endpoint in pool.endpoints) == ["down", "down", "ready"]
+        )
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_a_worker_that_has_stopped_costs_no_call_and_comes_back_when_it_goes_on(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+) -> None:
+    workers = [start_worker(), start_worker()]
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, workers, transport=transport)
+        settled: list[Evaluation] = []
+        bed.start([{"delay_ms": 300, "timeout_s": 3}], settled.append)
+        stopped = await asked(pool)
+        worker_of(stopped, workers).signal(signal.SIGSTOP)
+        try:
+            await until(lambda: settled)
+            assert verdicts(settled[0]) == [ALLOWED]
+            assert stopped.state == "stalled"
+            assert await bed.ask({}) is ALLOWED
+        finally:
+            worker_of(stopped, workers).signal(signal.SIGCONT)
+        await until(lambda: stopped.state == "ready")
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_a_slow_answer_is_no_silence(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+) -> None:
+    workers = [start_worker(), start_worker()]
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, workers, transport=transport)
+        assert await bed.ask({"delay_ms": 1700, "timeout_s": 2}) is ALLOWED
+        assert bed.metrics.pool("pool").moved == 0
+        assert {endpoint.state for endpoint in pool.endpoints} == {"ready"}
+
+    on_bed(test)
+
+
+def test_where_there_is_no_room_those_who_may_fail_make_it(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=2)
+        await bed.all_ready(pool)
+        shed: list[Evaluation] = []
+        bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
+        run = bed.start([{"hang": True}], never)
+        assert isinstance(refused := await bed.ask({"failure_policy": "Ignore"}), Failed)
+        assert refused.cause.startswith("RESOURCE_EXHAUSTED: ")
+        assert not shed
+        assert await bed.ask({}) is ALLOWED
+        await until(lambda: shed)
+        assert verdicts(shed[0]) == [refused]
+        full = bed.start([{"hang": True}], never)
+        assert isinstance(await bed.ask({}), Failed)
+        run.cancel()
+        full.cancel()
+
+    on_bed(test)
+
+
+def test_the_first_answer_counts_where_calls_are_hedged(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    quick = start_worker()
+    slow = start_worker(None, "--override", '{"hang": true}')
+
+    async def test(bed: Bed) -> None:
+        await two(bed, [quick, slow], hedge=Hedge(after_s=0.02, budget_percent=100))
+        for _ in range(20):
+            assert await bed.ask({}) is ALLOWED
+        hedged = bed.metrics.pool("pool").hedged
+        assert hedged
+        assert bed.calls("CANCELLED") == hedged
+        assert bed.calls("OK") == 20
+        settled = await bed.settle({}, {"side_effects": "Some", "timeout_s": 1})
+        assert verdicts(settled)[0] is ALLOWED
+
+    on_bed(test)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1000), st.booleans()), max_size=30))
+def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool]]) -> None:
+    standing, now = Standing(), 0.0
+    for wait_s, is_good in steps:
+        for _ in range(EJECT_AFTER):
+            standing.count("INTERNAL", 1)
+        for_s = standing.eject(now)
+        assert standing.ejected_until == now + for_s
+        assert FIRST_EJECTION_S <= for_s <= LONGEST_EJECTION_S
+        now += for_s
+        standing.readmit(now)
+        assert standing.state == "ready"
+        if is_good:
+            standing.count("OK", 1)
+        assert (standing.failed_in_a_row == 0) == is_good
+        again = Standing()
+        for name in Standing.__slots__:
+            setattr(again, name, getattr(standing, name))
+        # At once after its return it is out for twice as long as before, within the bound.
+        assert again.eject(now) == min(LONGEST_EJECTION_S, 2 * for_s)
+        now += wait_s
+
+
+@pytest.mark.parametrize("code", ["OK", "CANCELLED", "RESOURCE_EXHAUSTED"])
+def test_what_is_no_fault_of_the_worker_does_not_count_against_it(code: str) -> None:
+    standing = Standing()
+    standing.count(code, 100)
+    assert standing.failed_in_a_row == 0
