@@ -17,7 +17,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
+    from gateway.dispatch.rpc import CallStatus
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ class Connection:
         """Whether calls go over the stream."""
         self._is_closing = False
         self._is_lost = asyncio.Event()
-        self._why_lost = CallStatus("UNAVAILABLE", "not connected yet")
+        self._why_lost: CallStatus | None = None
+        """How the stream ended last; None while there was none that did."""
         self._dial_at = self._when_to_dial()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
@@ -119,7 +120,7 @@ class Connection:
         if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
-            if self._now() < self._dial_at:
+            if self._why_lost is not None and self._now() < self._dial_at:
                 return _Refusal(self, self._why_lost)
             self._stream = self._open_stream()
         return self._stream
@@ -146,7 +147,7 @@ class Connection:
     def probe(self) -> None:
         """Ask for a sign of life, which shows in ``heard_at``."""
         wire = None if self._stream is None else self._stream.wire
-        if wire is not None:
+        if wire is not None and self._stream is not None and self._stream.may_ping():
             wire.ping()
         elif self._knocking is None or self._knocking.done():
             self._knocking = asyncio.get_running_loop().create_task(self._knock())
@@ -200,6 +201,7 @@ class Connection:
             # Those whose review has not ended meanwhile.
             if pending.open:
                 self._owner.count(status.code, pending.open)
+                self._metrics.moved += pending.open
                 self._ask_by_itself(pending)
 
     def _ask_by_itself(self, pending: Pending) -> None:

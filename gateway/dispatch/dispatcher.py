@@ -122,6 +122,10 @@ class Run:
         """
         if self._is_over:
             return
+        other = pending.other
+        if other is not None:
+            # What was put to another endpoint too may still be answered there.
+            calls = [call for call in calls if call not in other.calls]
         try:
             moved = [] if pending.was_sent else list(calls)
             moved = moved or [call for call in calls if _may_be_repeated(call)]
@@ -141,7 +145,7 @@ class Run:
             return 0
         try:
             repeated = [call for call in pending.calls if call is not None and _may_be_repeated(call)]
-            second = self._ask_elsewhere(pending, repeated, may_stay=False)
+            second = self._ask_elsewhere(pending, repeated, is_extra=True)
         except Exception as error:
             self._crash(error)
             return 0
@@ -151,17 +155,20 @@ class Run:
         pending.other, second.other = second, pending
         return second.open
 
-    def _ask_elsewhere(self, pending: Pending, calls: Sequence[Call], *, may_stay: bool) -> Pending | None:
+    def _ask_elsewhere(
+        self, pending: Pending, calls: Sequence[Call], *, may_stay: bool = False, is_extra: bool = False
+    ) -> Pending | None:
         """Ask another endpoint for *calls* of *pending*, and return their slot; None if that cannot be.
 
-        A pool with one address only is asked there again if *may_stay*.
+        A pool with one address only is asked there again if *may_stay*. What is asked although the first can
+        still answer, *is_extra*, is for endpoints in rotation only.
         """
         now = self._now()
         if not calls or pending.is_second or pending.deadline - now < WORTH_ASKING_S:
             return None
         pool = self._pools[calls[0].invocation.webhook.worker.pool]
         endpoint = pool.another(pending.endpoint, may_stay=may_stay)
-        if endpoint is None:
+        if endpoint is None or (is_extra and endpoint.state != "ready"):
             return None
         limits_s = pending.deadline, pending.timeout_s
         second = Pending(self, endpoint, self._namespace_json, now, limits_s)

@@ -103,6 +103,8 @@ class Endpoint:
         carrier = pending.carrier
         if carrier is not None:
             self.count(code)
+            if code == "DEADLINE_EXCEEDED":
+                self.standing.timed_out(pending.started)
             carrier.withdraw(pending, index)
         self._let_go(pending, index)
 
@@ -113,6 +115,8 @@ class Endpoint:
             return
         if code is not None:
             self.count(code)
+            if code == "DEADLINE_EXCEEDED":
+                self.standing.timed_out(pending.started)
         self._let_go(pending, index)
         if self._hedging is not None and code in (None, "OK"):
             self._hedging.answered(pending)
@@ -159,7 +163,9 @@ class Endpoint:
         """Count calls that ended with gRPC status *code*."""
         if code == "OK":
             self.failures = 0
-        self.standing.count(code, number)
+            self.standing.answered(self._deadlines.now())
+        else:
+            self.standing.failed(code, number)
         self._metrics.called(self.address, code, number)
 
     def count_moved(self, number: int) -> None:

@@ -86,18 +86,15 @@ class Pool:
         return self._make_room(may_shed=may_shed) if chosen.is_full else chosen
 
     def another(self, endpoint: Endpoint, *, may_stay: bool) -> Endpoint | None:
-        """Return an endpoint in rotation that has room, other than *endpoint*; None if there is none.
+        """Return the best endpoint that has room, other than *endpoint*; None if there is none.
 
         If it is the only one of the pool it is itself returned where *may_stay*.
         """
         if self.endpoints == (endpoint,):
             return endpoint if may_stay else None
-        others = [
-            other
-            for other in self.endpoints
-            if other is not endpoint and other.state == "ready" and not other.is_full
-        ]
-        return self._less_loaded(others) if others else None
+        others = [other for other in self.endpoints if other is not endpoint and not other.is_full]
+        others = [other for other in others if other.state not in ("down", "draining")]
+        return self._less_loaded(_most_preferred(others)) if others else None
 
     async def wait_until_ready(self, timeout_s: float) -> bool:
         """Return whether an endpoint was reached within *timeout_s* seconds."""

@@ -28,9 +28,11 @@ LOOK_EVERY_S: Final = 0.1
 PROBE_AT: Final = 0.25
 """Of the time that a call has."""
 STALLED_AT: Final = 0.5
+PONG_WITHIN_S: Final = 0.4
+"""At the least. A machine that has too much to do is slow to answer too, and is not to be given more."""
 PROBE_EVERY_S: Final = 1.0
 """One that has stopped."""
-MAX_EJECTED: Final = 0.5
+MAX_OUT: Final = 0.5
 """Of the endpoints of a pool: where most fail, the fault is likely elsewhere, and the rest could not cope."""
 
 
@@ -73,14 +75,16 @@ class Rotation:
                 standing.readmit(now)
                 endpoint.judge()
                 log.info("worker %s is asked again", endpoint.address)
-        elif standing.failed_in_a_row >= EJECT_AFTER and endpoint.state == "ready":
-            ejected = sum(other.standing.ejected_until is not None for other in self._endpoints)
-            if ejected + 1 <= len(self._endpoints) * MAX_EJECTED:
-                failed, for_s = standing.failed_in_a_row, standing.eject(now)
-                endpoint.judge()
-                log.warning(
-                    "worker %s failed %d calls in a row: left out for %g s", endpoint.address, failed, for_s
-                )
+        elif standing.failed_in_a_row >= EJECT_AFTER and endpoint.state == "ready" and self._can_spare_one():
+            failed, for_s = standing.failed_in_a_row, standing.eject(now)
+            endpoint.judge()
+            log.warning(
+                "worker %s failed %d calls in a row: left out for %g s", endpoint.address, failed, for_s
+            )
+
+    def _can_spare_one(self) -> bool:
+        out = sum(endpoint.state in ("ejected", "stalled") for endpoint in self._endpoints)
+        return out + 1 <= len(self._endpoints) * MAX_OUT
 
     def _look_for_life(self, endpoint: Endpoint, now: float) -> None:
         standing, heard_at = endpoint.standing, endpoint.heard_at
@@ -105,7 +109,7 @@ class Rotation:
         elif standing.probed_at is None:
             standing.probed_at = now
             endpoint.probe()
-        elif waited >= STALLED_AT:
+        elif waited >= STALLED_AT and now - standing.probed_at >= PONG_WITHIN_S and self._can_spare_one():
             standing.stalled_at = now
             endpoint.judge()
             oldest_s = now - next(iter(endpoint.slots)).started

@@ -22,15 +22,16 @@ EJECT_AFTER: Final = 5
 FIRST_EJECTION_S: Final = 2.0
 LONGEST_EJECTION_S: Final = 60.0
 
-_NO_FAULT: Final = frozenset({"OK", "CANCELLED", "RESOURCE_EXHAUSTED"})
-"""Statuses that are no reason to ask somebody else: with a worker that has too much to do as it is, the
-others would soon have too much too."""
+_NO_FAULT: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+"""Statuses that are no reason by themselves to ask somebody else: if a worker has too much to do, the others
+would soon have too much too; and time runs out for one policy that never ends, too."""
 
 
 class Standing:
     """The conduct of one endpoint since it was last reached."""
 
     __slots__ = (
+        "_answered_at",
         "_ejection_s",
         "_readmitted_at",
         "ejected_until",
@@ -48,6 +49,7 @@ class Standing:
     def reset(self) -> None:
         """Begin anew: another worker may be there now."""
         self.failed_in_a_row = 0
+        self._answered_at = 0.0
         self.ejected_until: float | None = None
         self.stalled_at: float | None = None
         """Since when it is taken for one that has stopped; like all times here on the clock of deadlines."""
@@ -65,12 +67,20 @@ class Standing:
             return "unhealthy"
         return "ready" if self.stalled_at is None else "stalled"
 
-    def count(self, code: str, number: int) -> None:
-        """Take note of *number* calls that ended with gRPC status *code*."""
-        if code == "OK":
-            self.failed_in_a_row = 0
-        elif code not in _NO_FAULT:
+    def answered(self, now: float) -> None:
+        """Take note of a good answer at *now*."""
+        self.failed_in_a_row = 0
+        self._answered_at = now
+
+    def failed(self, code: str, number: int) -> None:
+        """Take note of *number* calls that ended with gRPC status *code*, which is not OK."""
+        if code not in _NO_FAULT:
             self.failed_in_a_row += number
+
+    def timed_out(self, started: float) -> None:
+        """Take note of a call that began at *started* and was not answered in time."""
+        if self._answered_at < started:
+            self.failed_in_a_row += 1
 
     def eject(self, now: float) -> float:
         """Take it out of the rotation at *now*; return for how many seconds. Each time it is for longer."""

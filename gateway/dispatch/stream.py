@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_PINGS: Final = 2  # without a message from the worker, which gRPC's servers hang up on if there are more
 MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
 that the next batch does not wait long behind it."""
@@ -84,7 +85,7 @@ class ReviewStream:
         """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
         self._cancelled: list[int] = []
         self._unasked = Unasked()
-        self._last_number = 0
+        self._last_number = self._pings = 0
         self._is_finishing = self._is_woken = self._is_over = False
         self._dialing = self._loop.create_task(self._dial(dial))
 
@@ -121,6 +122,11 @@ class ReviewStream:
         if self.wire is not None:
             self.wire.forgive()
 
+    def may_ping(self) -> bool:
+        """Return whether the worker will put up with another ping, which is then counted."""
+        self._pings += 1
+        return self._pings <= MAX_PINGS
+
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
         self._break(CallStatus("UNAVAILABLE", why))
@@ -137,6 +143,7 @@ class ReviewStream:
         """Take a batch of verdicts."""
         if self._is_over:
             return
+        self._pings = 0
         try:
             self._take(worker_pb2.VerdictBatch.FromString(message))
         except Flood as flood:

@@ -50,7 +50,7 @@ class UnaryCalls:
         self._owner = owner
         self._now = now
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
-        self.heard_at = 0.0
+        self.heard_at = now()
         """When the worker answered last, on the clock of ``now``."""
 
     def submit(self, pending: Pending) -> None:

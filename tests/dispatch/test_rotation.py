@@ -193,7 +193,7 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
     standing, now = Standing(), 0.0
     for wait_s, is_good in steps:
         for _ in range(EJECT_AFTER):
-            standing.count("INTERNAL", 1)
+            standing.failed("INTERNAL", 1)
         for_s = standing.eject(now)
         assert standing.ejected_until == now + for_s
         assert FIRST_EJECTION_S <= for_s <= LONGEST_EJECTION_S
@@ -201,7 +201,7 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
         standing.readmit(now)
         assert standing.state == "ready"
         if is_good:
-            standing.count("OK", 1)
+            standing.answered(now)
         assert (standing.failed_in_a_row == 0) == is_good
         again = Standing()
         for name in Standing.__slots__:
@@ -211,8 +211,19 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
         now += wait_s
 
 
-@pytest.mark.parametrize("code", ["OK", "CANCELLED", "RESOURCE_EXHAUSTED"])
+@pytest.mark.parametrize("code", ["CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"])
 def test_what_is_no_fault_of_the_worker_does_not_count_against_it(code: str) -> None:
     standing = Standing()
-    standing.count(code, 100)
+    standing.failed(code, 100)
     assert standing.failed_in_a_row == 0
+
+
+def test_time_that_runs_out_counts_only_against_a_worker_that_answers_nothing() -> None:
+    standing = Standing()
+    standing.timed_out(1.0)
+    assert standing.failed_in_a_row == 1
+    standing.answered(2.0)
+    standing.timed_out(1.5)
+    assert standing.failed_in_a_row == 0
+    standing.timed_out(2.5)
+    assert standing.failed_in_a_row == 1

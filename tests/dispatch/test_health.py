@@ -1,0 +1,823 @@
+"""A worker's word on its own health: real gRPC servers, peers that are none, and what comes when."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+import uvloop
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.model import WorkerTls
+from gateway.dispatch import health as watched
+from gateway.dispatch.channel import Link, Unreachable
+from gateway.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
+from gateway.dispatch.rpc import CallStatus
+from tests.kit import PATIENCE_S
+from tests.simulation.loop import VirtualLoop
+from workers import PolicyServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    import trustme
+
+    from gateway.dispatch.wire import WireOwner
+
+    OnLoop = Callable[[Callable[[], Awaitable[None]]], None]
+
+UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN = (
+    health_pb2.HealthCheckResponse(status=number).SerializeToString() for number in range(4)
+)
+NEW_STATUS = b"\x08\x63"
+"""Number 99, which this version of the protocol does not have."""
+
+
+def left_over() -> set[asyncio.Task[Any]]:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    return {task for task in tasks if "gateway" in repr(task.get_coro())}
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def on_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnLoop:
+    """Run a coroutine function on a loop of its own, with a back-off that is short; nothing may be left."""
+    monkeypatch.setattr(watched, "MIN_BACKOFF_S", 0.01)
+
+    def run(test: Callable[[], Awaitable[None]]) -> None:
+        async def body() -> None:
+            await asyncio.wait_for(test(), PATIENCE_S)
+            assert not left_over()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(body())
+
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged; not the noise that grpc makes where one process has servers on several loops."""
+    messages = [record.getMessage() for record in caplog.records]
+    return [message for message in messages if "PollerCompletionQueue" not in message]
+
+
+@asynccontextmanager
+async def watching(
+    address: str, tls: WorkerTls | None = None, server_name: str | None = None
+) -> AsyncIterator[tuple[HealthWatch, list[bool]]]:
+    """Watch the health at *address*; what was told so far is in the list."""
+    link = Link(address, tls, server_name)
+    told: list[bool] = []
+    watch = HealthWatch(link, told.append)
+    try:
+        yield watch, told
+    finally:
+        await watch.close()
+        assert not left_over()
+        # What was watched before may have its TLS still to end.
+        await link.close()
+
+
+@asynccontextmanager
+async def served(
+    service: grpc.GenericRpcHandler | health.aio.HealthServicer | None = None,
+    address: str = "ipv4:127.0.0.1:0",
+    credentials: grpc.ServerCredentials | None = None,
+) -> AsyncIterator[tuple[aio.Server, str]]:
+    options = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+    server = aio.server(options=options)
+    if isinstance(service, grpc.GenericRpcHandler):
+        server.add_generic_rpc_handlers((service,))
+    elif service is not None:
+        health_pb2_grpc.add_HealthServicer_to_server(service, server)
+    listen = address.removeprefix("ipv4:")
+    if credentials is None:
+        port = server.add_insecure_port(listen)
+    else:
+        port = server.add_secure_port(listen, credentials)
+    await server.start()
+    try:
+        yield server, address if address.startswith("unix:") else f"ipv4:127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+class Call:
+    """A call of Watch, as its server sees it."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.answers: asyncio.Queue[bytes | grpc.StatusCode] = asyncio.Queue()
+        self.has_ended = False
+        self.began = asyncio.get_running_loop().time()
+
+    def say(self, *answers: bytes | grpc.StatusCode) -> None:
+        for answer in answers:
+            self.answers.put_nowait(answer)
+
+
+class Word(grpc.GenericRpcHandler):
+    """Serves Watch, and says on each call what a test has it say, message by message."""
+
+    def __init__(self, *first: bytes | grpc.StatusCode) -> None:
+        self.calls: list[Call] = []
+        self.first = first
+        """What is said on every call to begin with."""
+
+    def service(self, handler_call_details: Any) -> Any:
+        assert handler_call_details.method == WATCH
+        return grpc.unary_stream_rpc_method_handler(self._watch)
+
+    async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        call = Call(request)
+        self.calls.append(call)
+        call.say(*self.first)
+        try:
+            while True:
+                answer = await call.answers.get()
+                if answer is grpc.StatusCode.OK:
+                    return
+                if isinstance(answer, grpc.StatusCode):
+                    await context.abort(answer, "by the test")
+                else:
+                    yield answer
+        finally:
+            call.has_ended = True
+
+    async def call(self, number: int) -> Call:
+        await until(lambda: len(self.calls) > number)
+        return self.calls[number]
+
+
+class NoHealth(grpc.GenericRpcHandler):
+    """Serves nothing, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def service(self, handler_call_details: Any) -> None:
+        self.asked += 1
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def test_what_grpcs_own_health_service_says_is_told(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        service = health.aio.HealthServicer()
+        async with served(service) as (_, address), watching(address) as (watch, told):
+            await service.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+            await until(lambda: told == [False])
+            assert repr(watch) == f"<HealthWatch {address} watching, not serving>"
+            await service.set("", health_pb2.HealthCheckResponse.SERVING)
+            await until(lambda: told == [False, True])
+            await service.set("another", health_pb2.HealthCheckResponse.NOT_SERVING)
+            await service.enter_graceful_shutdown()
+            await until(lambda: told == [False, True, False])
+        assert said(caplog) == [
+            f"worker {address} says that it is not serving",
+            f"worker {address} is serving again",
+            f"worker {address} says that it is not serving",
+        ]
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize(
+    "answer", [SERVING, UNKNOWN, b"", SERVICE_UNKNOWN, NEW_STATUS, SERVING + b"\x7a\x01x"], ids=repr
+)
+def test_whatever_is_not_not_serving_counts_as_serving(on_loop: OnLoop, answer: bytes) -> None:
+    async def test() -> None:
+        word = Word()
+        async with served(word) as (_, address), watching(address) as (_, told):
+            call = await word.call(0)
+            assert call.request == health_pb2.HealthCheckRequest(service="").SerializeToString()
+            call.say(answer, NOT_SERVING, NOT_SERVING, answer, answer, NOT_SERVING)
+            await until(lambda: len(told) == 3)
+            assert told == [False, True, False]
+            assert len(word.calls) == 1
+
+    on_loop(test)
+
+
+@pytest.fixture
+def server_pair(certificate: tuple[Path, Path]) -> tuple[bytes, bytes]:
+    """Key and certificate of a server on localhost."""
+    return certificate[1].read_bytes(), certificate[0].read_bytes()
+
+
+@pytest.fixture
+def tls(authority: trustme.CA, tmp_path: Path) -> WorkerTls:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return WorkerTls(ca_file=tmp_path / "ca.pem")
+
+
+@pytest.mark.slow
+def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls) -> None:
+    async def test() -> None:
+        word = Word(NOT_SERVING)
+        async with served(word, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
+            async with watching(address, tls, "localhost") as (watch, told):
+                await until(lambda: told == [False])
+                watch.again()
+                await word.call(1)
+            await until(lambda: all(call.has_ended for call in word.calls))
+            async with watching(address, tls, "elsewhere.test") as (watch, told):
+                await asyncio.sleep(0.05)
+                assert not told
+                assert "not watching" in repr(watch)
+            assert len(word.calls) == 2
+
+    on_loop(test)
+
+
+# -- nothing is said ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        nothing = NoHealth()
+        async with served(nothing) as (_, address), watching(address) as (watch, told):
+            for asked in (1, 2, 3):
+                while nothing.asked < asked:
+                    await asyncio.sleep(0.002)
+                await until(lambda: not watch._watch)
+                await asyncio.sleep(0.05)
+                assert nothing.asked == asked
+                watch.again()
+            assert not told
+        assert not said(caplog)
+
+    on_loop(test)
+
+
+def test_a_worker_that_serves_health_no_more_counts_as_serving(on_loop: OnLoop, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            served(Word(NOT_SERVING), f"unix:{tmp_path}/s") as (_, address),
+            watching(address) as (watch, told),
+        ):
+            await until(lambda: told == [False])
+            # Another one in its place, while it is still there itself.
+            (tmp_path / "s").unlink()
+            nothing = NoHealth()
+            async with served(nothing, address):
+                watch.again()
+                await until(lambda: told == [False, True])
+                assert nothing.asked == 1
+
+    on_loop(test)
+
+
+ENDS = [
+    (grpc.StatusCode.OK, False),
+    (grpc.StatusCode.UNAVAILABLE, False),
+    (grpc.StatusCode.CANCELLED, False),
+    (grpc.StatusCode.PERMISSION_DENIED, True),
+    (grpc.StatusCode.UNAUTHENTICATED, True),
+    (grpc.StatusCode.INTERNAL, True),
+    (grpc.StatusCode.NOT_FOUND, True),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("status", "is_reported"), ENDS)
+def test_a_watch_that_ends_counts_as_serving_and_is_begun_again(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        word = Word(status)
+        async with served(word) as (_, address), watching(address) as (_, told):
+            await word.call(2)
+            assert not told
+            line = f"the health of worker {address} cannot be watched: {status.name}: by the test"
+            # However often it ends so.
+            assert said(caplog) == [line] * is_reported
+            word.first = (NOT_SERVING, status)
+            await until(lambda: told[:3] == [False, True, False])
+
+    on_loop(test)
+
+
+@pytest.mark.slow
+def test_a_worker_that_stops_and_starts_again(
+    on_loop: OnLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        address = f"unix:{tmp_path}/s"
+        async with watching(address) as (_, told):
+            await asyncio.sleep(0.03)
+            assert not told
+            async with served(Word(NOT_SERVING), address):
+                await until(lambda: told == [False])
+            await until(lambda: told == [False, True])
+            async with served(Word(NOT_SERVING), address):
+                await until(lambda: told == [False, True, False])
+        before, after = "says that it is not serving", "does not say any more that it is not serving"
+        # That it is not there is for the endpoint to say.
+        assert said(caplog)[:3] == [f"worker {address} {text}" for text in (before, after, before)]
+
+    on_loop(test)
+
+
+def test_a_worker_that_was_reached_is_watched_without_waiting(
+    on_loop: OnLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "MIN_BACKOFF_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(watched, "MAX_BACKOFF_S", 10 * PATIENCE_S)
+
+    async def test() -> None:
+        address = f"unix:{tmp_path}/s"
+        async with watching(address) as (watch, told):
+            await asyncio.sleep(0.03)
+            async with served(Word(NOT_SERVING), address):
+                watch.again()
+                await until(lambda: told == [False])
+
+    on_loop(test)
+
+
+def test_a_server_that_stops_gracefully_does_not_have_to_wait_for_the_watch(on_loop: OnLoop) -> None:
+    async def test() -> None:
+        word = Word(NOT_SERVING)
+        async with served(word) as (server, address), watching(address) as (_, told):
+            await until(lambda: told == [False])
+            await server.stop(10 * PATIENCE_S)
+            await until(lambda: word.calls[0].has_ended and told == [False, True])
+
+    on_loop(test)
+
+
+def test_a_worker_of_the_python_sdk_says_that_it_stops(on_loop: OnLoop, tmp_path: Path) -> None:
+    async def test() -> None:
+        server = PolicyServer()
+        server.policy("allow")(lambda review: None)
+        [address] = await server.start(f"unix:{tmp_path}/s")
+        async with watching(address) as (watch, told):
+            await until(lambda: watch._watch is not None and watch._watch.has_spoken)
+            assert await server.stop(10 * PATIENCE_S) == 0
+            await until(lambda: told == [False, True])
+
+    on_loop(test)
+
+
+# -- nonsense -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "fragment"),
+    [
+        (b"\xff\xff", "INTERNAL: the worker sent something that is no HealthCheckResponse: "),
+        (b"\x0a\x7f", "INTERNAL: the worker sent something that is no HealthCheckResponse: "),
+        (b"\x7a\xff\x08" + bytes(1151), "no HealthCheckResponse: 1154 bytes"),
+        (bytes(9 * 1024 * 1024), "RESOURCE_EXHAUSTED: a message larger than max"),
+    ],
+    ids=["no message", "cut off", "too long for a status", "too long for anything"],
+)
+def test_a_message_that_is_none_ends_the_watch_and_nothing_else(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, answer: bytes, fragment: str
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        word = Word()
+        async with served(word) as (_, address), watching(address) as (_, told):
+            first = await word.call(0)
+            first.say(NOT_SERVING, answer, NOT_SERVING)
+            await until(lambda: told == [False, True])
+            second = await word.call(1)
+            await until(lambda: first.has_ended)
+            second.say(NOT_SERVING)
+            await until(lambda: told == [False, True, False])
+        assert fragment in caplog.text
+
+    on_loop(test)
+
+
+def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+
+    async def test() -> None:
+        caplog.clear()
+        word = Word()
+        async with served(word) as (_, address), watching(address) as (_, told):
+            call = await word.call(0)
+            call.say(*[NOT_SERVING, SERVING] * MAX_MESSAGES)
+            await word.call(1)
+            assert told == [False, True] * (MAX_MESSAGES // 2)
+            await until(lambda: call.has_ended)
+        assert "RESOURCE_EXHAUSTED: a flood of messages" in caplog.text
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"", b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"\0" * 200, b"SSH-2.0-x\r\n"],
+    ids=["nothing", "HTTP/1.1", "zeros", "SSH"],
+)
+def test_a_peer_that_is_no_grpc_server_is_let_be(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, words: bytes
+) -> None:
+    caplog.set_level("INFO", "gateway.dispatch")
+    connections = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(words)
+        if words:
+            await reader.read(-1)
+        writer.close()
+        await writer.wait_closed()
+
+    async def test() -> None:
+        nonlocal connections
+        connections = 0
+        caplog.clear()
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with watching(f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}") as (_, told):
+            await until(lambda: connections >= 2)
+            assert not told
+        server.close()
+        assert not said(caplog)
+
+    on_loop(test)
+
+
+def test_a_fault_in_what_is_told_does_not_end_the_watch(
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        word = Word(NOT_SERVING)
+        told = []
+
+        def raise_once(is_serving: bool) -> None:
+            told.append(is_serving)
+            if len(told) == 1:
+                raise ArithmeticError("told")
+
+        async with served(word) as (_, address):
+            link = Link(address, None, None)
+            watch = HealthWatch(link, raise_once)
+            (await word.call(0)).say(SERVING)
+            await until(lambda: told == [False, True])
+            assert len(word.calls) == 1
+            await watch.close()
+        assert "a fault of the gateway" in caplog.text
+
+    on_loop(test)
+
+
+# -- silence --------------------------------------------------------------------------------------
+
+
+class Quiet(asyncio.Protocol):
+    """A server that says one thing, and nothing any more unless it is asked for a sign of life."""
+
+    def __init__(self, met: list[Quiet]) -> None:
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        self.is_mute = False
+        self.pings = 0
+        self.first = NOT_SERVING
+        met.append(self)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.h2.initiate_connection()
+        self.transport.write(self.h2.data_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        for event in self.h2.receive_data(data):
+            if isinstance(event, h2.events.RequestReceived):
+                self.h2.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
+                self.say(self.first)
+            self.pings += isinstance(event, h2.events.PingReceived)
+        if not self.is_mute:
+            self.transport.write(self.h2.data_to_send())
+
+    def say(self, message: bytes) -> None:
+        self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message if message else b"")
+
+
+@asynccontextmanager
+async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
+    met: list[Quiet] = []
+    server = await asyncio.get_running_loop().create_server(lambda: Quiet(met), "127.0.0.1", 0)
+    try:
+        yield met, f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for each in met:
+            each.transport.abort()
+
+
+@pytest.mark.slow
+def test_silence_is_asked_about_and_one_who_does_not_answer_is_lost(
+    on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "PING_AFTER_S", 0.05)
+    monkeypatch.setattr(watched, "PONG_WITHIN_S", 0.3)
+
+    async def test() -> None:
+        async with quiet() as (met, address), watching(address) as (_, told):
+            await until(lambda: told == [False])
+            await until(lambda: met[0].pings >= 2)
+            assert (len(met), told) == (1, [False])
+            met[0].is_mute = True
+            await until(lambda: len(met) == 2)
+            assert told[:2] == [False, True]
+
+    on_loop(test)
+
+
+async def read_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(-1)
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("stage", ["dialing", "watching", "waiting", "not served", "at once"])
+def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> None:
+    async def test() -> None:
+        async with quiet() as (met, address), served() as (_, without_health):
+            mute = await asyncio.start_server(read_all, "127.0.0.1", 0)
+            addresses = {
+                "dialing": f"ipv4:127.0.0.1:{mute.sockets[0].getsockname()[1]}",
+                "waiting": "ipv4:127.0.0.1:1",
+                "not served": without_health,
+            }
+            link = Link(addresses.get(stage, address), None, None)
+            told: list[bool] = []
+            watch = HealthWatch(link, told.append)
+            if stage == "watching":
+                await until(lambda: told)
+            elif stage != "at once":
+                await asyncio.sleep(0.05)
+            await watch.close()
+            watch.again()
+            assert not left_over()
+            if stage == "watching":
+                await until(met[0].transport.is_closing)
+            assert told == [False] * (stage == "watching")
+            mute.close()
+            await link.close()
+            await until(lambda: "read_all" not in repr(asyncio.all_tasks()))
+
+    on_loop(test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
+def test_it_can_be_closed_at_any_moment(
+    on_loop: OnLoop,
+    server_pair: tuple[bytes, bytes],
+    tls: WorkerTls,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_secure: bool,
+) -> None:
+    async def close_after(turns: int, address: str) -> None:
+        link = Link(address, tls if is_secure else None, "localhost")
+        watch = HealthWatch(link, lambda _: None)
+        for _ in range(turns):
+            await asyncio.sleep(0 if turns % 2 else 0.0002)
+        await watch.close()
+        await link.close()
+
+    async def test() -> None:
+        credentials = grpc.ssl_server_credentials([server_pair]) if is_secure else None
+        async with served(Word(NOT_SERVING), credentials=credentials) as (_, address):
+            for first in range(0, 60, 20):
+                await asyncio.gather(*(close_after(turns, address) for turns in range(first, first + 20)))
+        assert not said(caplog)
+
+    on_loop(test)
+
+
+# -- the order of things in time ------------------------------------------------------------------
+
+
+class Peer:
+    """Stands for a link, its wires and its worker, on a loop with a clock of its own."""
+
+    address = "worker:1"
+
+    def __init__(self) -> None:
+        self.dialed_at: list[float] = []
+        self.is_there = False
+        self.owner: WireOwner | None = None
+        self.pinged_at: list[float] = []
+        self.answers_pings = True
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def dial(self, path: str, owner: WireOwner) -> Peer:
+        self.dialed_at.append(self.now())
+        if not self.is_there:
+            raise Unreachable("nobody")
+        self.owner = owner
+        self.heard_at = self.now()
+        return self
+
+    def say(self, message: bytes) -> None:
+        assert self.owner is not None
+        self.heard_at = self.now()
+        self.owner.received(message)
+
+    def end(self, code: str) -> None:
+        assert self.owner is not None
+        self.owner.ended(CallStatus(code, ""))
+
+    def send(self, message: bytes) -> None:
+        pass
+
+    def finish_writing(self) -> None:
+        pass
+
+    def forgive(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.owner = None
+
+    async def close(self) -> None:
+        self.abort()
+
+    def ping(self) -> None:
+        self.pinged_at.append(self.now())
+        if self.answers_pings:
+            asyncio.get_running_loop().call_later(0.1, setattr, self, "heard_at", self.now() + 0.1)
+
+    def watch(self, told: Callable[[bool], None]) -> HealthWatch:
+        return HealthWatch(self, told)  # type: ignore[arg-type]
+
+
+def since(start: float, times: list[float]) -> list[float]:
+    return [round(each - start, 6) for each in times]
+
+
+def test_the_wait_between_two_watches_doubles_up_to_half_a_minute() -> None:
+    async def test() -> None:
+        peer, told = Peer(), list[bool]()
+        start = peer.now()
+        watch = peer.watch(told.append)
+        await asyncio.sleep(100)
+        assert since(start, peer.dialed_at) == [0, 1, 3, 7, 15, 31, 61, 91]
+        watch.again()
+        await asyncio.sleep(8)
+        assert since(start, peer.dialed_at)[8:] == [100, 101, 103, 107]
+        assert not told
+        await watch.close()
+
+    VirtualLoop().run(test())
+
+
+def test_a_watch_that_lasts_makes_the_next_wait_a_short_one() -> None:
+    async def test() -> None:
+        peer, told = Peer(), list[bool]()
+        start = peer.now()
+        watch = peer.watch(told.append)
+        await asyncio.sleep(10)
+        peer.is_there = True
+        await asyncio.sleep(10)
+        assert since(start, peer.dialed_at) == [0, 1, 3, 7, 15]
+        peer.say(SERVING)
+        peer.end("UNAVAILABLE")
+        await asyncio.sleep(20)
+        assert since(start, peer.dialed_at)[5:] == [36]
+        peer.say(SERVING)
+        await asyncio.sleep(MAX_BACKOFF_S)
+        peer.end("UNAVAILABLE")
+        await asyncio.sleep(2)
+        assert since(start, peer.dialed_at)[6:] == [71]
+        await watch.close()
+
+    VirtualLoop().run(test())
+
+
+def test_a_ping_after_half_a_minute_of_silence_and_lost_ten_seconds_later() -> None:
+    async def test() -> None:
+        peer, told = Peer(), list[bool]()
+        peer.is_there = True
+        start = peer.now()
+        watch = peer.watch(told.append)
+        await asyncio.sleep(5)
+        peer.say(NOT_SERVING)
+        await asyncio.sleep(100)
+        assert since(start, peer.pinged_at) == [35, 65.1, 95.2]
+        assert told == [False]
+        peer.answers_pings = False
+        await asyncio.sleep(30)
+        assert since(start, peer.pinged_at)[3:] == [125.3]
+        assert told == [False]
+        await asyncio.sleep(0.5)
+        assert told == [False, True]
+        await watch.close()
+
+    VirtualLoop().run(test())
+
+
+def test_one_who_never_says_how_it_is_does_not_inherit_the_word_of_the_one_before() -> None:
+    async def test() -> None:
+        peer, told = Peer(), list[bool]()
+        peer.is_there = True
+        watch = peer.watch(told.append)
+        await asyncio.sleep(1)
+        peer.say(NOT_SERVING)
+        watch.again()
+        await asyncio.sleep(29)
+        assert (len(peer.dialed_at), told) == (2, [False])
+        await asyncio.sleep(2)
+        assert told == [False, True]
+        await watch.close()
+
+    VirtualLoop().run(test())
+
+
+EVENTS = st.lists(
+    st.sampled_from([SERVING, NOT_SERVING, UNKNOWN, NEW_STATUS, b"\xff", "UNAVAILABLE", "UNIMPLEMENTED"])
+    | st.sampled_from(["again", "leave", "gone"])
+    | st.binary(max_size=4),
+    max_size=30,
+)
+
+
+def is_not_serving(message: bytes) -> bool:
+    try:
+        parsed = health_pb2.HealthCheckResponse.FromString(message)
+    except Exception:
+        return False
+    return bool(parsed.status == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+@pytest.mark.slow
+@given(events=EVENTS)
+def test_what_was_told_is_what_was_said_last_and_only_changes_are_told(events: list[bytes | str]) -> None:
+    async def test() -> None:
+        peer, told = Peer(), list[bool]()
+        peer.is_there = True
+        watch = peer.watch(told.append)
+        believed = True
+        for event in events:
+            await asyncio.sleep(0.001)
+            if isinstance(event, bytes) and peer.owner is not None:
+                peer.say(event)
+                believed = not is_not_serving(event)
+            elif event == "again":
+                peer.is_there = True
+                watch.again()
+                # As said last, if the new one says nothing else.
+            elif event == "leave" and peer.owner is not None:
+                peer.owner.leaving()
+                believed = True
+            elif event == "gone":
+                peer.is_there = False
+            elif isinstance(event, str) and peer.owner is not None:
+                peer.end(event)
+                believed = True
+            await asyncio.sleep(0.001)
+            assert (told or [True])[-1] == believed
+        assert told == [bool(place % 2) for place in range(len(told))]
+        await watch.close()
+        assert not left_over()
+
+    VirtualLoop().run(test())
