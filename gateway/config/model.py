@@ -110,8 +110,8 @@ class GatewaySettings:
     """Per process; past it the answer is 503, which the API server sends again."""
     max_bytes_in_flight: int = 128 * 1024 * 1024
     """Of request bodies that are read or reviewed, per process; past it the answer is 503. 32 KiB for each of
-    4096 reviews, five times the usual size, or eighteen reviews of the largest. A body costs twice its bytes
-    while it waits and, one body at a time, up to thirty times while it is parsed."""
+    4096 reviews, five times the usual size, or eighteen reviews of the largest. A large body takes four times
+    its bytes while it waits for a worker and, one body at a time, up to thirty times while it is parsed."""
     deadline_reserve_s: float = 0.1
     """Seconds kept back of a review's budget for the way back, at most a fifth of the budget."""
     drain_s: float = 10.0

@@ -87,6 +87,7 @@ def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
 
 def _read_targets(spec: Fields, folder: Path) -> tuple[str, ...]:
     targets: list[str] = []
+    seen: set[str] = set()
     if isinstance(spec.content.get("target"), list):
         texts = spec.indexed_strings("target", addresses.target)
         if not texts and not spec.content["target"]:
@@ -96,8 +97,9 @@ def _read_targets(spec: Fields, folder: Path) -> tuple[str, ...]:
         texts = [] if text is None else [(spec.at("target"), text)]
     for path, text in texts:
         resolved = addresses.below(folder, text)
-        if resolved in targets:
+        if resolved in seen:
             spec.report.add(path, f"found {shown(text)} twice")
+        seen.add(resolved)
         message = addresses.target(resolved)
         if message and not addresses.target(text):
             spec.report.add(path, message)

@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.model import Config, GatewaySettings, WorkerPool
+    from gateway.config.model import Config, GatewaySettings, Hedge, WorkerPool
     from gateway.core.labels import Selector
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
@@ -111,13 +111,25 @@ specs = st.builds(
     st.fixed_dictionaries({"target": targets})
     | st.fixed_dictionaries({"target": unique(targets)})
     | st.fixed_dictionaries({"command": st.lists(st.from_regex(r"[^\0]{1,5}", fullmatch=True), min_size=1)}),
-    some_of(transport=st.sampled_from(["Auto", "Stream", "Unary"]), maxInFlight=st.integers(1, 5000)),
+    some_of(
+        transport=st.sampled_from(["Auto", "Stream", "Unary"]),
+        maxInFlight=st.integers(1, 5000),
+        hedge=some_of(
+            after=st.integers(1, 30_000_000_000).map(lambda ns: format_duration(ns / 1e9))
+            | st.floats(50, 100, exclude_max=True).map(lambda p: f"p{int(p * 1e4) / 1e4}"),
+            budgetPercent=st.floats(0, 100, exclude_min=True) | st.integers(1, 100),
+        ),
+    ),
 )
 gateways = some_of(
     listen=st.builds("{}:{}".format, hosts, st.integers(1, 30000)),
     adminListen=st.builds("{}:{}".format, hosts, st.integers(30001, 65535)),
     processes=st.integers(1, 64),
-    limits=some_of(maxRequestBytes=st.integers(1024, 2**26), maxConcurrentReviews=st.integers(1, 10000)),
+    limits=some_of(
+        maxRequestBytes=st.integers(1024, 2**26),
+        maxConcurrentReviews=st.integers(1, 10000),
+        maxBytesInFlight=st.integers(2**26, 2**40),
+    ),
     deadlineReserve=st.integers(0, 30_000_000_000).map(lambda ns: format_duration(ns / 1e9)),
     drainSeconds=st.integers(0, 3600) | st.floats(0, 3600),
     auditLevel=st.sampled_from(["None", "Metadata", "Request"]),
@@ -146,8 +158,9 @@ def wholes(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def comparable(config: Config) -> object:
-    """The configuration as plain values: webhooks compare by identity."""
-    return dataclasses.asdict(config)
+    """The configuration as plain values: webhooks compare by identity, and warnings name files."""
+    warnings = sorted((warning.field, warning.message) for warning in config.warnings)
+    return dataclasses.asdict(config) | {"warnings": warnings}
 
 
 def dumped(config: Config) -> list[dict[str, Any]]:
@@ -174,8 +187,15 @@ def dumped_pool(pool: WorkerPool) -> dict[str, Any]:
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "WorkerPool",
         "metadata": {"name": pool.name},
-        "spec": way | {"transport": pool.transport, "maxInFlight": pool.max_in_flight},
+        "spec": way
+        | {"transport": pool.transport, "maxInFlight": pool.max_in_flight}
+        | ({} if pool.hedge is None else {"hedge": dumped_hedge(pool.hedge)}),
     }
+
+
+def dumped_hedge(hedge: Hedge) -> dict[str, Any]:
+    after = f"p{hedge.percentile}" if hedge.after_s is None else format_duration(hedge.after_s)
+    return {"after": after, "budgetPercent": hedge.budget_percent}
 
 
 def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
@@ -188,6 +208,7 @@ def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
         "limits": {
             "maxRequestBytes": settings.max_request_bytes,
             "maxConcurrentReviews": settings.max_concurrent_reviews,
+            "maxBytesInFlight": settings.max_bytes_in_flight,
         },
         "deadlineReserve": format_duration(settings.deadline_reserve_s),
         "drainSeconds": settings.drain_s,
@@ -258,7 +279,7 @@ NAMES = st.sampled_from(
         *("timeoutSeconds", "admissionReviewVersions", "spec", "target", "command", "transport", "tls"),
         *("caFile", "certFile", "keyFile", "serverName", "listen", "processes", "limits"),
         *("deadlineReserve", "drainSeconds", "items", "authentication", "tokenFile", "clientNames"),
-        *("port", "path", "namespace"),
+        *("port", "path", "namespace", "hedge", "after", "budgetPercent"),
     ]
 )
 WORDS = st.sampled_from(

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gateway.config import load
-from gateway.config.model import Authentication, GatewaySettings, ServerTls, WorkerTls
+from gateway.config.model import Authentication, GatewaySettings, Hedge, ServerTls, WorkerTls
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> N
         ({"command": ["a", 1]}, "spec.command[1]", "found the number 1, expected a string; put it in quotes"),
         ({"target": "a:1", "transport": "stream"}, "spec.transport", "expected Auto, Stream or Unary"),
         ({"target": "a:1", "maxInFlight": 0}, "spec.maxInFlight", "expected a whole number from 1"),
-        ({"target": "a:1", "hedge": {}}, "spec.hedge", "unknown field"),
+        ({"target": "a:1", "hedge": True}, "spec.hedge", "found true, expected a mapping"),
+        ({"target": "a:1", "hedge": "p95"}, "spec.hedge", 'found the string "p95", expected a mapping'),
+        ({"target": "a:1", "hedge": {"afer": "p95"}}, "spec.hedge.afer", 'did you mean "after"?'),
         ({"target": "a:1", "kubernetes": {}}, "spec.kubernetes", "unknown field"),
         ({"target": "unix:/a", "tls": {}}, "spec.tls", "left out with a command or a unix socket"),
         ({"target": ["a:1", "unix-abstract:a"], "tls": {}}, "spec.tls", "left out with a command or a unix"),
@@ -180,6 +182,96 @@ def test_defaults_and_fields_of_a_worker_pool(load_documents: Callable[..., Conf
     assert full.targets == ()
     tls = load_documents(pool(target="a:1", tls={"serverName": "b"})).pools["pods"].tls
     assert tls == WorkerTls(server_name="b")
+
+
+@pytest.mark.parametrize(
+    ("hedge", "expected"),
+    [
+        ({}, Hedge(after_s=None, percentile=95.0, budget_percent=5.0)),
+        ({"after": None, "budgetPercent": None}, Hedge(None, 95.0, 5.0)),
+        ({"after": "p95"}, Hedge(None, 95.0, 5.0)),
+        ({"after": "p50"}, Hedge(None, 50.0, 5.0)),
+        ({"after": "p99.9"}, Hedge(None, 99.9, 5.0)),
+        ({"after": "p99.999999"}, Hedge(None, 99.999999, 5.0)),
+        ({"after": "20ms"}, Hedge(0.02, 95.0, 5.0)),
+        ({"after": "1ns"}, Hedge(1e-9, 95.0, 5.0)),
+        ({"after": "30s"}, Hedge(30.0, 95.0, 5.0)),
+        ({"after": "1.5s", "budgetPercent": 100}, Hedge(1.5, 95.0, 100.0)),
+        ({"budgetPercent": 0.5}, Hedge(None, 95.0, 0.5)),
+    ],
+)
+def test_when_and_how_often_a_pool_hedges(
+    hedge: dict[str, Any], expected: Hedge, load_documents: Callable[..., Config]
+) -> None:
+    config = load_documents(pool(target="a:1", hedge=hedge))
+    assert config.pools["pods"].hedge == expected
+    assert config.warnings == ()
+
+
+def test_no_pool_hedges_unless_told_to(load_documents: Callable[..., Config]) -> None:
+    for spec in ({}, {"hedge": None}):
+        assert load_documents(pool(target="a:1", **spec)).pools["pods"].hedge is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        *("", "0", "0s", "0.4ns", "-20ms", "30.001s", "20", "95"),
+        *(
+            "p",
+            "p5",
+            "p49",
+            "p49.9",
+            "p100",
+            "p99.9999999",
+            "p95.",
+            "p+95",
+            "p 95",
+            "p95%",
+            "P95",
+            "p\u0669\u0665",
+        ),
+        *(95, 20, 0.5, True, [], {}),
+    ],
+)
+def test_other_times_to_hedge_after_are_refused(
+    after: object, problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    [(field, message)] = problems_of(pool(target="a:1", hedge={"after": after}))
+    assert field == "spec.hedge.after"
+    assert message.startswith("found ")
+    assert "expected a duration such as 20ms, more than 0 and at most 30s, or a percentile" in message
+
+
+@pytest.mark.parametrize(
+    ("percent", "fragment"),
+    [
+        (0, "found the number 0, expected more; without hedge no call is asked twice"),
+        (0.0, "found the number 0.0, expected more"),
+        (-1, "found the number -1, expected a number from 0 to 100"),
+        (100.5, "found the number 100.5, expected a number from 0 to 100"),
+        ("5", 'found the string "5", expected a number from 0 to 100'),
+        (True, "found true, expected a number from 0 to 100"),
+        ([], "found a list, expected a number from 0 to 100"),
+    ],
+)
+def test_a_budget_of_hedges_is_checked(
+    percent: object, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
+) -> None:
+    [(field, message)] = problems_of(pool(target="a:1", hedge={"budgetPercent": percent}))
+    assert field == "spec.hedge.budgetPercent"
+    assert fragment in message
+
+
+@pytest.mark.parametrize("way", [{"command": ["a"]}, {"target": "unix:/a"}, {"target": ["unix-abstract:a"]}])
+def test_a_hedge_without_a_second_endpoint_is_doubtful(
+    way: dict[str, Any], load_documents: Callable[..., Config]
+) -> None:
+    config = load_documents(pool(hedge={}, **way))
+    assert config.pools["pods"].hedge == Hedge()
+    assert [(warning.field, warning.message) for warning in config.warnings] == [
+        ("spec.hedge", "does not count: the pool has no second endpoint to ask")
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -277,7 +369,7 @@ def test_every_field_of_the_gateway_configuration_is_kept(certificates: Path) ->
             "clientNames": ["kube-apiserver"],
         },
         authentication={"tokenFile": "tokens", "basicAuthFile": "passwords"},
-        limits={"maxRequestBytes": 1048576, "maxConcurrentReviews": 5},
+        limits={"maxRequestBytes": 1048576, "maxConcurrentReviews": 5, "maxBytesInFlight": 1048576},
         deadlineReserve="1.5s",
         drainSeconds=2.5,
         auditLevel="Request",
@@ -292,6 +384,7 @@ def test_every_field_of_the_gateway_configuration_is_kept(certificates: Path) ->
         authentication=Authentication(certificates / "tokens", certificates / "passwords"),
         max_request_bytes=1048576,
         max_concurrent_reviews=5,
+        max_bytes_in_flight=1048576,
         deadline_reserve_s=1.5,
         drain_s=2.5,
         audit_level="Request",
@@ -317,6 +410,12 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"processes": 0}, "processes", "from 1 to"),
         ({"limits": {"maxRequestBytes": 1}}, "limits.maxRequestBytes", "from 1024 to"),
         ({"limits": {"maxConcurrentReviews": 0}}, "limits.maxConcurrentReviews", "from 1 to"),
+        ({"limits": {"maxBytesInFlight": 1}}, "limits.maxBytesInFlight", "from 1024 to"),
+        (
+            {"limits": {"maxBytesInFlight": 7340031}},
+            "limits.maxBytesInFlight",
+            "found the number 7340031, expected at least maxRequestBytes (7340032)",
+        ),
         ({"limits": {"maxRequests": 0}}, "limits.maxRequests", 'did you mean "maxRequestBytes"?'),
         (
             {"deadlineReserve": "100"},

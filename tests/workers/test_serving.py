@@ -163,16 +163,16 @@ def test_stopping_tells_everyone_and_finishes_what_is_in_flight(serve: Any) -> N
         slow = Slow()
         server = server_of(slow=slow, allow=allow)
         async with serve(server) as worker:
-            watch = health_pb2_grpc.HealthStub(worker.channel).Watch(
-                health_pb2.HealthCheckRequest(service=NAME)
-            )
-            assert (await watch.read()).status == SERVING
+            health = health_pb2_grpc.HealthStub(worker.channel)
+            # A gateway asks for the whole server.
+            watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", NAME)]
+            assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
             stream = worker.stream()
             await stream.send(calls=[(1, "slow")])
             await slow.started.wait()
             stopping = asyncio.create_task(server.stop(5))
             assert (await stream.receive()).draining
-            assert (await watch.read()).status == NOT_SERVING
+            assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
             # Sent before the notice came in: still answered.
             await stream.send(calls=[(2, "allow")])
             assert list(await stream.verdicts(1)) == [2]
