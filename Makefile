@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test e2e e2e-bench lint protos bench soak constraints clean
+.PHONY: install run test fuzz e2e e2e-bench lint protos bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -21,6 +21,12 @@ run: install
 
 test: install
 	$(BIN)/pytest
+
+# A million inputs for each target, two at a time: an hour or more. What fails is left in build/fuzz/found.
+FUZZ_RUNS ?= 1000000
+fuzz: install
+	printf '%s\n' http review configuration patch stream | xargs -P 2 -I TARGET \
+	  $(BIN)/python -m tests.fuzz TARGET --runs $(FUZZ_RUNS) --corpus build/fuzz/corpus/TARGET
 
 # Against real API servers, which are built with Go the first time (some minutes each).
 e2e: install
@@ -47,11 +53,16 @@ bench: install
 soak: install
 	$(BIN)/python -m loadtest.soak
 
-# Resolves the dependencies anew and pins them with their hashes.
+# Half a million reviews while clients and workers break, and everything has to add up: some minutes.
+soak-faults: install
+	$(BIN)/python -m loadtest.soak --faults
+
+# Resolves the dependencies anew and pins them with their hashes. Asked for what the wheel is built with, it has
+# the build backend read pyproject.toml; what pip-compile reads there itself comes without its markers.
 constraints: install
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev \
-	  --output-file constraints.txt pyproject.toml
+	  --build-deps-for wheel --no-build-isolation --output-file constraints.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

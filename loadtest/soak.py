@@ -1,33 +1,33 @@
-"""``python -m loadtest.soak``: whether memory stays where it is, over a million reviews.
+"""``python -m loadtest.soak``: whether memory stays where it is over very many reviews, and counts add up.
 
-One gateway, four policies on one worker by stream, a closed loop. After each twentieth of the reviews the
-resident memory of the gateway process and of the worker is read. Exit status 0 if the gateway ends below its
-limit and grew less than its limit over the last half, 1 if not or if an answer was wrong. A run that takes
-longer than ``--limit`` ends early and says how many reviews it had; nothing is judged then, and the exit
-status is 1.
+One gateway and a closed loop. Without ``--faults``: four policies on one worker by stream, and a million
+reviews that are all answered. With it: two workers that break, and reviews of which some are late, denied or
+left by their clients (``soak_faults``).
+
+After each twentieth of the reviews the resident memory of the gateway process and of the worker is read. Exit
+status 0 if the gateway ends below its limit and grew less than its limit over the last half, and, with
+faults, all sums are right; 1 if not or if an answer was wrong. A run that takes longer than ``--limit`` ends
+early and says how many reviews it had; its memory is not judged then, and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from loadtest.chart import Series, line_chart
 from loadtest.launch import BenchError
-from loadtest.lines import Found, Line, judge
+from loadtest.lines import Found, judge
 from loadtest.plan import RESULTS
-from loadtest.report import cores, lines_table, machine, markdown_table, versions
+from loadtest.report import cores, lines_table, machine, versions
 from loadtest.reviews import POD
 from loadtest.servers import fleet
+from loadtest.soak_faults import Plan, run
+from loadtest.soak_memory import MAX_MIB, Sample, lines, numbers, picture, resident_mib, table
 from loadtest.windows import Generator, Overrun
 
 if TYPE_CHECKING:
@@ -36,76 +36,14 @@ if TYPE_CHECKING:
 FRONT: Final = "stream"
 PATH: Final = "/validate/policies-4"
 REVIEWS: Final = 1_000_000
+FAULTY_REVIEWS: Final = 500_000
 PARTS: Final = 20
 LIMIT_S: Final = 900.0
 CONNECTIONS: Final = 64
-MAX_MIB: Final = 120.0
-MAX_GROWTH: Final = 0.02
-"""Over the last half of the reviews, as a share of what there was before it."""
-LEAST: Final = 4
-"""Samples without which nothing is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Resident memory at one moment, in MiB."""
-
-    reviews: int
-    """Answered so far."""
-    gateway_mib: float
-    worker_mib: float
-
-
-def resident_mib(pid: int) -> float:
-    """Return the resident memory of process *pid*.
-
-    Raises:
-        OSError: there is no such process.
-
-    Source: proc(5), VmRSS of /proc/PID/status.
-    """
-    found = re.search(r"^VmRSS:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
-
-
-def growth(samples: Sequence[Sample]) -> float:
-    """Return by which share the gateway grew over the last half of the reviews.
-
-    By the median of the slopes between all pairs of samples (Theil and Sen), so that a single one, taken
-    while memory was in use for a moment, decides nothing.
-
-    Raises:
-        ValueError: there are fewer than ``LEAST`` samples.
-    """
-    if len(samples) < LEAST:
-        raise ValueError(f"{len(samples)} samples, expected at least {LEAST}")
-    half = [sample for sample in samples if sample.reviews >= samples[-1].reviews / 2]
-    slope = median(
-        (later.gateway_mib - earlier.gateway_mib) / (later.reviews - earlier.reviews)
-        for earlier, later in combinations(half, 2)
-    )
-    return slope * (half[-1].reviews - half[0].reviews) / half[0].gateway_mib
-
-
-LINES: Final = (
-    Line(
-        "8",
-        "memory of the gateway process, MiB",
-        *(("mib",), lambda found: found.numbers["mib"], "at most", MAX_MIB),
-    ),
-    Line(
-        "8",
-        "its growth over the last half, percent",
-        *(("growth",), lambda found: found.numbers["growth"] * 100, "below", MAX_GROWTH * 100),
-    ),
-)
-
-
-def numbers(samples: Sequence[Sample]) -> Mapping[str, float]:
-    """Return what the lines are judged by; nothing where there are too few samples."""
-    if len(samples) < LEAST:
-        return {}
-    return {"mib": max(sample.gateway_mib for sample in samples), "growth": growth(samples)}
+CLIENTS: Final = 128
+"""With faults. At 3,000 reviews a second, three in four of them wait for what never comes."""
+MAX_FAULTY_MIB: Final = 160.0
+"""With faults: twice the connections, many of them new, and a call in flight on most."""
 
 
 def missing(done: int, options: argparse.Namespace) -> Mapping[str, str]:
@@ -142,74 +80,128 @@ def soak(reviews: int, limit_s: float) -> Iterator[Sample]:
             yield Sample(done, resident_mib(front.pid), resident_mib(worker.pid))
 
 
-def markdown(samples: Sequence[Sample], verdicts: str, where: Sequence[str], picture: str) -> str:
-    """Return the whole file."""
-    rows = [
-        (f"{sample.reviews:,}", f"{sample.gateway_mib:.1f}", f"{sample.worker_mib:.1f}") for sample in samples
-    ]
-    parts = [
-        "# Memory",
-        "\n".join(f"- {line}" for line in where),
-        verdicts,
-        markdown_table(("reviews", "gateway MiB", "worker MiB"), rows, left=()),
-        f"![resident memory]({picture})",
-    ]
-    return "\n\n".join(parts) + "\n"
+class Report:
+    """What a run finds, as it finds it, and the file that it comes to."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.samples: list[Sample] = []
+        self.lines = lines(MAX_FAULTY_MIB if options.faults else MAX_MIB)
+        self.numbers: dict[str, float] = {}
+        self.notes: list[str] = []
+        """What was done, a line each."""
+        self.tables: list[str] = []
+        self.log = ""
+        """Of the gateway; kept if not all is well."""
+        self._began = time.monotonic()
+
+    def take(self, sample: Sample) -> None:
+        """Keep *sample*, and print it."""
+        self.samples.append(sample)
+        print(
+            f"{sample.reviews:9,} reviews: gateway {sample.gateway_mib:.1f} MiB, "
+            f"worker {sample.worker_mib:.1f} MiB",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def write(self, output: Path, done: int) -> bool:
+        """Judge *done* reviews, write file and picture, print the verdicts; return whether all is well."""
+        found = {**self.numbers, **numbers(self.samples)}
+        results = judge(self.lines, Found((), found, missing(done, self.options), cores()))
+        took_s = time.monotonic() - self._began
+        notes = [
+            f"{done:,} reviews of {POD.stat().st_size:,} bytes in {took_s:.0f} s, in a closed loop",
+            *self.notes,
+            "memory: resident, shared pages included",
+            *(machine(), versions(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+        ]
+        output.parent.mkdir(parents=True, exist_ok=True)
+        drawn = output.with_name(f"{output.stem}-memory.svg")
+        drawn.write_text(picture(self.samples))
+        verdicts = lines_table(results)
+        parts = ["# Memory", "\n".join(f"- {note}" for note in notes), verdicts, *self.tables]
+        parts += [table(self.samples), f"![resident memory]({drawn.name})"]
+        output.write_text("\n\n".join(parts) + "\n")
+        print(verdicts, f"written to {output}", sep="\n\n")
+        is_well = bool(results) and all(result.verdict == "pass" for result in results)
+        if self.log and not is_well:
+            log = output.with_suffix(".log")
+            log.write_text(self.log)
+            print(f"the gateway's log is in {log}")
+        return is_well
 
 
-def picture(samples: Sequence[Sample]) -> str:
-    """Return the SVG of memory against reviews."""
-    return line_chart(
-        "Resident memory",
-        "reviews",
-        "MiB",
-        [
-            Series("gateway", tuple((sample.reviews, sample.gateway_mib) for sample in samples)),
-            Series("worker", tuple((sample.reviews, sample.worker_mib) for sample in samples)),
-        ],
+def watch_memory(report: Report) -> int:
+    """Fill *report* from reviews that are all answered, and return how many there were."""
+    options = report.options
+    report.notes.append(
+        f"{CONNECTIONS} connections, new ones after each {1 / PARTS:.0%}; 4 policies on one worker by stream"
     )
+    for sample in soak(options.count, options.limit):
+        report.take(sample)
+    return report.samples[-1].reviews
+
+
+def add_faults(report: Report) -> int:
+    """Fill *report* from a run with faults, and return how many reviews ended."""
+    options = report.options
+    plan = Plan(
+        *(options.count, options.limit, options.clients),
+        *(options.seed, options.processes, options.hedge),
+    )
+    ran = run(plan, report.take)
+    report.lines += ran.lines(options.count)
+    report.numbers.update(ran.numbers())
+    processes = "1 process" if options.processes == 1 else f"{options.processes} processes"
+    hedging = f", hedging after {options.hedge}" if options.hedge else ""
+    report.notes += [f"{options.clients} clients, seed {options.seed}, {processes}{hedging}", ran.said()]
+    report.notes.append("of the gateway the most memory that it had so far")
+    report.tables.append(ran.table())
+    report.log = ran.log
+    return ran.tally.ended
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command line, with their defaults."""
+    parser = argparse.ArgumentParser("loadtest.soak", description="Watches memory over many reviews.")
+    add = parser.add_argument
+    add(
+        "--faults", action="store_true", help="break reviews, clients and workers, and add up what is counted"
+    )
+    add(
+        "--count",
+        type=int,
+        metavar="N",
+        help=f"reviews, default {REVIEWS:,}, with faults {FAULTY_REVIEWS:,}",
+    )
+    add("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help=f"default {LIMIT_S:g}")
+    add("--seed", type=int, default=0, metavar="N", help="with faults: which reviews go wrong, default 0")
+    add("--clients", type=int, default=CLIENTS, metavar="N", help=f"with faults: default {CLIENTS}")
+    add("--processes", type=int, default=1, metavar="N", help="with faults: of the gateway, default 1")
+    add(
+        "--hedge", default="", metavar="AFTER", help="with faults: ask twice after 20ms or p95, default never"
+    )
+    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-soak[-faults].md")
+    options = parser.parse_args(argv)
+    if options.count is None:
+        options.count = FAULTY_REVIEWS if options.faults else REVIEWS
+    if options.output is None:
+        kind = "soak-faults" if options.faults else "soak"
+        options.output = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}.md"
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser("loadtest.soak", description="Watches memory over many reviews.")
-    parser.add_argument(
-        "--count", type=int, default=REVIEWS, metavar="N", help=f"reviews, default {REVIEWS:,}"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=LIMIT_S, metavar="SECONDS", help=f"default {LIMIT_S:g}"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-soak.md")
-    options = parser.parse_args(argv)
-    output = options.output or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-soak.md"
-    samples: list[Sample] = []
-    began = time.monotonic()
+    options = parse(argv)
+    report = Report(options)
     try:
-        for sample in soak(options.count, options.limit):
-            samples.append(sample)
-            print(
-                f"{sample.reviews:9,} reviews: gateway {sample.gateway_mib:.1f} MiB, "
-                f"worker {sample.worker_mib:.1f} MiB",
-                file=sys.stderr,
-                flush=True,
-            )
+        done = add_faults(report) if options.faults else watch_memory(report)
     except BenchError as error:
         print(f"loadtest.soak: {error}", file=sys.stderr)
         return 1
-    done, took_s = samples[-1].reviews, time.monotonic() - began
-    results = judge(LINES, Found((), numbers(samples), missing(done, options), cores()))
-    how = (
-        f"{done:,} reviews of {POD.stat().st_size:,} bytes in {took_s:.0f} s, {CONNECTIONS} connections in a "
-        f"closed loop, new ones after each {1 / PARTS:.0%}; 4 policies on one worker by stream; resident "
-        "memory, shared pages included"
-    )
-    where = [how, machine(), versions(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    drawn = output.with_name(f"{output.stem}-memory.svg")
-    drawn.write_text(picture(samples))
-    output.write_text(markdown(samples, lines_table(results), where, drawn.name))
-    print(lines_table(results), f"written to {output}", sep="\n\n")
-    return 0 if results and all(result.verdict == "pass" for result in results) else 1
+    return 0 if report.write(options.output, done) else 1
 
 
 if __name__ == "__main__":

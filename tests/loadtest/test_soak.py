@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from loadtest import soak
 from loadtest.lines import Found, judge
-from loadtest.soak import LINES, Sample, growth, main, missing, numbers, resident_mib
+from loadtest.soak import main, missing
+from loadtest.soak_memory import Sample, growth, lines, numbers, peak_mib, resident_mib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,13 +61,14 @@ def test_memory_is_judged_by_its_height_and_by_its_growth(
     mib: tuple[float, ...], verdicts: list[str]
 ) -> None:
     found = Found((), numbers(samples(*mib)))
-    assert [result.verdict for result in judge(LINES, found)] == verdicts
+    assert [result.verdict for result in judge(lines(), found)] == verdicts
 
 
 def test_the_resident_memory_of_this_process_is_what_its_pages_say() -> None:
     with open("/proc/self/statm") as file:  # noqa: PTH123 - procfs
         pages = int(file.read().split()[1])
     assert resident_mib(os.getpid()) == pytest.approx(pages * os.sysconf("SC_PAGESIZE") / 2**20, rel=0.1)
+    assert peak_mib(os.getpid()) >= resident_mib(os.getpid())
     with pytest.raises(OSError, match="No such"):
         resident_mib(2**22 + 1)
 
@@ -103,7 +105,7 @@ def test_reviews_that_are_missing_are_the_reason_not_to_judge() -> None:
     options = Namespace(count=1000, limit=5.0)
     assert missing(1000, options) == {}
     found = Found((), numbers(samples(60, 100, 100, 101)), missing(999, options))
-    assert [(result.verdict, result.remark) for result in judge(LINES, found)] == [
+    assert [(result.verdict, result.remark) for result in judge(lines(), found)] == [
         ("not judged", "mib: 999 of 1,000 reviews within 5 s"),
         ("not judged", "growth: 999 of 1,000 reviews within 5 s"),
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from gateway.core.call import Call, Outcome, Payload
 from gateway.core.matching import Invocation, Selection
@@ -22,6 +23,7 @@ from gateway.core.verdict import (
 )
 from gateway.telemetry import metrics as module
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.scrape import summed
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:
@@ -122,3 +124,45 @@ def test_what_is_remembered_of_invocations_stays_bounded(monkeypatch: pytest.Mon
         metrics.outcomes("CREATE", [settled(invocation, ALLOWED, "CREATE")])
         assert len(metrics._allowed) <= 3
     assert list(samples(metrics, "webhook_requests_total").values()) == [10]
+
+
+def test_plain_numbers_are_there_from_the_start_and_as_they_are_at_the_scrape() -> None:
+    metrics = Metrics()
+    pool = metrics.pool("p")
+    assert metrics.pool("p") is pool
+    assert samples(metrics, "reviews_withdrawn_total") == {("admit",): 0, ("validating",): 0}
+    assert samples(metrics, "worker_moved_total") == samples(metrics, "worker_hedged_total") == {("p",): 0}
+    metrics.withdrawn["validate"] += 2
+    metrics.pool("q").moved += 3
+    pool.hedged += 4
+    metrics.refused = {503: 5, 400: 6}
+    assert samples(metrics, "reviews_withdrawn_total") == {("admit",): 0, ("validating",): 2}
+    assert samples(metrics, "worker_moved_total") == {("p",): 0, ("q",): 3}
+    assert samples(metrics, "worker_hedged_total") == {("p",): 4, ("q",): 0}
+    assert samples(metrics, "requests_refused_total") == {("503",): 5, ("400",): 6}
+
+
+numbers = st.dictionaries(st.sampled_from(["p", "q", "r"]), st.integers(0, 1000))
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=20)
+def test_plain_numbers_of_several_processes_are_added_up(
+    processes: Sequence[tuple[dict[str, int], dict[str, int]]],
+) -> None:
+    scrapes = []
+    for moved, withdrawn in processes:
+        metrics = Metrics()
+        for name, number in moved.items():
+            metrics.pool(name).moved = number
+        metrics.withdrawn["mutate"] = sum(withdrawn.values())
+        scrapes.append(generate_latest(metrics.registry))
+    total: Counter[str] = Counter()
+    for moved, _ in processes:
+        total.update(moved)
+    lines = summed(scrapes)[0].decode().splitlines()
+    for name, number in total.items():
+        assert f'admission_gateway_worker_moved_total{{pool="{name}"}} {float(number)}' in lines
+    left = float(sum(sum(withdrawn.values()) for _, withdrawn in processes))
+    assert f'admission_gateway_reviews_withdrawn_total{{type="admit"}} {left}' in lines
