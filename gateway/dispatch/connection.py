@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
-    from gateway.dispatch.rpc import CallStatus
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ PONG_WITHIN_S: Final = 10.0
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
 
-_BROKEN_BY_AN_ANSWER: Final = ("INTERNAL", "RESOURCE_EXHAUSTED", "UNKNOWN")
-"""How a stream ends whose worker is there: by an answer that cannot be read, or is too large, or by an
-exception in the worker."""
+_BROKEN_BY_AN_ANSWER: Final = ("INTERNAL", "RESOURCE_EXHAUSTED", "UNKNOWN", "OK")
+"""How a stream ends whose worker is there: by an answer that cannot be read, or is too large, by an exception
+in the worker, or by its own decision, whatever it owes."""
 
 
 class ConnectionOwner(Protocol):
@@ -112,6 +112,7 @@ class Connection:
         self._is_lost = asyncio.Event()
         self._why_lost: CallStatus | None = None
         """How the stream ended last; None while there was none that did."""
+        self._is_broken_by_an_answer = False
         self._dial_at = self._when_to_dial()
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
@@ -121,6 +122,9 @@ class Connection:
             return self._unary
         if self._stream is None:
             if self._why_lost is not None and self._now() < self._dial_at:
+                if self._is_broken_by_an_answer:
+                    # Who did nothing to break it must not wait with whoever did.
+                    return self._unary
                 return _Refusal(self, self._why_lost)
             self._stream = self._open_stream()
         return self._stream
@@ -184,12 +188,15 @@ class Connection:
             for pending in unanswered:
                 self._ask_by_itself(pending)
             return
+        self._is_broken_by_an_answer = is_there = status.code in _BROKEN_BY_AN_ANSWER
+        if status.code == "OK":
+            status = CallStatus("UNAVAILABLE", "the worker ended the stream")
         self._why_lost = status
         self._lose(f"{status.code}: {status.details}")
         failure = failed_status(status.code, status.details)
         asked_again = []
         for pending in unanswered:
-            if not pending.was_sent or status.code not in _BROKEN_BY_AN_ANSWER:
+            if not pending.was_sent or not is_there:
                 self._owner.lose(pending, failure, status.code, may_stay=may_stay)
                 continue
             asked_again.append(pending)

@@ -168,8 +168,6 @@ class ReviewStream:
         if self._is_over:
             return
         self._is_over = True
-        if status.code == "OK":
-            status = CallStatus("UNAVAILABLE", "the worker ended the stream")
         unanswered = [*self._written.values(), *self._queue]
         self._written.clear()
         self._queue.clear()
