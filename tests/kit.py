@@ -29,6 +29,8 @@ class Process:
             command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         self.log = ""
+        self._is_silent = False
+        """Whether it, and all that it started, has closed its standard error."""
         self._logged = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -40,13 +42,14 @@ class Process:
                 self.log += line
                 self._logged.notify_all()
         with self._logged:
+            self._is_silent = True
             self._logged.notify_all()
 
     def expect(self, pattern: str, *, after: int = 0) -> re.Match[str]:
         """Wait until the log, from character *after* on, matches *pattern*."""
         with self._logged:
             found = self._logged.wait_for(
-                lambda: re.search(pattern, self.log[after:]) or self.child.poll() is not None, PATIENCE_S
+                lambda: re.search(pattern, self.log[after:]) or self._is_silent, PATIENCE_S
             )
         match = re.search(pattern, self.log[after:])
         if not match:
@@ -99,8 +102,8 @@ class GatewayProcess(Process):
         self, config: Path, certificate: tuple[Path, Path], authority: trustme.CA, *flags: str
     ) -> None:
         self.config = config
-        self._client_context = ssl.create_default_context()
-        authority.configure_trust(self._client_context)
+        self.client_context = ssl.create_default_context()
+        authority.configure_trust(self.client_context)
         super().__init__(
             *(sys.executable, "-m", "gateway", "serve", "--config", str(config)),
             *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
@@ -111,7 +114,7 @@ class GatewayProcess(Process):
 
     def connect(self) -> http.client.HTTPSConnection:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.port, context=self._client_context, timeout=PATIENCE_S
+            "127.0.0.1", self.port, context=self.client_context, timeout=PATIENCE_S
         )
         connection.connect()
         return connection

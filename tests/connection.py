@@ -1,0 +1,147 @@
+"""An HTTPS connection to a gateway as kube-apiserver keeps one, with its answers read strictly."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from tests.kit import PATIENCE_S
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+
+class Server(Protocol):
+    """What listens on 127.0.0.1: a ``GatewayProcess``, or something like it."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        """With what to connect to it."""
+
+
+class NoAnswer(Exception):
+    """There is no answer to the request, and never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP answer; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection(asyncio.Protocol):
+    """One TLS connection, and one request at a time on it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._lost = loop.create_future()
+
+    @classmethod
+    async def open(cls, server: Server) -> Connection:
+        """Connect, and shake hands.
+
+        Raises:
+            OSError: nobody listens there, or the handshake fails.
+            TimeoutError: nothing comes of it in ``PATIENCE_S``.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                cls, "127.0.0.1", server.port, ssl=server.client_context
+            )
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another request may be sent; False once the server has closed it, or said that it will."""
+        return self._transport is not None
+
+    async def exchange(self, request: bytes) -> Answer:
+        """Send *request* and return its answer.
+
+        Raises:
+            NoAnswer: the connection was closed first, or what came is no HTTP.
+            TimeoutError: nothing came in ``PATIENCE_S``.
+        """
+        if self._transport is None:
+            raise NoAnswer("the connection is closed")
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await self._waiting
+        if answer.headers.get("connection", "").lower() == "close":
+            await self.close()
+        return answer
+
+    async def close(self) -> None:
+        """Close it as TLS wants it, or with force if the server does not join in."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+            await asyncio.wait([self._lost], timeout=1.0)
+            transport.abort()
+        await self._lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's by class.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, received: bytes) -> None:
+        self._received += received
+        try:
+            answer = _parse(self._received)
+        except ValueError as error:
+            self._fail(f"no HTTP: {error}")
+            return
+        if answer is None:
+            return
+        if self._waiting is None or self._waiting.done() or self._received:
+            self._fail("more than one answer")
+        else:
+            self._waiting.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.set_result(None)
+        self._fail(f"the connection was closed{f': {exc}' if exc else ''}")
+
+    def _fail(self, text: str) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(NoAnswer(text))
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+
+def _parse(received: bytearray) -> Answer | None:
+    """Return the answer at the beginning of *received*, which is removed, or None if it is not whole yet.
+
+    Raises:
+        ValueError: it is no HTTP/1.1 answer with a Content-Length.
+    """
+    end = received.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    first, *lines = received[:end].decode("ascii").split("\r\n")
+    version, status, _ = first.split(" ", 2)
+    if version != "HTTP/1.1":
+        raise ValueError(first)
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    whole = end + 4 + int(headers["content-length"]) if "content-length" in headers else -1
+    if whole < end + 4:
+        raise ValueError(f"no Content-Length: {first}")
+    if len(received) < whole:
+        return None
+    body = bytes(received[end + 4 : whole])
+    del received[:whole]
+    return Answer(int(status), headers, body)

@@ -1,0 +1,143 @@
+"""What tests of worker faults share: looks at a gateway from outside, and at what its workers were asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tests.kit import PATIENCE_S, GatewayProcess, WorkerProcess, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from tests.load import Load, Tally
+
+StartWorker = Callable[..., WorkerProcess]
+"""``start_worker(listen=None, *flags)``"""
+StartGateway = Callable[..., GatewayProcess]
+"""``start_gateway(config_folder, *flags)``"""
+
+
+class Worker(Protocol):
+    """A worker as a process."""
+
+    target: str
+
+
+SOME_PORT = "127.0.0.1:0"
+REVIEW = "pod-create-validate"
+CALLS = "admission_gateway_worker_calls_total"
+STREAMED = ("Stream", "Unary", "mixed")
+"""How calls travel to two workers: over streams, by themselves, or one of them so and the other so."""
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    """Wait until *holds* is true; *what* is said if it never is."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, f"not in {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)
+
+
+def override(**members: Any) -> tuple[str, str]:
+    """Return the flags of a worker that does this whatever its policies say."""
+    return "--override", json.dumps(members)
+
+
+def mixed(transport: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the transport of a pool, and the flags of its two workers, for one of ``STREAMED``."""
+    return ("Auto", ("--no-stream",), ()) if transport == "mixed" else (transport, (), ())
+
+
+def configure(folder: Path, *documents: str) -> Path:
+    """Write a configuration and return its folder."""
+    (folder / "c.yaml").write_text("".join(documents))
+    return folder
+
+
+def one_webhook(*targets: str, webhook: dict[str, Any] | None = None, **pool: Any) -> str:
+    """Return a configuration of one pool, of *targets*, and one webhook whose policy answers after 20 ms.
+
+    So there are calls in flight whenever a fault strikes. *pool* and *webhook* hold further fields.
+    """
+    return pool_document("pool", *targets, **pool) + webhook_document(
+        "validate", "v", "pool", {"delay_ms": 20}, **(webhook or {})
+    )
+
+
+def with_side_effects(configuration: str) -> str:
+    """Return *configuration* in v1beta1, in which alone a webhook may still say ``sideEffects: Some``."""
+    return configuration.replace("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1")
+
+
+def endpoints(gateway: GatewayProcess, pool: str, state: str = "ready") -> float:
+    """Return how many endpoints of *pool* are in *state*."""
+    return gateway.metric("admission_gateway_worker_endpoints", pool=pool, state=state)
+
+
+def wait_until_ready(gateway: GatewayProcess, count: int, pool: str = "pool") -> None:
+    """Wait until *pool* has so many endpoints in rotation."""
+    eventually(lambda: endpoints(gateway, pool) == count, f"{count} endpoints of {pool} are ready")
+
+
+def calls(gateway: GatewayProcess, worker: Worker, **labels: str) -> float:
+    """Return how many calls to *worker* have ended, as the gateway counts them."""
+    return gateway.metric(CALLS, endpoint=f"ipv4:{worker.target}", **labels)
+
+
+def wait_until_asked(gateway: GatewayProcess, worker: Worker, answers: int = 10) -> None:
+    """Wait until *worker* has given so many more answers, from now."""
+    wanted = calls(gateway, worker, code="OK") + answers
+    eventually(lambda: calls(gateway, worker, code="OK") >= wanted, f"{worker.target} is asked again")
+
+
+def moved(gateway: GatewayProcess) -> float:
+    """Return how many calls were put to another worker, since the first was lost with them."""
+    return gateway.metric("admission_gateway_worker_moved_total")
+
+
+def kill(worker: WorkerProcess) -> None:
+    """Have *worker* end without a word (``kill -9``)."""
+    worker.child.kill()
+    worker.wait()
+
+
+def asked(*logs: Path) -> Counter[tuple[str, str]]:
+    """Return how often workers were asked, by uid of the review and policy, from what they logged."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for log in logs:
+        for line in log.read_text().splitlines() if log.exists() else ():
+            uid, _, policy = line.partition(" ")
+            counts[uid, policy] += 1
+    return counts
+
+
+def all_well(tally: Tally) -> bool:
+    """Whether all that was sent was answered, and allowed by workers."""
+    return tally.sent == tally.answered == tally.allowed and not tally.failed_open and not tally.texts
+
+
+def wait_past(load: Load, answers: int) -> None:
+    """Wait until all that is in flight now has been answered, and then so many reviews more."""
+    load.wait_for_those_in_flight()
+    load.wait_for(answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a process holds."""
+
+    descriptors: int
+    resident_bytes: int
+
+
+def resources(process_id: int) -> Resources:
+    """Return what the process holds now. Source: proc(5), ``fd`` and ``status``."""
+    folder = Path(f"/proc/{process_id}")
+    found = re.search(r"VmRSS:\s+(\d+) kB", (folder / "status").read_text())
+    assert found is not None
+    return Resources(len(list((folder / "fd").iterdir())), int(found[1]) * 1024)

@@ -1,0 +1,157 @@
+"""Workers that are there and answer, but with errors, or say themselves that they do not serve."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.kit import (
+    REVIEW,
+    SOME_PORT,
+    StartGateway,
+    StartWorker,
+    all_well,
+    asked,
+    calls,
+    configure,
+    endpoints,
+    eventually,
+    kill,
+    one_webhook,
+    override,
+    wait_past,
+    wait_until_asked,
+    wait_until_ready,
+)
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+PATH = "/validate?timeout=5s"
+CONNECTIONS = 8
+BROKEN = override(status="INTERNAL", details="always", delay_ms=0)
+CAUSE = 'failed calling webhook "h0.v.test": INTERNAL: always'
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_a_worker_that_always_fails_is_left_out_until_it_is_replaced(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
+) -> None:
+    broken, *good = start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT), start_worker(SOME_PORT)
+    configuration = one_webhook(broken.target, *(worker.target for worker in good), transport=transport)
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 3)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
+        load.wait_until(lambda tally: tally.failed >= 5)
+        eventually(lambda: endpoints(gateway, "pool", "ejected") == 1, "the failing worker is ejected")
+        wait_past(load, 0)
+        before = load.tally
+        wait_past(load, 300)
+        after = load.tally
+        # It answers at once, so that it would get more than its share. What it gets is tried now and then.
+        assert after.failed - before.failed <= 30, after
+        kill(broken)
+        start_worker(broken.target)
+        wait_until_asked(gateway, broken)
+        wait_until_ready(gateway, 3)
+        wait_past(load, 0)
+        failed = load.tally.failed
+        load.wait_for(100)
+    tally = load.tally
+    assert tally.failed == failed
+    assert tally.sent == tally.answered == tally.allowed + tally.failed, tally
+    assert set(tally.texts) <= {CAUSE}
+
+
+def test_where_most_workers_fail_not_all_of_them_are_left_out(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """Failures are what failurePolicy makes of them, and there is always somebody to ask."""
+    broken, other, good = (
+        *(start_worker(SOME_PORT, *BROKEN) for _ in range(2)),
+        start_worker(SOME_PORT),
+    )
+    configuration = one_webhook(broken.target, other.target, good.target)
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 3)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
+        eventually(lambda: endpoints(gateway, "pool", "ejected") == 1, "a failing worker is ejected")
+        for _ in range(5):
+            wait_past(load, 50)
+            assert endpoints(gateway, "pool", "ejected") <= 1
+    tally = load.tally
+    assert tally.sent == tally.answered == tally.allowed + tally.failed, tally
+    assert tally.allowed >= 10
+    assert tally.failed >= 10
+    assert tally.texts == (CAUSE,)
+
+
+def test_when_all_workers_fail_all_are_asked_on(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    broken = [start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT, *BROKEN)]
+    gateway = start_gateway(configure(tmp_path, one_webhook(*(worker.target for worker in broken))))
+    wait_until_ready(gateway, 2)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
+        load.wait_until(lambda tally: tally.failed >= 100)
+        assert endpoints(gateway, "pool", "ejected") <= 1
+        for worker in broken:
+            kill(worker)
+            start_worker(worker.target)
+        wait_until_ready(gateway, 2)
+        for worker in broken:
+            wait_until_asked(gateway, worker)
+        wait_past(load, 0)
+        failed = load.tally.failed
+        load.wait_for(100)
+    tally = load.tally
+    assert tally.failed == failed
+    assert tally.sent == tally.answered == tally.allowed + tally.failed, tally
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_a_worker_that_says_that_it_does_not_serve_gets_nothing_new(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
+) -> None:
+    """By grpc.health.v1. What it has already it answers, and nothing is lost."""
+    log = tmp_path / "moody.log"
+    moody = start_worker(SOME_PORT, "--health", "--log", str(log))
+    other = start_worker(SOME_PORT, "--health")
+    (tmp_path / "config").mkdir()
+    configuration = one_webhook(moody.target, other.target, transport=transport)
+    gateway = start_gateway(configure(tmp_path / "config", configuration))
+    wait_until_ready(gateway, 2)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
+        wait_until_asked(gateway, moody)
+        for _ in range(2):
+            moody.signal(signal.SIGUSR1)
+            eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 1, "its health is heard of")
+            wait_past(load, 0)
+            before = sum(asked(log).values())
+            wait_past(load, 50)
+            assert sum(asked(log).values()) == before
+            moody.signal(signal.SIGUSR1)
+            wait_until_ready(gateway, 2)
+            wait_until_asked(gateway, moody)
+    assert all_well(load.tally), load.tally
+    assert calls(gateway, moody) == calls(gateway, moody, code="OK")
+
+
+def test_workers_of_which_none_serves_are_asked_all_the_same(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """They may be wrong about themselves, and a refusal would be no better than a failure of theirs."""
+    workers = [start_worker(SOME_PORT, "--health"), start_worker(SOME_PORT, "--health")]
+    gateway = start_gateway(configure(tmp_path, one_webhook(*(worker.target for worker in workers))))
+    wait_until_ready(gateway, 2)
+    for worker in workers:
+        worker.signal(signal.SIGUSR1)
+    eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 2, "their health is heard of")
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, count=100) as load:
+        load.finish()
+    assert all_well(load.tally), load.tally

@@ -1,0 +1,170 @@
+"""A worker that dies or stops under load, beside one that does not."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.kit import (
+    REVIEW,
+    SOME_PORT,
+    STREAMED,
+    StartGateway,
+    StartWorker,
+    all_well,
+    asked,
+    configure,
+    kill,
+    mixed,
+    moved,
+    one_webhook,
+    wait_past,
+    wait_until_asked,
+    wait_until_ready,
+    with_side_effects,
+)
+from tests.kit import pool_document, webhook_document
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+CONNECTIONS = 16
+"""And so many reviews, and calls, in flight at most."""
+RATE = 400.0
+TIMEOUT_S = 2
+"""Of the webhook. An answer after half of it is a slow one."""
+PATH = "/validate?timeout=5s"
+WEBHOOK = {"timeoutSeconds": TIMEOUT_S}
+
+
+@pytest.mark.parametrize("transport", STREAMED)
+def test_a_worker_that_is_killed_costs_no_review(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
+) -> None:
+    by, flags, others_flags = mixed(transport)
+    killed, other = start_worker(SOME_PORT, *flags), start_worker(SOME_PORT, *others_flags)
+    configuration = one_webhook(killed.target, other.target, transport=by, webhook=WEBHOOK)
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 2)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
+        load.wait_for(100)
+        kill(killed)
+        wait_past(load, 100)
+        back = start_worker(killed.target, *flags)
+        wait_until_asked(gateway, back)
+        wait_until_ready(gateway, 2)
+    assert all_well(load.tally), load.tally
+    assert load.tally.slower_than(TIMEOUT_S / 2) <= CONNECTIONS
+    assert moved(gateway) >= 1, "nothing was in flight when it was killed"
+
+
+@pytest.mark.parametrize("transport", STREAMED)
+def test_a_worker_that_stops_costs_no_review(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
+) -> None:
+    """It breaks no connection: nothing tells of it but silence."""
+    by, flags, others_flags = mixed(transport)
+    stopped, other = start_worker(SOME_PORT, *flags), start_worker(SOME_PORT, *others_flags)
+    configuration = one_webhook(stopped.target, other.target, transport=by, webhook=WEBHOOK)
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 2)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
+        load.wait_for(100)
+        stopped.signal(signal.SIGSTOP)
+        try:
+            wait_past(load, 100)
+        finally:
+            stopped.signal(signal.SIGCONT)
+        wait_until_asked(gateway, stopped)
+        wait_until_ready(gateway, 2)
+    assert all_well(load.tally), load.tally
+    assert load.tally.slower_than(TIMEOUT_S / 2) <= CONNECTIONS
+    assert moved(gateway) >= 1, "nothing was in flight when it was stopped"
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_when_all_workers_are_killed_failure_policies_say_what_happens(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
+) -> None:
+    workers = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    configuration = (
+        pool_document("pool", *(worker.target for worker in workers), transport=transport)
+        + webhook_document("validate", "fail", "pool", {"delay_ms": 20}, failurePolicy="Fail")
+        + webhook_document("validate", "ignore", "pool", {"delay_ms": 20}, failurePolicy="Ignore")
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 2)
+    with (
+        Load(gateway, "/validate/fail?timeout=5s", REVIEW, connections=8, rate=200) as fail,
+        Load(gateway, "/validate/ignore?timeout=5s", REVIEW, connections=8, rate=200) as ignore,
+    ):
+        fail.wait_for(20)
+        ignore.wait_for(20)
+        for worker in workers:
+            kill(worker)
+        fail.wait_until(lambda tally: tally.failed >= 50)
+        ignore.wait_until(lambda tally: tally.failed_open >= 50)
+        for worker in workers:
+            start_worker(worker.target)
+        wait_until_ready(gateway, 2)
+        wait_past(fail, 0)
+        wait_past(ignore, 0)
+        failed, opened = fail.tally.failed, ignore.tally.failed_open
+        fail.wait_for(50)
+        ignore.wait_for(50)
+    assert fail.tally.failed == failed
+    assert ignore.tally.failed_open == opened
+    for tally in (fail.tally, ignore.tally):
+        assert tally.sent == tally.answered, tally
+    assert fail.tally.allowed + failed == fail.tally.sent
+    assert ignore.tally.allowed == ignore.tally.sent
+    for text in fail.tally.texts:
+        assert text.startswith('failed calling webhook "h0.fail.test": UNAVAILABLE: '), text
+
+
+@pytest.mark.parametrize(
+    ("transport", "fault", "side_effects"),
+    [
+        ("Stream", signal.SIGKILL, "Some"),
+        ("Unary", signal.SIGKILL, "NoneOnDryRun"),
+        ("Stream", signal.SIGSTOP, "NoneOnDryRun"),
+        ("Unary", signal.SIGSTOP, "Some"),
+    ],
+    ids=["Stream, killed", "Unary, killed", "Stream, stopped", "Unary, stopped"],
+)
+def test_webhooks_with_side_effects_are_never_asked_twice(
+    tmp_path: Path,
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
+    *,
+    transport: str,
+    fault: signal.Signals,
+    side_effects: str,
+) -> None:
+    logs = tmp_path / "one.log", tmp_path / "other.log"
+    lost, other = (start_worker(SOME_PORT, "--log", str(log)) for log in logs)
+    webhook = {"timeoutSeconds": 1, "sideEffects": side_effects, "failurePolicy": "Fail"}
+    (tmp_path / "config").mkdir()
+    configuration = one_webhook(lost.target, other.target, transport=transport, webhook=webhook)
+    gateway = start_gateway(configure(tmp_path / "config", with_side_effects(configuration)))
+    wait_until_ready(gateway, 2)
+    with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
+        load.wait_for(100)
+        lost.signal(fault)
+        try:
+            wait_past(load, 50)
+        finally:
+            lost.signal(signal.SIGCONT)
+    tally = load.tally
+    assert tally.sent == tally.answered, tally
+    assert tally.failed >= 1, "nothing was in flight when it was lost"
+    assert tally.failed <= CONNECTIONS
+    times = asked(*logs)
+    assert set(times.values()) == {1}
+    assert tally.allowed <= len(times) <= tally.sent
+    assert moved(gateway) == 0

@@ -1,0 +1,179 @@
+"""Workers that say what they must not: who else feels it, while others are asked under load.
+
+One webhook's policy lies. Another webhook asks the same worker, over the same stream; a third one asks
+another pool, on whose stream calls go by the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.faults.kit import (
+    REVIEW,
+    SOME_PORT,
+    StartGateway,
+    StartWorker,
+    all_well,
+    configure,
+    eventually,
+    wait_past,
+    wait_until_ready,
+)
+from tests.kit import pool_document, webhook_document
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess
+
+pytestmark = pytest.mark.slow
+
+LATE = "DEADLINE_EXCEEDED: no answer within 1s"
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a policy does, and what its own webhook has of it."""
+
+    script: dict[str, Any]
+    cause: str = ""
+    """Pattern of what the user reads; empty: the request is allowed."""
+    ends_stream: bool = True
+    """Whether the stream is replaced, since what else comes on it may be as wrong."""
+    webhook: dict[str, Any] = field(default_factory=lambda: {"timeoutSeconds": 1})
+
+
+LIES = {
+    # Verdicts cross the notice that they are not wanted any more; that alone is no lie.
+    "late": Lie({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False),
+    "twice": Lie({"twice": True}),
+    "unknown id": Lie({"wrong_id": True}, LATE),
+    "another's id": Lie({"others_id": True}, f"(?:{LATE})?"),
+    "garbage": Lie({"garbage": True}, "malformed answer: no ReviewResponse"),
+    "no outcome": Lie({"empty": True}, "malformed answer: a verdict without an outcome", ends_stream=False),
+    "the end": Lie({"end": True}, "UNAVAILABLE: the worker ended the stream|"),
+    "flood": Lie({"flood": True}),
+    "9 MiB": Lie({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*", webhook={}),
+}
+
+
+def streams(gateway: GatewayProcess) -> int:
+    """Return how many streams the lying worker has seen."""
+    report: dict[str, int] = json.loads(
+        gateway.review("/validate/report?timeout=10s", REVIEW)["status"]["message"].partition(": ")[2]
+    )
+    return report["streams"]
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_felt_by_its_own_webhook_alone(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, name: str
+) -> None:
+    lie = LIES[name]
+    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    configuration = (
+        pool_document("liar", liar.target)
+        + pool_document("other", other.target)
+        + webhook_document("validate", "lie", "liar", lie.script, **lie.webhook)
+        + webhook_document("validate", "honest", "liar", {"delay_ms": 20})
+        + webhook_document("validate", "report", "liar", {"report": True})
+        + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    for pool in ("liar", "other"):
+        wait_until_ready(gateway, 1, pool)
+    before = streams(gateway)
+    with (
+        Load(gateway, "/validate/honest?timeout=10s", REVIEW, connections=8, rate=100) as honest,
+        Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=8, rate=100) as elsewhere,
+    ):
+        honest.wait_for(10)
+        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=4, count=8) as lies:
+            lies.finish()
+        for load in (honest, elsewhere):
+            wait_past(load, 20)
+        wait_until_ready(gateway, 1, "liar")
+    assert all_well(elsewhere.tally), elsewhere.tally
+    assert all_well(honest.tally), honest.tally
+    tally = lies.tally
+    assert tally.answered == tally.allowed + tally.failed == 8, tally
+    assert bool(tally.failed) <= bool(lie.cause), tally
+    if not re.fullmatch(lie.cause, ""):
+        assert tally.failed == 8, tally
+    for text in tally.texts:
+        assert re.fullmatch(rf'failed calling webhook "h0\.lie\.test": (?:{lie.cause})', text), text
+    # Not one for each lie: a worker that lies all the time would be dialled all the time.
+    replaced = streams(gateway) - before
+    assert 1 <= replaced <= 10 if lie.ends_stream else replaced == 0
+    assert gateway.metric("admission_gateway_reviews_in_flight") == 0
+    assert "Traceback" not in gateway.log
+
+
+def test_a_verdict_under_anothers_id_counts_for_policies_of_that_worker_only(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """The ids that a worker was given on its stream are its own, and what it says of them is its word.
+
+    On the streams of others they mean other calls: there a denial stays one, whatever the liar allows.
+    """
+    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    deny = {"delay_ms": 20, "deny": {"message": "no", "code": 403}}
+    lie = {"others_id": True}
+    configuration = (
+        pool_document("liar", liar.target)
+        + pool_document("other", other.target)
+        + webhook_document("validate", "lie", "liar", lie, lie, timeoutSeconds=1)
+        + webhook_document("validate", "elsewhere", "other", deny)
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    for pool in ("liar", "other"):
+        wait_until_ready(gateway, 1, pool)
+    with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=16, rate=200) as elsewhere:
+        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=8, count=32) as lies:
+            lies.finish()
+        wait_past(elsewhere, 20)
+    assert lies.tally.answered == 32, lies.tally
+    assert elsewhere.tally.denied == elsewhere.tally.sent, elsewhere.tally
+
+
+def test_a_flood_that_the_worker_keeps_up_costs_others_nothing(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """Each stream that is flooded is ended; its worker is called upon again, with back-off."""
+    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    configuration = (
+        pool_document("liar", liar.target)
+        + pool_document("other", other.target)
+        + webhook_document("validate", "lie", "liar", {"flood": True})
+        + webhook_document("validate", "report", "liar", {"report": True})
+        + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    for pool in ("liar", "other"):
+        wait_until_ready(gateway, 1, pool)
+    with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=8, rate=100) as elsewhere:
+        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=4, count=50) as lies:
+            lies.finish()
+        wait_past(elsewhere, 20)
+    assert all_well(elsewhere.tally), elsewhere.tally
+    assert lies.tally.answered == 50, lies.tally
+
+    def flooded() -> int:
+        """Return how many verdicts that nobody asked for the worker could get rid of."""
+        answer = gateway.review("/validate/report?timeout=10s", REVIEW)
+        report: dict[str, int] = json.loads(answer["status"]["message"].partition(": ")[2])
+        return report.get("flooded", 0)
+
+    seen = [flooded()]
+
+    def is_over() -> bool:
+        seen.append(flooded())
+        return seen[-1] == seen[-2]
+
+    eventually(is_over, "the flood is over")

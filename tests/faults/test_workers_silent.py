@@ -1,0 +1,137 @@
+"""A worker that takes all it is given and never answers."""
+
+from __future__ import annotations
+
+import json
+import resource
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.kit import (
+    CALLS,
+    REVIEW,
+    SOME_PORT,
+    StartGateway,
+    StartWorker,
+    all_well,
+    configure,
+    eventually,
+    resources,
+    wait_past,
+    wait_until_ready,
+)
+from tests.kit import pool_document, webhook_document
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+MANY = 1000
+"""Reviews in flight: half of a webhook with failurePolicy Fail, half with Ignore."""
+TIMEOUT_S = 2
+"""Of the webhook with Fail. The other one may take as long as the review has."""
+BUDGET_S = 4.0
+"""That the API server announces."""
+RESERVE_S = 0.8
+"""Of it, for what a review waits behind others on its way in and out: as much as may be."""
+RATE = 700.0
+"""They come one after the other, as from an API server, and so do their deadlines."""
+SETTINGS = json.dumps(
+    {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "deadlineReserve": f"{RESERVE_S:g}s",
+    }
+)
+IN_FLIGHT = "admission_gateway_reviews_in_flight"
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def _many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MANY
+    assert hard == resource.RLIM_INFINITY or hard >= wanted, f"expected {wanted} descriptors, found {hard}"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_thousand_reviews_that_wait_for_it_are_answered_in_time_and_leave_nothing(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """Twice, over connections that are kept. Reviews of another pool are answered meanwhile."""
+    silent, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    hang = {"hang": True}
+    configuration = (
+        SETTINGS
+        + "\n---\n"
+        + pool_document("silent", silent.target)
+        + pool_document("other", other.target)
+        + webhook_document("validate", "fail", "silent", hang, failurePolicy="Fail", timeoutSeconds=TIMEOUT_S)
+        + webhook_document("validate", "ignore", "silent", hang, failurePolicy="Ignore", timeoutSeconds=30)
+        + webhook_document("validate", "report", "silent", {"report": True})
+        + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20}, timeoutSeconds=10)
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    for pool in ("silent", "other"):
+        wait_until_ready(gateway, 1, pool)
+    process = gateway.child.pid
+    paths = [f"/validate/{name}?timeout={BUDGET_S:g}s" for name in ("fail", "ignore")]
+    before = resources(process)
+    with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=4, rate=50) as elsewhere:
+        elsewhere.wait_for(20)
+        with Load(gateway, paths, REVIEW, connections=MANY, count=2 * MANY, rate=RATE) as load:
+            eventually(lambda: gateway.metric(IN_FLIGHT) >= 0.95 * MANY, "a thousand are in flight")
+            load.wait_until(lambda tally: tally.answered >= MANY)
+            first = resources(process)
+            load.finish()
+        wait_past(elsewhere, 20)
+    second, tally = resources(process), load.tally
+    assert all_well(elsewhere.tally), elsewhere.tally
+    assert tally.sent == tally.answered == 2 * MANY, tally
+    assert not tally.slower_than(BUDGET_S), max(tally.latencies_s)
+    assert (tally.failed, tally.failed_open) == (MANY, MANY), tally
+    cause = f"DEADLINE_EXCEEDED: no answer within {TIMEOUT_S}s"
+    assert tally.texts == (f'failed calling webhook "h0.fail.test": {cause}',)
+
+    eventually(lambda: gateway.metric(IN_FLIGHT) == 0, "no review is left")
+    eventually(lambda: resources(process).descriptors <= before.descriptors, "no descriptor is left")
+    assert first.resident_bytes - before.resident_bytes < 64 * MIB
+    assert second.resident_bytes - first.resident_bytes < 8 * MIB
+    assert gateway.metric(CALLS, pool="silent") == 2 * MANY
+    assert gateway.metric(CALLS, pool="silent", code="DEADLINE_EXCEEDED") == 2 * MANY
+    report = gateway.review("/validate/report?timeout=10s", REVIEW)["status"]["message"]
+    seen = json.loads(report.partition(": ")[2])
+    assert (seen["calls"], seen["cancelled"], seen["streams"]) == (2 * MANY + 1, 2 * MANY, 1)
+
+
+def test_past_max_in_flight_reviews_are_refused_at_once(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    room = 100
+    silent = start_worker(SOME_PORT)
+    configuration = pool_document("silent", silent.target, maxInFlight=room) + webhook_document(
+        "validate", "fail", "silent", {"hang": True}, timeoutSeconds=3
+    )
+    gateway = start_gateway(configure(tmp_path, configuration))
+    wait_until_ready(gateway, 1, "silent")
+    with Load(gateway, "/validate?timeout=10s", REVIEW, connections=3 * room, count=3 * room) as load:
+        load.wait_until(lambda tally: tally.failed >= 2 * room)
+        early = load.tally
+        assert early.answered == 2 * room
+        load.finish()
+    tally = load.tally
+    assert tally.failed == tally.sent == 3 * room, tally
+    refused, late = sorted(tally.texts, key=lambda text: "DEADLINE" in text)
+    assert (
+        "RESOURCE_EXHAUSTED: worker pool silent: 100 calls are in flight on each endpoint (maxInFlight)"
+        in refused
+    )
+    assert "DEADLINE_EXCEEDED: no answer within 3s" in late
+    assert early.texts == (refused,)
+    assert gateway.metric(CALLS, pool="silent") == room
