@@ -14,10 +14,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 from gateway.admit import Admission
 from gateway.errors import ConfigError
 from gateway.serving.admin import AdminRoutes
-from gateway.serving.connections import Connections
+from gateway.serving.connections import Bounds, Connections
+from gateway.serving.files import Changes
 from gateway.serving.identity import Identity
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
+from gateway.serving.sockets import affordable_connections
 from gateway.serving.tls import ServerCertificate
 from gateway.snapshot import Pools, Watched
 from gateway.telemetry.metrics import Metrics
@@ -35,10 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWN_WORKERS_WITHIN_S: Final = 10.0
-OTHER_WORKERS_WITHIN_S: Final = 2.0
-"""How long the start waits for workers, so that the first reviews find them: those that the gateway starts
-itself, and others. It goes on without those that are missing, since failurePolicy covers them."""
+STARTING: Final = "starting"
+"""Why a gateway is not ready that does not listen yet."""
 
 SYNCED_WITHIN_S: Final = 10.0
 """How long a reload waits for the namespaces of another cluster, before it is refused."""
@@ -59,16 +59,20 @@ class Gateway:
         """The configuration in force."""
         self._options = options
         self._reuse_port = reuse_port
-        self._not_ready: str | None = "starting"
+        self._not_ready: str | None = STARTING
         self._admission = Admission(self.metrics)
         self._pools = Pools(self.metrics, targets)
         self._watched = Watched()
         self._reloading = asyncio.Lock()
-        self._seen: object = None
+        self._changes = Changes(lambda: (options.fingerprint(), self._pools.fingerprint()))
         self._tasks: set[asyncio.Task[None]] = set()
-        self._router: Router[Selected] = Router(self._review, {})
-        self.metrics.refused = self._router.refused
-        self._connections = Connections(self._router)
+        self._router: Router[Selected] = Router(
+            self._review, {}, is_ignored=lambda selected: selected[1].is_ignored
+        )
+        self._connections = Connections(
+            self._router, Bounds(connections=affordable_connections(Bounds().connections))
+        )
+        self.metrics.refused = self._connections.refused
         self._listener: Listener | None = None
         self._admin: Listener | None = None
         self._certificate: ServerCertificate | None = None
@@ -99,7 +103,7 @@ class Gateway:
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config, on_config)
-        self._seen = seen, self._pools.fingerprint()
+        self._changes.accepted((seen, self._pools.made_of))
         self._listener = Listener(
             settings.listen,
             self._connections,
@@ -107,11 +111,6 @@ class Gateway:
             reuse_port=self._reuse_port,
             checks=(lambda: self._look_for_changes(on_config),),
         )
-        has_own = any(pool.command for pool in config.pools.values())
-        for name in await self._pools.wait_until_ready(
-            OWN_WORKERS_WITHIN_S if has_own else OTHER_WORKERS_WITHIN_S
-        ):
-            log.warning("worker pool %s: no worker reached yet", name)
         await self._listener.start()
         relax_garbage_collection()
         self._not_ready = None
@@ -133,20 +132,23 @@ class Gateway:
 
         What is wrong with it is logged, and the one in force stays.
         """
+        problem, _ = await self._reload(on_config)
+        if problem is not None:
+            _log_refusal(problem)
+        return problem is None
+
+    async def _reload(self, on_config: Callable[[Config], None]) -> tuple[ConfigError | None, bool]:
+        """Return what is wrong with the configuration, and whether that is news; None: it is in force."""
         async with self._reloading:
-            seen = self._options.fingerprint()
-            # Also of one that is refused, so that it is not tried again every second.
-            self._seen = seen, self._pools.fingerprint()
+            state = self._options.fingerprint(), self._pools.fingerprint()
             try:
                 config = await asyncio.to_thread(self._options.load)
                 await self._put_in_force(config, on_config)
-                self._seen = seen, self._pools.fingerprint()
             except ConfigError as error:
-                self.metrics.reload_successful.set(0)
-                log.error("configuration refused, the one in force stays:\n%s", error)
-                return False
+                return error, self._changes.refused(state, str(error))
+            self._changes.accepted((state[0], self._pools.made_of))
             log.info("configuration reloaded: %s", summary(config))
-            return True
+            return None, False
 
     async def _put_in_force(self, config: Config, on_config: Callable[[Config], None]) -> None:
         """Make all that can fail, then swap it in; when this raises, nothing has changed."""
@@ -158,17 +160,22 @@ class Gateway:
         within_s = None if old is None else SYNCED_WITHIN_S
         namespaces = await self._watched.prepare(settings.kubernetes, within_s)
         try:
-            snapshot = await self._pools.snapshot(config)
+            snapshot = await self._prepare_pools(config, on_config)
         except BaseException:
             await self._watched.discard(namespaces)
             raise
         if namespaces is not None:
             snapshot = replace(snapshot, namespaces=namespaces.by_name, look_up=namespaces.look_up)
-        on_config(config)
         self._certificate = certificate
         if self._listener is not None:
             self._listener.tls = certificate
-        self._connections.bounds = replace(self._connections.bounds, body_bytes=settings.max_request_bytes)
+        self._connections.use(
+            replace(
+                self._connections.bounds,
+                body_bytes=settings.max_request_bytes,
+                bytes_in_flight=settings.max_bytes_in_flight,
+            )
+        )
         self._router.identity = identity
         self._router.replace(
             _Served(snapshot),
@@ -180,9 +187,19 @@ class Gateway:
         for warning in config.warnings:
             log.warning("%s", warning)
         self.config = config
-        self.metrics.reload_successful.set(1)
         self.metrics.reload_timestamp.set(time.time())
         await self._watched.use(namespaces)
+
+    async def _prepare_pools(self, config: Config, on_config: Callable[[Config], None]) -> Snapshot:
+        """Return *config* ready to serve, with workers that are there as far as they will be."""
+        prepared = await self._pools.prepare(config)
+        try:
+            on_config(config)
+            await prepared.wait_until_ready()
+        except BaseException:
+            await self._pools.discard(prepared)
+            raise
+        return self._pools.use(prepared)
 
     def _why_not_ready(self) -> str | None:
         namespaces = self._watched.namespaces
@@ -190,10 +207,12 @@ class Gateway:
 
     def _review(self, request: HttpRequest, selected: Selected) -> Callable[[], None]:
         snapshot, selection = selected
+        # Not kept beside the request that is made of it, for as long as the review waits.
+        body, request.body = request.body, b""
         return self._admission.review(
             snapshot,
             selection,
-            request.body,
+            body,
             (request.deadline, request.budget_s),
             lambda body: request.respond(200, body),
             lambda error: self._router.fail(request, error),
@@ -202,20 +221,33 @@ class Gateway:
     def _look_for_changes(self, on_config: Callable[[Config], None]) -> None:
         if self._router.identity is not None:
             self._router.identity.refresh()
-        seen = self._options.fingerprint(), self._pools.fingerprint()
         # Not while draining: what a reload makes would outlive the end of all that there was.
-        if seen != self._seen and not self._reloading.locked() and self._not_ready != "draining":
-            self._seen = seen
-            task = asyncio.create_task(self._reload_quietly(on_config))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self._reloading.locked() or self._not_ready == "draining" or not self._changes.are_due():
+            return
+        task = asyncio.create_task(self._reload_quietly(on_config))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _reload_quietly(self, on_config: Callable[[Config], None]) -> None:
-        await self.reload(on_config)
+        problem, is_news = await self._reload(on_config)
+        if problem is not None and is_news:
+            _log_refusal(problem)
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether what the files hold is what is in force."""
+        identity, certificate = self._router.identity, self._certificate
+        return (
+            not self._changes.is_refused
+            and (identity is None or identity.is_current)
+            and (certificate is None or certificate.is_current)
+        )
 
     async def _exposition(self) -> tuple[bytes, str]:
         metrics = self.metrics
         metrics.reviews_in_flight.set(self._router.in_flight)
+        metrics.request_bytes_in_flight.set(self._connections.bytes.total_bytes)
+        metrics.reload_successful.set(self._is_current)
         if self._certificate is not None:
             metrics.certificate_expiry.set(self._certificate.not_after)
         self._pools.count_endpoints()
@@ -248,6 +280,10 @@ def relax_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_CONTAINERS, 20, 100)
+
+
+def _log_refusal(problem: ConfigError) -> None:
+    log.error("configuration refused, the one in force stays:\n%s", problem)
 
 
 def summary(config: Config) -> str:

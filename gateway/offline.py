@@ -52,14 +52,15 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
     pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
     try:
         workers.update(config.pools)
-        snapshot = await pools.snapshot(config)
+        prepared = await pools.prepare(config)
+        snapshot = pools.use(prepared)
         kubernetes = config.gateway.kubernetes
         if kubernetes is not None:
             selected = [snapshot.paths[f"/{phase}"] for phase in phases]
             is_needed = any(needs_namespace(selection, request) for selection in selected)
             namespaces = await _ask_cluster(kubernetes, request.namespace) if is_needed else {}
             snapshot = replace(snapshot, namespaces=namespaces)
-        await pools.wait_until_ready(_READY_WITHIN_S)
+        await prepared.wait_until_ready(_READY_WITHIN_S)
         answers: list[Answer] = []
         lines: list[str] = []
         for phase in phases:

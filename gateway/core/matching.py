@@ -54,10 +54,15 @@ class Selection:
     def __init__(self, phase: Phase, webhooks: Sequence[Webhook]) -> None:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
+        self.is_ignored = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
+        """Whether no review that comes this way can fail for a webhook that could not be asked."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
         self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}
         """By namespace: the labels that it had, and for each webhook whether its selector matches those."""
         self._everywhere = b"\1" * len(self.webhooks)
+        self._by_resource: dict[str, list[int]] | None = None
+        """Places of webhooks by the resources that their rules name, so that not all have to be looked at for
+        each new shape. Made for the first: most selections are never asked."""
 
     def has_rule_for(self, request: AdmissionRequest) -> bool:
         """Whether any webhook has a rule for *request*."""
@@ -111,9 +116,26 @@ class Selection:
                 is_unconditional=webhook.namespace_selector.is_empty and webhook.object_selector.is_empty,
                 is_in_place=webhook.namespace_selector.is_empty,
             )
-            for position, webhook in enumerate(self.webhooks)
+            for position, webhook in self._near(request)
             if rules_match(webhook, request)
         )
+
+    def _near(self, request: AdmissionRequest) -> Iterable[tuple[int, Webhook]]:
+        """Return, with their places, the webhooks of which a rule names the resource of *request*, or all."""
+        if self._by_resource is None:
+            self._by_resource = _by_resource(self.webhooks)
+        names = {"*", request.resource[2], request.request_resource[2]}
+        places = {place for name in names for place in self._by_resource.get(name, ())}
+        return [(place, self.webhooks[place]) for place in sorted(places)]
+
+
+def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for place, webhook in enumerate(webhooks):
+        entries = [entry for rule in webhook.rules for entry in rule.resources]
+        for name in {entry.partition("/")[0] for entry in entries}:
+            places.setdefault(name, []).append(place)
+    return places
 
 
 class _Candidates:

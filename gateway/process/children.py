@@ -35,6 +35,28 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._keeper = asyncio.create_task(self._keep(after))
 
+    @property
+    def pid(self) -> int | None:
+        """The process id of the command; None while it does not run."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
+
+    async def ended_within(self, timeout_s: float) -> bool:
+        """Return whether the command that runs now has ended in *timeout_s* seconds; True if none runs."""
+        process = self._process
+        if process is not None:
+            try:
+                await asyncio.wait_for(process.wait(), timeout_s)
+            except TimeoutError:
+                return False
+        return True
+
+    def kill(self) -> None:
+        """End it and all that it started at once, and do not start it again."""
+        self._keeper.cancel()
+        if self._process is not None:
+            _signal_group(self._process, signal.SIGKILL)
+
     async def stop(self, grace_s: float) -> None:
         """End it and all that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
         self._keeper.cancel()

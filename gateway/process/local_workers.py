@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
 
 STOP_GRACE_S: Final = 10.0
+_RETIRE_AFTER_S: Final = 2 * RETIRE_AFTER_S
+"""A pool's own time to retire begins when its configuration is replaced, a worker's when that is begun with:
+the new workers are waited for, and other processes that share this one look for changes on their own."""
 
 
 def targets_of(pool: WorkerPool, state: Path) -> tuple[str, ...]:
@@ -36,12 +39,12 @@ class LocalWorkers:
     taken back if the configuration is), or stopping (its successor at that socket waits for its end).
     """
 
-    def __init__(self, state: Path, retire_after_s: float = RETIRE_AFTER_S) -> None:
+    def __init__(self, state: Path, retire_after_s: float = _RETIRE_AFTER_S) -> None:
         self._state = state
         self._retire_after_s = retire_after_s
         self._children: dict[Path, Child] = {}
         self._retiring: dict[Path, tuple[asyncio.TimerHandle, Child]] = {}
-        self._stopping: dict[Path, asyncio.Task[None]] = {}
+        self._stopping: dict[Path, tuple[asyncio.Task[None], Child]] = {}
 
     def update(self, pools: Mapping[str, WorkerPool]) -> None:
         """Start what *pools* newly names, and stop what they no longer name once nobody can call it."""
@@ -53,16 +56,24 @@ class LocalWorkers:
         for path, pool in wanted.items():
             if path not in self._children:
                 command = [*pool.command, "--listen", f"unix:{path}"]
-                self._children[path] = self._taken_back(path) or Child(
-                    f"worker {pool.name}", command, after=self._stopping.get(path)
-                )
+                after, _ = self._stopping.get(path, (None, None))
+                self._children[path] = self._taken_back(path) or Child(f"worker {pool.name}", command, after)
 
     async def stop(self, grace_s: float) -> None:
         """Stop all of them; each gets *grace_s* seconds."""
-        retiring = [self._taken_back(path) for path in list(self._retiring)]
-        children = [child for child in (*self._children.values(), *retiring) if child is not None]
+        for path in list(self._retiring):
+            child = self._taken_back(path)
+            assert child is not None
+            self._children[path] = child
+        stopping = [task for task, _ in self._stopping.values()]
+        await asyncio.gather(*(child.stop(grace_s) for child in self._children.values()), *stopping)
         self._children.clear()
-        await asyncio.gather(*(child.stop(grace_s) for child in children), *self._stopping.values())
+
+    def kill(self) -> None:
+        """End all of them at once, also those that are being stopped."""
+        others = (*self._retiring.values(), *self._stopping.values())
+        for child in (*self._children.values(), *(child for _, child in others)):
+            child.kill()
 
     def _taken_back(self, path: Path) -> Child | None:
         timer, child = self._retiring.pop(path, (None, None))
@@ -73,5 +84,5 @@ class LocalWorkers:
     def _stop_retired(self, path: Path) -> None:
         _, child = self._retiring.pop(path)
         task = asyncio.create_task(child.stop(STOP_GRACE_S))
-        self._stopping[path] = task
+        self._stopping[path] = task, child
         task.add_done_callback(lambda _: self._stopping.pop(path))

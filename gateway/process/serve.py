@@ -34,7 +34,9 @@ async def serve(options: Options, arguments: list[str]) -> None:
     """
     signals = Signals()
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
+    signals.at_once(lambda: shutil.rmtree(runtime, ignore_errors=True))
     workers = LocalWorkers(runtime)
+    signals.at_once(workers.kill)
 
     def on_config(config: Config) -> None:
         workers.update(config.pools)
@@ -43,6 +45,7 @@ async def serve(options: Options, arguments: list[str]) -> None:
         config = options.load()
         if config.gateway.processes > 1:
             supervisor = Supervisor(options, config, arguments, runtime)
+            signals.at_once(supervisor.kill)
             await _serve_several(signals, supervisor, on_config)
         else:
             gateway = Gateway(options, lambda pool: targets_of(pool, runtime))
@@ -101,18 +104,23 @@ async def _serve_several(
 class Signals:
     """What signals tell this process, from the moment this is made on the running event loop.
 
-    SIGTERM and SIGINT have it stop, also while it starts; a second one ends it at once. SIGHUP has it load
-    the configuration again. None is left to the kernel: it would end a process that starts, and not end one
-    that is the init of a container.
+    SIGTERM and SIGINT have it stop, also while it starts; a second one ends it at once, and with it what it
+    has started. SIGHUP has it load the configuration again. None is left to the kernel: it would end a
+    process that starts, and not end one that is the init of a container.
     """
 
     def __init__(self) -> None:
         self._stop = asyncio.Event()
         self._hang_up = asyncio.Event()
+        self._at_once: list[Callable[[], None]] = []
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up.set)
+
+    def at_once(self, end: Callable[[], None]) -> None:
+        """Have *end* called at the second signal to stop, before what was given earlier; it must not wait."""
+        self._at_once.insert(0, end)
 
     async def follow(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
         """Run *start*, then *reload* at each SIGHUP, until told to stop; what runs then is cancelled.
@@ -139,5 +147,7 @@ class Signals:
 
     def _on_stop(self) -> None:
         if self._stop.is_set():
+            for end in self._at_once:
+                end()
             os._exit(1)
         self._stop.set()

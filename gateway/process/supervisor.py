@@ -1,8 +1,9 @@
 """Several gateway processes behind one port, and the one admin port that speaks for all of them.
 
 Each process is started fresh (a fork would take gRPC's threads apart) and listens at the same address with
-SO_REUSEPORT, so that the kernel spreads connections. One that ends is started again. Nothing is shared
-between them: each loads the configuration and keeps its own connections to the workers.
+SO_REUSEPORT, so that the kernel spreads connections. One that ends is started again; until it listens,
+connections go to the others, so that it makes neither the gateway unready nor a scrape impossible. Nothing is
+shared between them: each loads the configuration and keeps its own connections to the workers.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gateway.app import STARTING
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.process.children import Child
+from gateway.process.totals import Totals
 from gateway.serving.admin import AdminRoutes
 from gateway.serving.connections import Connections
+from gateway.serving.files import Changes
 from gateway.serving.listener import Listener
+from gateway.serving.message import error_response
 from gateway.serving.tls import server_context
-from gateway.telemetry.scrape import Unreachable, fetch, summed
+from gateway.telemetry.scrape import Unreachable, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gateway.config.model import Config
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.25
+_END_SHOWS_S: Final = 0.5
+_STARTING: Final = error_response(503, STARTING).body
 _STOP_MARGIN_S: Final = 5.0
 """What a process gets beyond its ``drainSeconds`` before it is killed."""
 
@@ -51,9 +58,13 @@ class Supervisor:
         self._children: list[Child] = []
         self._not_ready: str | None = "starting"
         self._is_announced = False
-        self._seen = options.fingerprint()
+        self._changes = Changes(options.fingerprint)
+        self._is_reload_due = False
         self._reload_due: set[int] = set()
         """The processes that are still to be told to load the configuration again."""
+        self._listening: dict[int, int] = {}
+        """By number, the process id of the one that was seen to have started."""
+        self._totals = Totals()
         self._poller: asyncio.Task[None] | None = None
         self._held: socket.socket | None = None
         self._admin = Listener(
@@ -84,7 +95,7 @@ class Supervisor:
 
     async def reload(self) -> None:
         """Have all processes load the configuration again, each as soon as it answers."""
-        self._seen = None
+        self._is_reload_due = True
         self._reload_due.update(range(self._count))
 
     async def stop(self) -> None:
@@ -99,26 +110,56 @@ class Supervisor:
             self._held.close()
         await self._admin.close()
 
+    def kill(self) -> None:
+        """End all processes at once."""
+        for child in self._children:
+            child.kill()
+
     async def _poll(self, on_config: Callable[[Config], None]) -> None:
         """Follow the readiness of the processes, and the configuration for what the parent itself does."""
         while True:
             states = await asyncio.gather(*(self._ask(number) for number in range(self._count)))
-            unready = [f"process {number}: {state}" for number, state in enumerate(states) if state]
-            if not unready and not self._is_announced:
+            self._not_ready = self._why_not_ready(states)
+            if self._not_ready is None and not self._is_announced:
                 self._is_announced = True
                 self._announce()
-            self._not_ready = "; ".join(unready) or None
-            seen = self._options.fingerprint()
-            if seen != self._seen:
-                self._seen = seen
-                try:
-                    config = await asyncio.to_thread(self._options.load)
-                    on_config(config)
-                    self._drain_s = max(self._drain_s, config.gateway.drain_s)
-                except ConfigError:
-                    # Each process says what is wrong with it.
-                    log.debug("configuration refused")
+            if self._is_reload_due or self._changes.are_due():
+                await self._load(on_config)
             await asyncio.sleep(_POLL_S)
+
+    async def _load(self, on_config: Callable[[Config], None]) -> None:
+        self._is_reload_due = False
+        state = self._changes.look()
+        try:
+            config = await asyncio.to_thread(self._options.load)
+        except ConfigError as error:
+            # Each process says what is wrong with it.
+            log.debug("configuration refused")
+            self._changes.refused(state, str(error))
+            return
+        on_config(config)
+        self._drain_s = max(self._drain_s, config.gateway.drain_s)
+        self._changes.accepted(state)
+
+    def _why_not_ready(self, states: Sequence[str | None]) -> str | None:
+        """Return why not, for what each process says; None: ready.
+
+        One that is started again takes no connections, and the others take them all. At the first start all
+        are waited for.
+        """
+        unready = [
+            f"process {number}: {state}"
+            for number, state in enumerate(states)
+            if state and not (self._is_announced and self._is_down(number))
+        ]
+        if not unready and not any(state is None for state in states):
+            unready = ["no process serves"]
+        return "; ".join(unready) or None
+
+    def _is_down(self, number: int) -> bool:
+        """Whether the process *number* does not listen: it has ended, or was not seen to have started."""
+        pid = self._children[number].pid
+        return pid is None or self._listening.get(number) != pid
 
     def _announce(self) -> None:
         assert self._held is not None
@@ -131,27 +172,54 @@ class Supervisor:
 
     async def _ask(self, number: int) -> str | None:
         """Return why process *number* is not ready."""
+        pid = self._children[number].pid
         try:
-            status, body = await fetch(admin_socket(self._runtime, number), "/readyz")
+            status, body = await self._fetch(number, "/readyz")
         except Unreachable as error:
             return str(error)
         if number in self._reload_due:
             # One that does not answer yet may not expect the signal yet, and would end by it.
             self._reload_due.remove(number)
             self._children[number].signal(signal.SIGHUP)
+        if pid is not None and (status == 200 or body != _STARTING):
+            self._listening[number] = pid
         return None if status == 200 else body.decode(errors="replace")
 
-    async def _exposition(self) -> tuple[bytes, str]:
-        return summed(await asyncio.gather(*(self._metrics_of(number) for number in range(self._count))))
+    async def _fetch(self, number: int, target: str) -> tuple[int, bytes]:
+        """Return status and body of what process *number* answers on its admin port.
 
-    async def _metrics_of(self, number: int) -> bytes:
+        Raises:
+            Unreachable: it does not answer; if it has ended, that is known by now.
+        """
         try:
-            status, body = await fetch(admin_socket(self._runtime, number), "/metrics")
+            return await fetch(admin_socket(self._runtime, number), target)
+        except Unreachable:
+            # An end shows in the connections a moment before it shows in the process.
+            if not self._is_down(number):
+                await self._children[number].ended_within(_END_SHOWS_S)
+            raise
+
+    async def _exposition(self) -> tuple[bytes, str]:
+        found = await asyncio.gather(*(self._metrics_of(number) for number in range(self._count)))
+        expositions = dict(filter(None, found))
+        if not expositions:
+            raise Unavailable("no process serves")
+        return self._totals.add(expositions, {child.pid for child in self._children if child.pid is not None})
+
+    async def _metrics_of(self, number: int) -> tuple[int, bytes] | None:
+        """Return the process id and the exposition of process *number*; None: it does not serve."""
+        child = self._children[number]
+        pid = child.pid
+        try:
+            status, body = await self._fetch(number, "/metrics")
         except Unreachable as error:
+            if self._is_down(number):
+                return None
             raise Unavailable(f"process {number}: {error}") from None
         if status != 200:
             raise Unavailable(f"process {number}: /metrics answers with status {status}")
-        return body
+        # Otherwise it ended meanwhile, and nobody knows whether this is its last word.
+        return (pid, body) if pid is not None and pid == child.pid else None
 
 
 def admin_socket(runtime: Path, number: int) -> Path:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from gateway.serving.bytes_in_flight import BytesInFlight
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +31,11 @@ class Bounds:
     head_bytes: int = 16 * 1024
     """Request line and header fields; also what may come between two pieces of a chunked body."""
     body_bytes: int = 7 * 1024 * 1024
+    bytes_in_flight: int = 128 * 1024 * 1024
+    """Of all bodies that are held at once, see ``gateway.serving.bytes_in_flight``."""
+    pipelined: int = 64
+    """Requests of one connection that wait behind the one being answered. What they are made of is many times
+    their bytes, and clients that send ahead are rare: none of Kubernetes does."""
     idle_s: float = 120.0
     """Between two requests. kube-apiserver closes its own idle connections after 90 s, and loses a POST
     that meets a closing one, so this has to be longer."""
@@ -46,12 +54,20 @@ class Bounds:
     """After it the next answer ends the connection, so that load spreads over replicas."""
     age_jitter: float = 0.1
     """Part of ``age_s`` by which a connection's own age differs, so that they do not all end at once."""
+    refusals: int = 16
+    """In a row, after which the connection ends: refusing costs a hundred times what it costs to be refused,
+    and a read buffer full of such requests holds up the event loop for as long as fifty reviews."""
     write_bytes: int = 64 * 1024
     """Unsent bytes of answers past which no further request of a connection is read."""
     handshake_s: float = 10.0
     """For TLS, as long as the API server itself allows."""
     connections: int = 16_384
     """Open at once, handshakes included; past it new ones wait in the listen backlog."""
+    unproven: int = 4096
+    """Of these, such as have never completed a request that their head did not have refused; past it the
+    oldest of them is ended. As many as the backlog holds, so that a burst of honest clients fits in."""
+    crowded_idle_s: float = 1.0
+    """While there is no room: as ``drain_idle_s``."""
 
 
 class Swept(Protocol):
@@ -77,15 +93,22 @@ class Connections:
     ) -> None:
         self.service = service
         self.bounds = bounds or Bounds()
+        self.bytes = BytesInFlight(self.bounds.bytes_in_flight, self.bounds.body_bytes)
         self.clock = clock
         self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.open: set[Swept] = set()
         self.handshaking = 0
         """Accepted, and not in ``open`` yet."""
+        self.unproven: OrderedDict[Swept, asyncio.Task[None]] = OrderedDict()
+        """Those that have not completed a request, oldest first, each with the task of its handshake."""
+        self.is_crowded = False
+        """Whether there was no room when the sweep last came by."""
         self.on_lost: Callable[[], None] | None = None
         """Called when a connection has made room."""
         self.requests = 0
         """Answered so far, on all connections."""
+        self.refused: Counter[int] = Counter()
+        """Those of them that were answered with a status other than 200, by status."""
         self._jitter = jitter
         self._emptied: asyncio.Future[None] | None = None
 
@@ -104,6 +127,7 @@ class Connections:
     def sweep(self) -> None:
         """End what has lasted too long."""
         now = self.clock()
+        self.is_crowded = not self.has_room
         for connection in tuple(self.open):
             connection.check(now)
 
@@ -111,6 +135,36 @@ class Connections:
         """End all connections at once."""
         for connection in tuple(self.open):
             connection.abort()
+
+    def use(self, bounds: Bounds) -> None:
+        """Bound what comes from now on by *bounds*."""
+        self.bounds = bounds
+        self.bytes.use(bounds.bytes_in_flight, bounds.body_bytes)
+
+    def begin(self, connection: Swept, handshake: asyncio.Task[None]) -> None:
+        """Take note of *connection*, which was accepted and whose *handshake* begins.
+
+        Whoever connects and asks for nothing, slowly or at all, thereby takes a place from others of the same
+        kind, and none from clients that have asked for a review.
+        """
+        self.handshaking += 1
+        self.unproven[connection] = handshake
+        if len(self.unproven) > self.bounds.unproven:
+            self.end_oldest_unproven()
+
+    def end_oldest_unproven(self) -> None:
+        """End the connection that has been open for longest without completing a request, if there is one."""
+        if self.unproven:
+            connection, handshake = self.unproven.popitem(last=False)
+            if connection in self.open:
+                connection.abort()
+            else:
+                handshake.cancel()
+
+    def fail(self, connection: Swept) -> None:
+        """Forget *connection*, whose handshake has failed."""
+        self.handshaking -= 1
+        self.unproven.pop(connection, None)
 
     def add(self, connection: Swept) -> None:
         """Take in *connection*, whose handshake is over."""
@@ -120,6 +174,7 @@ class Connections:
     def discard(self, connection: Swept) -> None:
         """Forget *connection*, which was lost."""
         self.open.discard(connection)
+        self.unproven.pop(connection, None)
         if self.on_lost is not None:
             self.on_lost()
         if not self.open and self._emptied is not None and not self._emptied.done():

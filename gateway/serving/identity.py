@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.config.credentials import basic_credentials, bearer_tokens
 from gateway.errors import ConfigError
-from gateway.serving.files import fingerprint, read_as
+from gateway.serving.files import Changes, fingerprint, read_as
 from gateway.serving.message import Response, error_response
 
 if TYPE_CHECKING:
@@ -52,11 +52,16 @@ class Identity:
             self._schemes[b"bearer"] = authentication.token_file
         if authentication.basic_auth_file is not None:
             self._schemes[b"basic"] = authentication.basic_auth_file
-        self._seen = fingerprint(self._schemes.values())
+        self._changes = Changes(lambda: fingerprint(self._schemes.values()))
         self._digests = self._load()
         self._refusal = self._make_refusal()
         self.is_required = bool(self._schemes) or self._asks_certificate
         """Whether any way is configured, so that callers have to show who they are."""
+
+    @property
+    def is_current(self) -> bool:
+        """False while the files hold what cannot be used, and the credentials before it are in force."""
+        return not self._changes.is_refused
 
     def recognises(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client with this verified *certificate* is let in without further credentials.
@@ -82,19 +87,20 @@ class Identity:
         return self._refusal
 
     def refresh(self) -> bool:
-        """Read the files again if they changed; return whether new credentials are in force.
+        """Look at the files, and read them if that is due; return whether new credentials are in force.
 
         Files that cannot be used are logged once, and the old credentials stay.
         """
-        seen = fingerprint(self._schemes.values())
-        if seen == self._seen:
+        if not self._changes.are_due():
             return False
-        self._seen = seen
+        state = self._changes.look()
         try:
             self._digests = self._load()
         except ConfigError as error:
-            logger.error("the credentials changed and cannot be used, the old ones stay: %s", error)
+            if self._changes.refused(state, str(error)):
+                logger.error("the credentials changed and cannot be used, the old ones stay: %s", error)
             return False
+        self._changes.accepted(state)
         logger.info("read the changed credentials")
         return True
 

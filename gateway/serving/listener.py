@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.serving.protocol import Connection
@@ -199,21 +200,22 @@ class Listener:
         except OSError as error:
             if error.errno in _OUT_OF_RESOURCES:
                 logger.error("cannot accept connections: %s (%r)", error.strerror, self)
-                self._pause_accepting()  # until the next sweep
+                self.connections.end_oldest_unproven()
+                self._pause_accepting()  # until it has ended, or the next sweep
                 return False
             return True  # that one client is gone already
         client.setblocking(False)  # noqa: FBT003 - the standard library's only way
         self.accepted += 1
-        self.connections.handshaking += 1
-        task = self._loop.create_task(self._serve(client))
+        connection = Connection(self.connections)
+        task = self._loop.create_task(self._serve(client, connection))
         self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(partial(self._end_handshake, connection))
+        self.connections.begin(connection, task)
         return True
 
-    async def _serve(self, client: socket.socket) -> None:
+    async def _serve(self, client: socket.socket, connection: Connection) -> None:
         bounds = self.connections.bounds
         context = self.tls.context if self.tls is not None else None
-        connection = Connection(self.connections)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -224,9 +226,12 @@ class Listener:
             )
         except OSError as error:  # ssl.SSLError, TimeoutError and lost connections are
             logger.debug("a connection ended in its handshake: %s", error)
-        finally:
-            if not connection.is_made:
-                self.connections.handshaking -= 1
-                self.failed_handshakes += 1
-                connection.forget()
-                self._resume_accepting()
+
+    def _end_handshake(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        # Not in the task, which may be cancelled before it has begun.
+        self._handshakes.discard(task)
+        if not connection.is_made:
+            self.connections.fail(connection)
+            self.failed_handshakes += 1
+            connection.forget()
+            self._resume_accepting()

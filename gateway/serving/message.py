@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from math import inf
 from typing import Any, Protocol
 
 import orjson
@@ -46,6 +47,11 @@ def error_response(status: int, text: str, *, headers: bytes = b"", close: bool 
     return Response(status, orjson.dumps({"error": text}), headers, close=close)
 
 
+def unavailable(text: str) -> Response:
+    """Return the answer that has kube-apiserver send the request again in a second, on a new connection."""
+    return error_response(503, text, headers=b"Retry-After: 1\r\n", close=True)
+
+
 def encode(response: Response, *, close: bool, head_only: bool) -> bytes:
     """Return the bytes of *response*; with *head_only* (a HEAD request) without its body."""
     status_line = _STATUS_LINES.get(response.status) or b"HTTP/1.1 %d \r\n" % response.status
@@ -59,14 +65,10 @@ def encode(response: Response, *, close: bool, head_only: bool) -> bytes:
     )
 
 
-FAREWELL = encode(
-    error_response(503, "this replica is about to stop, try again", headers=b"Retry-After: 1\r\n"),
-    close=True,
-    head_only=False,
-)
-"""Sent on an idle connection before a replica that leaves closes it: an answer to the request that may be on
-its way, which would otherwise be lost. Go's client takes it for that (net/http transport.go, readLoop), and
-with nothing on its way for the end of the connection (RFC 9112, 9.2)."""
+FAREWELL = encode(unavailable("this replica is about to stop, try again"), close=True, head_only=False)
+"""Sent on an idle connection before a replica that leaves, or has no room for others, closes it: an answer to
+the request that may be on its way, which would otherwise be lost. Go's client takes it for that (net/http
+transport.go, readLoop), and with nothing on its way for the end of the connection (RFC 9112, 9.2)."""
 
 
 class Replier(Protocol):
@@ -87,6 +89,12 @@ class Tally(Protocol):
     in_flight: int
 
 
+class Holder(Protocol):
+    """Something that counts the bytes of bodies that are complete and not answered."""
+
+    complete_bytes: int
+
+
 class HttpRequest:
     """One request, complete with its body, and the way to answer it.
 
@@ -96,10 +104,14 @@ class HttpRequest:
 
     __slots__ = (
         "_connection",
+        "begun_at",
         "body",
         "budget_s",
         "deadline",
         "headers",
+        "held_bytes",
+        "holder",
+        "is_ignored",
         "keep_alive",
         "method",
         "received_at",
@@ -126,11 +138,18 @@ class HttpRequest:
         """The answer, where the head alone decides it; the body is then read but not kept."""
         self.selected: Any = None
         """What the router's paths hold for the target; its type is the application's."""
-        self.budget_s = 0.0
-        """Seconds for the review, counted from ``received_at``."""
+        self.is_ignored = False
+        """Whether only webhooks with failurePolicy Ignore decide it, so that it is refused before others."""
+        self.budget_s = inf
+        """Seconds for the review, counted from ``received_at``; endless where it is none."""
+        self.begun_at = received_at
+        """Monotonic seconds at which its turn came."""
         self.deadline = 0.0
         """Monotonic seconds by which the answer has to be given."""
         self.tally: Tally | None = None
+        self.holder: Holder | None = None
+        self.held_bytes = 0
+        """What ``holder`` counts for this request."""
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method.decode('latin-1')} {self.target[:200].decode('latin-1')}>"
@@ -149,11 +168,8 @@ class HttpRequest:
             headers: Further header lines, each ending in CRLF.
             content_type: Value of the Content-Type header.
         """
-        connection = self._connection
+        connection = self.release()
         if connection is not None:
-            self._connection = None
-            if self.tally is not None:
-                self.tally.in_flight -= 1
             if status == 200 and not headers and content_type is JSON:
                 connection.reply_ok(self, body)
             else:
@@ -172,6 +188,8 @@ class HttpRequest:
             self._connection = None
             if self.tally is not None:
                 self.tally.in_flight -= 1
+            if self.holder is not None:
+                self.holder.complete_bytes -= self.held_bytes
         return connection
 
 

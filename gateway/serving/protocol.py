@@ -7,7 +7,7 @@ from there, and an answer is one write. What has to end for its age is found by 
 Laws:
 1. Answers leave in the order of their requests, whatever the splitting of the bytes that carried these.
 2. A request is given to the service when its body is complete, one at a time; reading pauses while one is
-   being answered and more than a read buffer waits behind it.
+   being answered and more than a read buffer waits behind it. So many as ``Bounds.pipelined`` may wait.
 3. After a request that was not read to its end, the connection ends with that answer.
 4. An idle connection is closed only by the idle bound; age shows as ``Connection: close`` on an answer.
 
@@ -29,6 +29,7 @@ from gateway.serving.message import (
     Response,
     encode,
     error_response,
+    unavailable,
 )
 from gateway.serving.reader import RequestReader
 from gateway.serving.sockets import has_unread
@@ -39,29 +40,6 @@ if TYPE_CHECKING:
 
 class Connection(asyncio.BufferedProtocol):
     """One client, from the end of the TLS handshake to the end of the connection."""
-
-    __slots__ = (
-        "_advancing",
-        "_buffer",
-        "_cancel",
-        "_clock",
-        "_closing",
-        "_connections",
-        "_current",
-        "_owes_continue",
-        "_queue",
-        "_reader",
-        "_reading_paused",
-        "_retire_at",
-        "_service",
-        "_since",
-        "_transport",
-        "_unsent_bytes",
-        "_writing_paused",
-        "is_made",
-        "requests",
-        "trusted",
-    )
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -84,8 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._advancing = self._owes_continue = False
 
         self._since = 0.0  # when the state that check() judges began
-        self._unsent_bytes = 0
-        self._closing = self._reading_paused = self._writing_paused = False
+        self._unsent_bytes = self._refusals = 0
+        self._closing = self._reading_paused = self._writing_paused = self._is_proven = False
 
     @property
     def state(self) -> str:
@@ -121,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         request, cancel = self._current, self._cancel
         self._closing = True
         self._current = self._cancel = None
-        self._queue.clear()
+        self._drop_queue()
         self._reader.close()
         self._connections.discard(self)
         # Its side of a cycle with uvloop's transport: 60 KB that would wait for the garbage collector.
@@ -173,8 +151,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._current is None and not self._queue and not self._writing_paused:
             self._begin(request)
         elif not self._closing:
+            if len(self._queue) >= self._connections.bounds.pipelined:
+                request.body, request.keep_alive = b"", False
+                request.refusal = unavailable("too many requests wait on this connection")
+                self._reader.stop()
             self._queue.append(request)
             self._pause_reading()
+        else:
+            request.release()
 
     def promise_continue(self) -> None:
         """Send ``100 Continue``, once the requests before are answered."""
@@ -188,6 +172,10 @@ class Connection(asyncio.BufferedProtocol):
         if request.refusal is not None:
             request.reply(request.refusal)
             return
+        if not self._is_proven:
+            self._is_proven = True
+            self._connections.unproven.pop(self, None)
+        request.begun_at = self._clock()
         cancel = self._service.answer(request)
         if self._current is request:
             self._cancel = cancel
@@ -199,6 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reply(request, Response(200, body))
             return
         self._since = now
+        self._refusals = 0
         self._current = self._cancel = None
         self.requests += 1
         self._connections.requests += 1
@@ -210,6 +199,10 @@ class Connection(asyncio.BufferedProtocol):
         """Write *response*, the answer to *request*, and turn to the next."""
         self._since = now = self._clock()
         close = response.close or not request.keep_alive or now >= self._retire_at or self._service.draining
+        if response.status != 200:
+            self._connections.refused[response.status] += 1
+            self._refusals += 1
+            close = close or self._refusals >= self._connections.bounds.refusals
         self._current = self._cancel = None
         self.requests += 1
         self._connections.requests += 1
@@ -240,27 +233,39 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
+    def _drop_queue(self) -> None:
+        while self._queue:
+            self._queue.popleft().release()
+
     # -- ending -----------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
         """End whatever has lasted too long at *now*, in monotonic seconds."""
         bounds, lasted_s = self._connections.bounds, now - self._since
+        crowded_s = bounds.crowded_idle_s if self._connections.is_crowded else None
+        idle_s = bounds.drain_idle_s if self._service.draining else crowded_s or bounds.idle_s
         match self.state:
-            case "closing" if lasted_s > bounds.answer_s:
+            case "closing" if lasted_s > (crowded_s or bounds.answer_s):
                 self.abort()
             case "sending":
                 self._check_sending(now)
-            case "reading" if lasted_s > bounds.request_s:
-                text = f"request not complete {bounds.request_s:g} seconds after its first byte"
-                self._reader.refuse(error_response(408, text))
-            case "idle" if lasted_s > (bounds.drain_idle_s if self._service.draining else bounds.idle_s):
+            case "reading":
+                self._check_reading(now, lasted_s)
+            case "idle" if lasted_s > idle_s:
                 self._close_idle()
+
+    def _check_reading(self, now: float, lasted_s: float) -> None:
+        request, longest_s = self._reader.request, self._connections.bounds.request_s
+        # Past its budget there is nothing left to decide, and the body only takes room.
+        if request and (lasted_s > longest_s or now - request.received_at >= request.budget_s):
+            text = f"request not complete {min(longest_s, request.budget_s):g} seconds after its first byte"
+            self._reader.refuse(error_response(408, text))
 
     def _close_idle(self) -> None:
         # Timers run before what has arrived is read: on a busy loop that may be a request, and would be lost.
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or not has_unread(sock):
-            if self._service.draining:
+            if self._service.draining or self._connections.is_crowded:
                 self._write(FAREWELL)
             self.close()
 
@@ -275,9 +280,10 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Send what is written, then end the connection. Nothing more is read."""
         if not self._closing and self._transport is not None:
-            self._closing = self._reader.deaf = True
+            self._closing = True
+            self._reader.stop()
             self._since = self._clock()
-            self._queue.clear()
+            self._drop_queue()
             if self._reading_paused:
                 self._transport.resume_reading()  # else TLS is not ended: the peer's word for it is unread
             self._transport.close()
@@ -289,5 +295,6 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """End the connection at once; a request in flight is withdrawn."""
         if self._transport is not None:
-            self._closing = self._reader.deaf = True
+            self._closing = True
+            self._reader.stop()
             self._transport.abort()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_FIELDS = 100
+"""Of a head, as in Apache. Each is several objects: 16 KiB of the shortest would become half a megabyte."""
+
 
 class RequestSink(Replier, Protocol):
     """What the reader needs of its connection."""
@@ -53,23 +56,6 @@ class _BodyOnly:
 class RequestReader:
     """Reads the requests of one connection. Its ``on_…`` methods are called by the parser."""
 
-    __slots__ = (
-        "_body_bytes",
-        "_carried",
-        "_connections",
-        "_feed",
-        "_fields",
-        "_in_head",
-        "_parser",
-        "_parts",
-        "_progressed",
-        "_sink",
-        "_stalled_bytes",
-        "_upgraded",
-        "deaf",
-        "request",
-    )
-
     def __init__(self, sink: RequestSink, connections: Connections) -> None:
         self._sink = sink
         self._connections = connections
@@ -81,6 +67,9 @@ class RequestReader:
         """Whether no further byte of the client's counts."""
         self._upgraded: HttpRequest | None = None
         self._parts: list[bytes] = []
+        """Of the body, by the read in progress."""
+        self._kept = bytearray()
+        """Of the body, by the reads before: in one piece, or chunks of a byte would take fifty."""
         self._fields: list[tuple[bytes, bytes]] = []
         self._body_bytes = 0
         self._stalled_bytes = 0
@@ -103,6 +92,8 @@ class RequestReader:
                 self.refuse(error_response(500, "internal error"))
         except httptools.HttpParserError as error:
             self.refuse(error_response(400, f"bad HTTP: {error}"))
+        if self._parts:
+            self._keep()
         # llhttp bounds neither a header field nor a chunk extension.
         if self._progressed or self.request is None:
             self._stalled_bytes = 0
@@ -119,17 +110,23 @@ class RequestReader:
         request.keep_alive = False
         self._submit(request)
 
+    def stop(self) -> None:
+        """Read no further, and let go of what has come of a body."""
+        self.deaf = True
+        self._let_go()
+
     def close(self) -> None:
         """Let go of parser and sink, which hold the reader in cycles that would wait for the collector."""
-        self.deaf = True
+        self.stop()
         self.request = self._upgraded = None
-        self._parts.clear()
         del self._parser, self._feed, self._sink
 
     # -- called by the parser ---------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self.deaf:
+            raise _Stop
         self.request = HttpRequest(self._sink, self._connections.clock())
         self._fields = []
         self._in_head = True
@@ -144,6 +141,8 @@ class RequestReader:
         """One field of the head, or of the trailer: nothing may depend on the latter."""
         if self._in_head:
             self._fields.append((name, value))
+            if len(self._fields) > _MOST_FIELDS:
+                self._stop(error_response(431, f"more than {_MOST_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
         """The head is complete: everything that it alone decides is decided here."""
@@ -166,8 +165,8 @@ class RequestReader:
         if (host is None and parser.get_http_version() == "1.1") or (host is not None and b"," in host):
             self._stop(error_response(400, "bad HTTP: expected exactly one Host header"))
         request.refusal = self._connections.service.screen(request)
-        if b"content-length" in headers and int(headers[b"content-length"]) > bounds.body_bytes:
-            self._stop(request.refusal or self._body_too_large())
+        if b"content-length" in headers:
+            self._check_length(request, int(headers[b"content-length"]))
         if b"expect" in headers:
             self._meet_expectation(request)
         if (b"upgrade" in headers or request.method == b"CONNECT") and parser.should_upgrade():
@@ -191,17 +190,39 @@ class RequestReader:
         self._progressed = True
         request = self.request
         if request is not None:
-            request.body = b"".join(self._parts)
-            self._submit(request)
+            request.body = b"".join((self._kept, *self._parts) if self._kept else self._parts)
+            self._let_go()
+            if request.body and not self._connections.bytes.complete(request):
+                request.body = b""
+                self.refuse(self._connections.bytes.refusal())
+            else:
+                self._submit(request)
 
     # -- deciding ---------------------------------------------------------------------------------
 
     def _submit(self, request: HttpRequest) -> None:
         self.request = None
-        self._parts.clear()
+        self._let_go()
         if not request.keep_alive:
             self.deaf = True
         self._sink.submit(request)
+
+    def _keep(self) -> None:
+        self._kept += b"".join(self._parts)
+        self._parts.clear()
+        self._connections.bytes.hold(self, len(self._kept))
+
+    def _let_go(self) -> None:
+        self._parts.clear()
+        if self._kept:
+            self._kept = bytearray()
+            self._connections.bytes.drop(self)
+
+    def _check_length(self, request: HttpRequest, body_bytes: int) -> None:
+        if body_bytes > self._connections.bounds.body_bytes:
+            self._stop(request.refusal or self._body_too_large())
+        if request.refusal is None and not self._connections.bytes.has_room(request, body_bytes):
+            self._stop(self._connections.bytes.refusal())
 
     def _stop(self, refusal: Response) -> None:
         self.refuse(refusal)

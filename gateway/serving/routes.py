@@ -1,8 +1,12 @@
 """Which request gets which answer: the table of paths, methods, media types, time and credentials.
 
 Where several refusals apply the first of these is given: credentials 401, path 404, method 405, media type
-415, ``timeout`` 400, body 413. Overload and draining are looked at when the body is complete, so that the
-503 meets a client that has finished writing and reads it.
+415, ``timeout`` 400, body 413, bytes in flight 503. Other overload and draining are looked at when the body
+is complete, so that the 503 meets a client that has finished writing and reads it.
+
+A review whose time is over when its turn comes (its body came slowly, or it waited behind another on its
+connection) is refused with 503 as well, rather than begun for nobody: whatever has not begun may be sent
+again, and the kube-apiserver that still has time, though it announced less, does so.
 
 The table from exceptions to statuses exists once, here: ``failure``.
 
@@ -13,14 +17,14 @@ k8s.io/apiserver pkg/util/webhook (paths, ``timeout``).
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from gateway.core.durations import parse_duration
 from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
-from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_response
+from gateway.serving.bytes_in_flight import left_to_ignored
+from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_response, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +58,7 @@ class _Target(NamedTuple):
 
     path: str
     timeout_s: float
+    is_ignored: bool
     budget_s: float
     sure_budget_s: float
     """What there is in any case where ``timeout`` was rounded up."""
@@ -73,7 +78,7 @@ def failure(error: BaseException) -> Response:
     if isinstance(error, ReviewError):
         return error_response(400, str(error))
     if isinstance(error, Unavailable):
-        return error_response(503, str(error), headers=b"Retry-After: 1\r\n", close=True)
+        return unavailable(str(error))
     return error_response(500, "internal error: the gateway's log has the details")
 
 
@@ -91,15 +96,21 @@ class Router(Generic[Selected]):
         paths: Paths[Selected],
         settings: RouterSettings | None = None,
         identity: Identity | None = None,
+        *,
+        is_ignored: Callable[[Selected], bool] = lambda selected: False,
     ) -> None:
+        """Route to *app* what *paths* knows; see the class.
+
+        *is_ignored* says of what a path stands for whether all its webhooks have failurePolicy Ignore: such
+        reviews leave the last eighth of all bounds to the others, whose refusal may fail users' requests.
+        """
         self._app = app
+        self._is_ignored = is_ignored
         self.identity = identity
         self.in_flight = 0
         """Reviews given to the application and not answered."""
         self.draining = False
         """While True new reviews are refused with 503, and every answer ends its connection."""
-        self.refused: Counter[int] = Counter()
-        """Refusals and failures so far, by status."""
         self.replace(paths, settings or RouterSettings())
 
     def __repr__(self) -> str:
@@ -110,6 +121,7 @@ class Router(Generic[Selected]):
         """Use *paths* and *settings* from the next request on; those read already keep what they have."""
         self._paths = paths
         self._settings = settings
+        self._ignored_limit = left_to_ignored(settings.max_concurrent_reviews)
         self._targets: dict[bytes, _Target] = {}
         """Those that were in order. What a path stands for is left to ``paths`` to keep: targets are made by
         clients, and hold on to nothing that may grow."""
@@ -129,17 +141,16 @@ class Router(Generic[Selected]):
         if identity is not None and identity.is_required and not request.trusted:
             refusal = identity.challenge(headers.get(b"authorization"))
             if refusal is not None:
-                return self._count(refusal)
+                return refusal
         known = self._targets.get(request.target)
         if known is None or request.method != b"POST" or headers.get(b"content-type") != JSON:
             refusal = self._screen_slowly(request)
             if refusal is not None:
-                return self._count(refusal)
+                return refusal
             known = self._targets[request.target]
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            return self._count(
-                error_response(415, "Content-Encoding is not understood, send the JSON as it is")
-            )
+            return error_response(415, "Content-Encoding is not understood, send the JSON as it is")
+        request.is_ignored = known.is_ignored
         request.budget_s = known.budget_s
         if headers.get(b"user-agent") == API_SERVER and self._is_rounded_up(known):
             request.budget_s = known.sure_budget_s
@@ -149,11 +160,14 @@ class Router(Generic[Selected]):
     def answer(self, request: HttpRequest) -> Cancel | None:
         """Give *request* to the application, unless there is no room for it."""
         try:
-            if self.draining or self.in_flight >= self._settings.max_concurrent_reviews:
-                raise self._no_room()
+            limit = self._ignored_limit if request.is_ignored else self._settings.max_concurrent_reviews
+            if self.draining or self.in_flight >= limit:
+                raise self._no_room(limit)
+            request.deadline = request.received_at + request.budget_s
+            if request.begun_at >= request.deadline:
+                raise Overloaded(f"the {request.budget_s:g} seconds for the review were over before it began")
             self.in_flight += 1
             request.tally = self
-            request.deadline = request.received_at + request.budget_s
             return self._app(request, request.selected)
         except Exception as error:
             self.fail(request, error)
@@ -164,19 +178,17 @@ class Router(Generic[Selected]):
         response = failure(error)
         if response.status == 500:
             logger.error("%s failed: a fault of the gateway", request, exc_info=error)
-        request.reply(self._count(response))
+        request.reply(response)
 
     # -- deciding ---------------------------------------------------------------------------------
 
-    def _no_room(self) -> Unavailable:
+    def _no_room(self, limit: int) -> Unavailable:
         if self.draining:
             return Draining("this replica is about to stop, try again")
-        limit = self._settings.max_concurrent_reviews
-        return Overloaded(f"{limit} reviews are in flight, as many as limits.maxConcurrentReviews allows")
-
-    def _count(self, response: Response) -> Response:
-        self.refused[response.status] += 1
-        return response
+        allowed = "as many as limits.maxConcurrentReviews allows"
+        if limit == self._ignored_limit < self._settings.max_concurrent_reviews:
+            allowed += " where no webhook with failurePolicy Fail is asked"
+        return Overloaded(f"{limit} reviews are in flight, {allowed}")
 
     def _is_rounded_up(self, target: _Target) -> bool:
         """Whether the API server may have less time left than it says.
@@ -194,7 +206,8 @@ class Router(Generic[Selected]):
 
     def _screen_slowly(self, request: HttpRequest) -> Response | None:
         path, _, query = _origin_form(request.target).partition("?")
-        if self._paths.get(path) is None:
+        selected = self._paths.get(path)
+        if selected is None:
             return error_response(404, f'nothing is configured at "{path[:200]}"')
         if request.method != b"POST":
             method = request.method.decode("ascii")
@@ -214,7 +227,7 @@ class Router(Generic[Selected]):
             self._longest.clear()
         sure_s = max(timeout_s - 1, timeout_s / 2)
         self._targets[request.target] = _Target(
-            path, timeout_s, self._budget_s(timeout_s), self._budget_s(sure_s)
+            path, timeout_s, self._is_ignored(selected), self._budget_s(timeout_s), self._budget_s(sure_s)
         )
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import select
 import socket
 from pathlib import Path
@@ -15,6 +16,25 @@ from gateway.errors import ConfigError, Problem
 _BACKLOG = 4096
 """The kernel cuts it to net.core.somaxconn. A burst of reviews beyond the 25 connections that an API server
 keeps opens one connection each."""
+
+
+_OTHER_FILES = 512
+"""Descriptors for all but clients: workers, files that are loaded again, the admin port, the loop."""
+
+
+def affordable_connections(wanted: int) -> int:
+    """Return how many of *wanted* clients the process can have, and raise its soft limit of files for them.
+
+    Without it, whoever opens a thousand connections where the soft limit is the usual 1024 would have the
+    gateway unable to reach a worker or to read its own configuration.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return max(min(wanted, needed - _OTHER_FILES), needed // 2)
 
 
 def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socket]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.credentials import certificates
 from gateway.errors import ConfigError, Problem
-from gateway.serving.files import file_error, fingerprint, read_as
+from gateway.serving.files import Changes, file_error, fingerprint, read_as
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,11 +83,16 @@ class ServerCertificate:
             ConfigError: As ``server_context``.
         """
         self._settings = settings
-        self._seen = self._fingerprint()
+        self._changes = Changes(self._fingerprint)
         self._load()
 
     def __repr__(self) -> str:
         return f"<ServerCertificate {self._settings.cert_file}, {self.reloads} reloads>"
+
+    @property
+    def is_current(self) -> bool:
+        """False while the files hold what cannot be used, and what was in them before is in force."""
+        return not self._changes.is_refused
 
     reloads = 0
     """How often changed files were put in force."""
@@ -107,19 +112,22 @@ class ServerCertificate:
         return fingerprint((self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file))
 
     def refresh(self) -> bool:
-        """Load the files again if they changed; return whether it was done.
+        """Look at the files, and load them if that is due; return whether it was done.
 
         Files that cannot be used are logged once, and the old certificate stays.
         """
-        seen = self._fingerprint()
-        if seen == self._seen:
+        if not self._changes.are_due():
             return False
-        self._seen = seen
+        state = self._changes.look()
         try:
             self._load()
         except ConfigError as error:
-            logger.error("the TLS files changed and cannot be used, the old ones stay in force: %s", error)
+            if self._changes.refused(state, str(error)):
+                logger.error(
+                    "the TLS files changed and cannot be used, the old ones stay in force: %s", error
+                )
             return False
+        self._changes.accepted(state)
         self.reloads += 1
         logger.info("loaded the TLS files anew from %s", self._settings.cert_file)
         return True

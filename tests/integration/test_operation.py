@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+from tests.process.kit import children_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,13 +180,6 @@ def test_several_processes_answer_as_one(
     assert "Traceback" not in gateway.log
 
 
-def children_of(gateway: GatewayProcess) -> list[int]:
-    found = subprocess.run(
-        ["pgrep", "-P", str(gateway.child.pid)], capture_output=True, text=True, check=True
-    )
-    return [int(line) for line in found.stdout.split()]
-
-
 def test_a_process_that_was_killed_comes_back(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -194,7 +188,7 @@ def test_a_process_that_was_killed_comes_back(
     )
     gateway = start_gateway(tmp_path, "--processes", "2")
     seen = len(gateway.log)
-    os.kill(children_of(gateway)[0], signal.SIGKILL)
+    os.kill(children_of(gateway.child.pid)[0], signal.SIGKILL)
     gateway.expect("ended with status -9; starting it again", after=seen)
     # It loads its configuration at the start, and so do both at this signal.
     gateway.signal(signal.SIGHUP)
@@ -214,7 +208,7 @@ def test_a_scrape_without_one_of_the_processes_fails_rather_than_shrinks(
     gateway = start_gateway(tmp_path, "--processes", "2")
     for _ in range(10):
         gateway.review("/validate", POD)
-    stopped = children_of(gateway)[0]
+    stopped = children_of(gateway.child.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
     try:
         status, body = gateway.admin("/metrics")
@@ -246,10 +240,10 @@ def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     assert "UNAVAILABLE" in gateway.review("/validate/dies", POD)["status"]["message"]
     while gateway.review("/validate/lives", POD)["status"]["message"] != "h0.lives.test: alive":
         pass
+    (worker,) = children_of(gateway.child.pid)
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0
-    found = subprocess.run(["pgrep", "-f", f"{script} --listen"], capture_output=True, check=False)
-    assert found.stdout == b""
+    assert not runs(worker)
 
 
 def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(

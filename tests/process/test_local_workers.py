@@ -58,6 +58,34 @@ def test_the_end_stops_those_that_retire_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_kill_reaches_all_wherever_they_are(tmp_path: Path) -> None:
+    """In force, retiring, and being stopped: none of them obeys a SIGTERM."""
+    names = "stopping", "retiring", "kept"
+    files = {name: tmp_path / name for name in names}
+    pools = {
+        name: WorkerPool(name, command=("sh", "-c", f"trap '' TERM; echo $$ >> {file}; exec sleep 1000"))
+        for name, file in files.items()
+    }
+
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+        workers.update(pools)
+        await until(lambda: all(lines(file) for file in files.values()))
+        pids = [int(lines(file)[0]) for file in files.values()]
+        workers.update({name: pools[name] for name in names[1:]})
+        await until(lambda: workers._stopping)
+        workers._retire_after_s = 1000.0
+        workers.update({"kept": pools["kept"]})
+        stop = asyncio.create_task(workers.stop(GRACE_S))
+        await asyncio.sleep(0.01)
+        assert all(runs(pid) for pid in pids)
+        workers.kill()
+        await stop
+        assert not any(runs(pid) for pid in pids)
+
+    asyncio.run(main())
+
+
 def test_a_successor_starts_when_the_one_before_has_left_the_socket(tmp_path: Path) -> None:
     log = tmp_path / "log"
     on_term = f"echo told >> {log}; sleep 0.1; echo ended >> {log}; exit"

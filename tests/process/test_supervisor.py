@@ -22,6 +22,7 @@ class Process:
     """In place of a gateway process, which would take long; notes how long it may take to stop."""
 
     graces_s: list[float]
+    pid = None
 
     def __init__(self, name: str, command: list[str]) -> None:
         """Start nothing."""

@@ -337,6 +337,45 @@ def test_body_of_a_refused_request_is_not_kept() -> None:
     wire.feed(post(b"x" * 100_000, b"/other")[:90_000])
     assert wire.transport.written == b""
     assert wire.connection._reader._parts == []
+    assert wire.connections.bytes.total_bytes == 0
+
+
+def test_more_than_100_fields_are_431() -> None:
+    """Each is several objects, so that their bytes say little about the room they take."""
+    fields = b"".join(b"a%d:\r\n" % number for number in range(98))
+    assert Wire().feed(HEAD + fields + b"\r\n") == ok(b"m:")
+    wire = Wire()
+    too_many = refused(b"431 Request Header Fields Too Large", "more than 100 header fields", CLOSE)
+    assert wire.feed(post(b"1") + HEAD + fields + b"b:c\r\n") == ok(b"m:1")
+    assert wire.feed(b"\r\n" + post(b"2")) == ok(b"m:1") + too_many
+    assert wire.is_closed()
+    assert len(wire.app.seen) == 1
+
+
+def test_a_client_that_is_refused_again_and_again_has_to_connect_again() -> None:
+    wire = Wire(bounds=Bounds(refusals=3))
+    bad, good = post(b"x", b"/other"), post(b"1")
+    not_found = b'nothing is configured at "/other"'.decode()
+    kept, last = refused(b"404 Not Found", not_found), refused(b"404 Not Found", not_found, CLOSE)
+    assert wire.feed(bad * 2 + good + bad * 2 + good) == kept * 2 + ok(b"m:1") + kept * 2 + ok(b"m:1")
+    wire.transport.written = b""
+    assert wire.feed(bad * 9 + good) == kept * 2 + last
+    assert wire.is_closed()
+    assert wire.connections.refused == {404: 7}
+    assert len(wire.app.seen) == 2
+
+
+def test_the_number_of_requests_that_wait_on_one_connection_is_bounded() -> None:
+    wire = Wire(Application(holds=True), Bounds(pipelined=2))
+    wire.feed(b"".join(post(b"%d" % number) for number in range(6)))
+    for number in range(3):
+        wire.app.seen[number].respond(200, b"%d" % number)
+    text = "too many requests wait on this connection"
+    too_many = refused(b"503 Service Unavailable", text, b"Retry-After: 1\r\n" + CLOSE)
+    assert wire.transport.written == ok(b"0") + ok(b"1") + ok(b"2") + too_many
+    assert len(wire.app.seen) == 3
+    assert wire.is_closed()
+    assert wire.connections.bytes.total_bytes == 0
 
 
 def test_reading_pauses_while_more_waits_behind_a_request_in_flight() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -119,6 +120,38 @@ def test_any_of_the_configured_ways_is_enough(tokens: Path, passwords: Path) -> 
     )
 
 
+@pytest.mark.parametrize("name", ["tokens", "passwords"])
+def test_every_credential_is_compared_with_all_that_are_known(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but hmac.compare_digest is asked, as often for the first as for the last and for none."""
+    path: Path = request.getfixturevalue(name)
+    by_token = name == "tokens"
+    authentication = Authentication(path) if by_token else Authentication(basic_auth_file=path)
+    identity = Identity(authentication, ServerTls())
+    first, last = (
+        ("first-token", "second-token") if by_token else ("kube-apiserver:s3cret:with colon", "other:x")
+    )
+    compared: list[tuple[int, int]] = []
+
+    def compare_digest(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    monkeypatch.setattr(hmac, "compare_digest", compare_digest)
+    for credential, is_known in (
+        (first, True),
+        (last, True),
+        (first[:-1], False),
+        ("", False),
+        ("x" * 999, False),
+    ):
+        compared.clear()
+        value = b"Bearer " + credential.encode() if by_token else basic(credential)
+        assert (identity.challenge(value) is None) is is_known
+        assert compared == [(32, 32)] * 2, credential
+
+
 CERTIFICATE = {
     "subject": ((("organizationName", "system"),), (("commonName", "kube-apiserver"),)),
     "subjectAltName": (("DNS", "api.internal"), ("IP Address", "10.0.0.1")),
@@ -156,7 +189,7 @@ def test_changed_file_is_read_again(tokens: Path) -> None:
     identity = Identity(Authentication(token_file=tokens), ServerTls())
     assert not identity.refresh()
     tokens.write_text("third\n")
-    assert identity.refresh()
+    assert [identity.refresh() for _ in range(3)] == [False, True, False]
     assert asking(b"Bearer third", identity) == ok(b"m:1")
     assert asking(b"Bearer first-token", identity).startswith(b"HTTP/1.1 401 ")
 
@@ -167,7 +200,7 @@ def test_changed_file_of_the_same_size_is_read_again(tokens: Path) -> None:
     changed_ns = tokens.stat().st_mtime_ns + 1
     tokens.write_text("bbbb\n")
     os.utime(tokens, ns=(changed_ns, changed_ns))
-    assert identity.refresh()
+    assert [identity.refresh() for _ in range(3)] == [False, True, False]
     assert asking(b"Bearer bbbb", identity) == ok(b"m:1")
 
 
@@ -181,9 +214,9 @@ def test_file_that_becomes_unusable_changes_nothing_and_is_logged_once(
     else:
         tokens.write_text(content)
     with caplog.at_level(logging.INFO):
-        assert not identity.refresh()
-        assert not identity.refresh()
+        assert not any(identity.refresh() for _ in range(20))
     assert len(caplog.records) == 1
+    assert not identity.is_current
     assert str(tokens) in caplog.text
     assert asking(b"Bearer first-token", identity) == ok(b"m:1")
 

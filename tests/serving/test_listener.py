@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,6 +193,10 @@ def test_checks_run_with_the_sweep(run: Run) -> None:
     run(main())
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_silent_client_is_dropped_in_the_handshake(run: Run, certificate: ServerCertificate) -> None:
     async def main() -> None:
         bounds = Bounds(handshake_s=0.05)
@@ -204,9 +210,6 @@ def test_silent_client_is_dropped_in_the_handshake(run: Run, certificate: Server
 
 
 def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCertificate) -> None:
-    def open_files() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
     async def fail_handshakes(listener: Listener, count: int) -> None:
         expected = listener.failed_handshakes + count
         for attempt in range(count):
@@ -226,6 +229,98 @@ def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCerti
             assert listener.connections.handshaking == 0
 
     run(main())
+
+
+async def gone(reader: asyncio.StreamReader) -> bool:
+    """Whether the connection has been ended, with whatever force."""
+    try:
+        return await asyncio.wait_for(reader.read(), 10) == b""
+    except ConnectionError:
+        return True
+
+
+def test_of_clients_that_never_ask_the_oldest_makes_room(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    """Silent before the handshake, after it, or with a head that does not end, and with what is refused."""
+    silent, shaken, slow, lost = "silent", "shaken", "slow", "/other"
+
+    async def open_one(listener: Listener, kind: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        tls = None if kind == silent else client_tls
+        name = None if tls is None else "localhost"
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", listener.port, ssl=tls, server_hostname=name
+        )
+        if kind == slow:
+            writer.write(post(b"1")[:40])
+        if kind == lost:
+            writer.write(post(b"1", lost.encode()))
+            await reader.readuntil(b"}")
+        return reader, writer
+
+    async def main() -> None:
+        app = Application(holds=True)
+        bounds = Bounds(unproven=4)
+        async with (
+            serving(Router(app, PATHS), certificate, client_tls, bounds) as (listener, idle),
+            connected(listener, client_tls) as busy,
+        ):
+            for client, number in ((idle, b"1"), (busy, b"2")):
+                await client.send(post(number))
+                await until(lambda: len(app.seen) and app.seen[-1].body == number)  # noqa: B023
+            app.seen[0].respond(200, b"1")
+            await idle.expect(ok(b"1"))
+            others = [await open_one(listener, kind) for kind in (silent, shaken, slow, lost)]
+            for reader, _ in list(others):
+                assert len(listener.connections.unproven) == 4
+                others.append(await open_one(listener, silent))
+                assert await gone(reader)
+            await until(lambda: "2 open, 4 in handshake" in repr(listener))
+            await idle.send(post(b"3"))
+            await until(lambda: len(app.seen) == 3)
+            app.seen[1].respond(200, b"2")
+            await busy.expect(ok(b"2"))
+            for _, writer in others:
+                writer.close()
+            await until(lambda: not listener.connections.unproven)
+            assert listener.connections.handshaking == 0
+
+    run(main())
+
+
+def test_a_connection_that_makes_room_leaves_no_file_open(run: Run, certificate: ServerCertificate) -> None:
+    async def main() -> None:
+        async with listening(Router(Application(), PATHS), certificate, Bounds(unproven=2)) as listener:
+            before = open_files()
+            for _ in range(20):
+                _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+                await until(lambda: not listener.connections.handshaking > 2)
+                writer.close()
+            await until(lambda: listener.failed_handshakes == 20)
+            await until(lambda: open_files() <= before + 3)  # the loop's own
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_the_soft_limit_of_files_is_raised_and_some_are_kept_for_the_workers() -> None:
+    """In a process of its own, since a limit that is lowered stays so."""
+    script = """
+import resource, sys
+from gateway.serving.sockets import affordable_connections
+soft, hard = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+print(affordable_connections(2000), *resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+    def afforded(soft: int, hard: int) -> list[int]:
+        command = [sys.executable, "-c", script, str(soft), str(hard)]
+        return [int(word) for word in subprocess.check_output(command, text=True).split()]
+
+    assert afforded(1024, 4096) == [2000, 2512, 4096]
+    assert afforded(3000, 4096) == [2000, 3000, 4096]
+    assert afforded(1024, 2048) == [1536, 2048, 2048]
+    assert afforded(256, 512) == [256, 512, 512]
 
 
 def test_plain_http_on_the_tls_port_is_not_answered(run: Run, certificate: ServerCertificate) -> None:

@@ -78,7 +78,8 @@ def test_many_pipelined_requests_with_late_answers(
             asyncio.get_running_loop().call_soon(super().__call__, request, selected)
 
     async def main() -> None:
-        async with serving(Router(Later(), PATHS), certificate, client_tls) as (_listener, client):
+        bounds = Bounds(pipelined=1500)
+        async with serving(Router(Later(), PATHS), certificate, client_tls, bounds) as (_listener, client):
             answers = b"".join(ok(b"m:" + number) for number in numbers)
             sending = asyncio.ensure_future(client.send(b"".join(map(post, numbers))))
             assert await client.receive(len(answers)) == answers

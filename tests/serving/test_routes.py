@@ -222,8 +222,7 @@ def test_any_other_error_is_500_and_logged_once(error: Exception, caplog: pytest
     internal = refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
     assert answer == internal + refused(b"404 Not Found", 'nothing is configured at "/other"')
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
-    assert isinstance(wire.service, Router)
-    assert wire.service.refused == {500: 1, 404: 1}
+    assert wire.connections.refused == {500: 1, 404: 1}
 
 
 def test_more_reviews_than_allowed_are_refused_at_once() -> None:
@@ -241,6 +240,38 @@ def test_more_reviews_than_allowed_are_refused_at_once() -> None:
     assert router.in_flight == 0
     assert wires[0].feed(post()) == ok(b"")
     assert router.in_flight == 1
+
+
+def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
+    app = Application(holds=True)
+    settings = RouterSettings(max_concurrent_reviews=16)
+    router = Router(app, PATHS, settings, is_ignored=lambda selected: selected == "v")
+    ignored, other = b"/validate", b"/mutate"
+    wires = [Wire(app, service=router) for _ in range(18)]
+    for wire in wires[:14]:
+        wire.feed(post(b"", ignored))
+    text = (
+        "14 reviews are in flight, as many as limits.maxConcurrentReviews allows where no webhook with "
+        "failurePolicy Fail is asked"
+    )
+    assert wires[14].feed(post(b"", ignored)) == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
+    for wire in wires[15:17]:
+        wire.feed(post(b"", other))
+    assert router.in_flight == len(app.seen) == 16
+    text = "16 reviews are in flight, as many as limits.maxConcurrentReviews allows"
+    assert wires[17].feed(post(b"", other)) == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
+
+
+def test_of_a_small_limit_nothing_is_kept_back() -> None:
+    app = Application(holds=True)
+    settings = RouterSettings(max_concurrent_reviews=7)
+    router = Router(app, PATHS, settings, is_ignored=lambda selected: True)
+    for _ in range(7):
+        Wire(app, service=router).feed(post())
+    assert router.in_flight == 7
+    text = "7 reviews are in flight, as many as limits.maxConcurrentReviews allows"
+    answer = Wire(app, service=router).feed(post())
+    assert answer == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
 
 
 def test_refusals_do_not_count_as_in_flight() -> None:

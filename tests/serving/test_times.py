@@ -6,8 +6,9 @@ import pytest
 
 from gateway.serving.connections import Bounds, Connections
 from gateway.serving.message import FAREWELL
+from gateway.serving.protocol import Connection
 from gateway.serving.routes import Router
-from tests.serving.kit import CLOSE, Application, Wire, ok, post, refused
+from tests.serving.kit import CLOSE, Application, RecordingTransport, Wire, ok, post, refused
 
 LATE = refused(b"408 Request Timeout", "request not complete 30 seconds after its first byte", CLOSE)
 
@@ -37,8 +38,8 @@ def test_unused_connection_ends_after_the_idle_time() -> None:
     assert wire.transport.written == b""
 
 
-@pytest.mark.parametrize("received", [1, 60, len(post(b"12345")) - 1])
-def test_request_that_does_not_end_is_408_after_30_s(received: int) -> None:
+@pytest.mark.parametrize("received", [1, 60, len(post(b"12345")) - 6])
+def test_head_that_does_not_end_is_408_after_30_s(received: int) -> None:
     wire = Wire()
     wire.later(100)
     wire.feed(post(b"12345")[:received])
@@ -47,6 +48,58 @@ def test_request_that_does_not_end_is_408_after_30_s(received: int) -> None:
     wire.later(0.1)
     assert wire.transport.written == LATE
     assert wire.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("target", "budget_s"), [(b"/mutate", 29.9), (b"/mutate?timeout=10s", 9.9), (b"/other", 30)]
+)
+def test_body_that_does_not_end_is_408_when_its_review_has_no_time_left(
+    target: bytes, budget_s: float
+) -> None:
+    """What is refused anyhow has no budget."""
+    wire = Wire()
+    wire.feed(post(b"12345", target)[:-1])
+    wire.later(budget_s - 0.1)
+    assert wire.transport.written == b""
+    wire.later(0.2)
+    text = f"request not complete {budget_s:g} seconds after its first byte"
+    assert wire.transport.written == refused(b"408 Request Timeout", text, CLOSE)
+    assert wire.is_closed()
+    assert wire.connections.bytes.total_bytes == 0
+
+
+def test_review_that_was_sent_so_slowly_that_no_time_is_left_is_503_and_not_begun() -> None:
+    """Between two sweeps. It may be sent again, since nothing has been asked of anybody."""
+    wire = Wire()
+    stream = post(b"12345", b"/mutate?timeout=10s")
+    wire.feed(stream[:-1])
+    wire.clock.now += 9.9
+    assert wire.feed(stream[-1:]) == late("9.9")
+    assert wire.is_closed()
+    assert wire.app.seen == []
+    assert wire.connections.bytes.total_bytes == 0
+
+
+def late(budget_s: str) -> bytes:
+    text = f"the {budget_s} seconds for the review were over before it began"
+    return refused(b"503 Service Unavailable", text, b"Retry-After: 1\r\n" + CLOSE)
+
+
+def test_pipelined_review_whose_time_passes_behind_another_is_503_and_not_begun() -> None:
+    wire = Wire(Application(holds=True))
+    wire.feed(
+        post(b"1") + post(b"2", b"/mutate?timeout=30s") + post(b"3", b"/mutate?timeout=3s") + post(b"4")
+    )
+    wire.clock.now += 2
+    wire.app.seen[0].respond(200, b"1")
+    assert [request.body for request in wire.app.seen] == [b"1", b"2"]
+    wire.clock.now += 2
+    wire.app.seen[1].respond(200, b"2")
+    assert wire.transport.written == ok(b"1") + ok(b"2") + late("1.9")  # may have been rounded up
+    assert len(wire.app.seen) == 2
+    assert wire.is_closed()
+    assert isinstance(wire.service, Router)
+    assert wire.service.in_flight == wire.connections.bytes.total_bytes == 0
 
 
 def test_trickle_does_not_extend_the_30_s() -> None:
@@ -58,13 +111,13 @@ def test_trickle_does_not_extend_the_30_s() -> None:
 
 
 def test_waiting_behind_another_request_does_not_count_as_reading() -> None:
+    """While it is not known what the second is. The time for a review is another matter."""
     wire = Wire(Application(holds=True))
     wire.feed(post(b"1") + post(b"2")[:60])
     wire.later(29)
     wire.app.seen[0].respond(200, b"")
     wire.later(29)
-    wire.feed(post(b"2")[60:])
-    assert len(wire.app.seen) == 2
+    assert wire.feed(post(b"2")[60:]) == ok(b"") + late("29.9")
 
 
 def test_request_in_flight_is_left_alone() -> None:
@@ -123,6 +176,25 @@ def test_deadline_counts_from_the_first_byte() -> None:
     wire.clock.now += 3
     wire.feed(stream[5:])
     assert wire.app.seen[0].deadline == pytest.approx(1000 + 10 - 0.1)
+
+
+def test_while_there_is_no_room_idle_connections_end_soon() -> None:
+    """With an answer to the request that may be on its way, so that none is lost."""
+    wire = Wire(bounds=Bounds(connections=2))
+    wire.feed(post(b"1"))
+    wire.later(2)
+    assert not wire.is_closed()
+    other = Connection(wire.connections)
+    other.connection_made(RecordingTransport())  # type: ignore[arg-type]
+    wire.connections.handshaking = 0  # there were none
+    wire.feed(post(b"1"))
+    wire.later(1)
+    assert not wire.is_closed()
+    wire.later(0.1)
+    assert wire.is_closed()
+    assert wire.transport.written == ok(b"m:1") * 2 + FAREWELL
+    wire.later(1.1)
+    assert wire.transport.aborted
 
 
 def test_while_draining_idle_connections_end_soon_and_others_with_their_answer() -> None:

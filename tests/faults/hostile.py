@@ -1,0 +1,101 @@
+"""A client that keeps to no protocol: bytes over a socket, with TLS or half of it, and no end but its own."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from tests.kit import PATIENCE_S, REVIEWS
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tests.connection import Server
+
+REVIEW = (REVIEWS / "pod-create-validate.json").read_bytes()
+
+
+def head(path: str, *fields: bytes) -> bytes:
+    """Return the head of a POST of JSON, whose length is up to *fields*."""
+    lines = [b"POST %b HTTP/1.1" % path.encode(), b"Host: gateway", b"Content-Type: application/json"]
+    return b"".join(line + b"\r\n" for line in (*lines, *fields)) + b"\r\n"
+
+
+def post(path: str, body: bytes = REVIEW) -> bytes:
+    """Return a whole request as it should be."""
+    return head(path, b"Content-Length: %d" % len(body)) + body
+
+
+class HostileClient:
+    """One connection. With ``tls`` false the bytes are those on the wire."""
+
+    def __init__(self, server: Server, *, tls: bool = True) -> None:
+        self.begun = time.monotonic()
+        self._socket: socket.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
+        if tls:
+            self._socket = server.client_context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, *pieces: bytes) -> None:
+        """Send *pieces*, as far as the server still takes them."""
+        with contextlib.suppress(OSError):
+            for piece in pieces:
+                self._socket.sendall(piece)
+
+    def send_meanwhile(self, payload: bytes) -> None:
+        """Send *payload* on a thread, which ends with the connection at the latest."""
+        threading.Thread(target=self.send, args=(payload,), daemon=True).start()
+
+    def rest(self) -> bytes:
+        """Return all that comes up to the end of the connection, however that is made."""
+        received = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while piece := self._socket.recv(65_536):
+                received += piece
+        return received
+
+    def answer(self) -> tuple[int, bytes]:
+        """Return status and body of the next answer."""
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._more()
+        first, _, body = received.partition(b"\r\n\r\n")
+        status = int(first.split(b" ", 2)[1])
+        length = int(first.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        while len(body) < length:
+            body += self._more()
+        assert len(body) == length, "more than one answer"
+        return status, body
+
+    def _more(self) -> bytes:
+        piece = self._socket.recv(65_536)
+        assert piece, "the connection ended before an answer"
+        return piece
+
+    def reset(self) -> None:
+        """End the connection so that the server's kernel is told with RST, whatever was sent."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # Without detaching it TLS would be ended first, as it should be.
+        with socket.socket(fileno=self._socket.detach()):
+            pass
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """Return the first bytes of a handshake."""
+    outgoing = ssl.MemoryBIO()
+    half = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        half.do_handshake()
+    return outgoing.read()

@@ -1,0 +1,410 @@
+"""Clients that keep to no rule, at a gateway as a process that reviews for honest ones meanwhile.
+
+Whatever they do: each gets its refusal or its answer in time, what follows a refused request on the wire is
+never taken for another, the log shows no traceback, and no honest review is lost, refused or failed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.hostile import REVIEW, HostileClient, client_hello, head, post
+from tests.faults.kit import SOME_PORT, all_well, configure, eventually, resources, wait_until_ready
+from tests.kit import GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import trustme
+
+pytestmark = pytest.mark.slow
+
+LIMIT_BYTES = 7 * 1024 * 1024
+TIMEOUT_S = 20.0
+HONEST = f"/validate/honest?timeout={TIMEOUT_S:g}s"
+SMUGGLED = "/validate/smuggled"
+"""Its webhook is never called: who asks for it does so behind a request that ends its connection."""
+LABELLED = f"/validate/labelled?timeout={TIMEOUT_S:g}s"
+"""Denies objects with the label ``wanted``."""
+SLOW = "/validate/slow?timeout=10s"
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    certificate: tuple[Path, Path], authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with ExitStack() as processes:
+        worker = WorkerProcess(SOME_PORT)
+        processes.callback(worker.stop)
+        selector = {"objectSelector": {"matchLabels": {"wanted": "yes"}}}
+        folder = configure(
+            tmp_path_factory.mktemp("besieged"),
+            pool_document("pool", worker.target),
+            webhook_document("validate", "honest", "pool", {"delay_ms": 5}),
+            webhook_document("validate", "smuggled", "pool", {}),
+            webhook_document(
+                "validate", "labelled", "pool", {"deny": {"message": "seen", "code": 403}}, **selector
+            ),
+            webhook_document("validate", "slow", "pool", {"delay_ms": 500}),
+            webhook_document("validate", "unasked", "pool", {"hang": True}),
+        )
+        gateway = GatewayProcess(folder, certificate, authority)
+        processes.callback(gateway.stop)
+        wait_until_ready(gateway, 1)
+        yield gateway
+        assert gateway.child.poll() is None
+
+
+@pytest.fixture(autouse=True)
+def besieged(gateway: GatewayProcess) -> Iterator[Load]:
+    """Honest reviews, of which none is lost, before, during and after what the test does."""
+    logged = len(gateway.log)
+    with Load(gateway, HONEST, "pod-create-validate", connections=4, rate=200) as load:
+        load.wait_for(10)
+        yield load
+        load.wait_for(10)
+    assert all_well(load.tally), load.tally
+    assert load.tally.slower_than(TIMEOUT_S) == 0
+    assert "Traceback" not in gateway.log[logged:]
+    assert "fault of the gateway" not in gateway.log[logged:]
+    assert gateway.metric("admission_gateway_webhook_requests_total", name="h0.smuggled.test") == 0
+    for gauge in ("admission_gateway_reviews_in_flight", "admission_gateway_request_bytes_in_flight"):
+        eventually(lambda name=gauge: gateway.metric(name) == 0, f"{gauge} is 0")  # type: ignore[misc]
+
+
+def only_answer(received: bytes) -> tuple[int, str]:
+    """Return status and error of the one answer that *received* is, which ends its connection."""
+    first, _, body = received.partition(b"\r\n\r\n")
+    assert b"\r\nConnection: close" in first
+    length = int(first.partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
+    assert len(body) == length, "something follows the answer"
+    return int(first.split(b" ", 2)[1]), json.loads(body)["error"]
+
+
+# -- requests of which it is not clear where they end ---------------------------------------------
+
+CHUNKS = b"2\r\n{}\r\n0\r\n\r\n"
+CODED = b"Transfer-Encoding: chunked"
+
+
+def shaped(*fields: bytes, body: bytes = CHUNKS) -> bytes:
+    return head("/validate/honest", *fields) + body
+
+
+SHAPES: dict[str, tuple[bytes, int]] = {
+    "length hides a request in a chunked body": (
+        shaped(b"Content-Length: 4", CODED, body=b"5c\r\n" + post(SMUGGLED, b"{}") + b"\r\n0\r\n\r\n"),
+        400,
+    ),
+    "coding hides a request behind the last chunk": (
+        shaped(CODED, b"Content-Length: 200", body=b"0\r\n\r\n" + post(SMUGGLED)),
+        400,
+    ),
+    "two lengths": (shaped(b"Content-Length: 0", b"Content-Length: 300", body=post(SMUGGLED)), 400),
+    "a list of lengths": (shaped(b"Content-Length: 2, 300", body=b"{}"), 400),
+    "a length with a sign": (shaped(b"Content-Length: +2", body=b"{}"), 400),
+    "a negative length": (shaped(b"Content-Length: -2", body=b"{}"), 400),
+    "a length in base 16": (shaped(b"Content-Length: 0x2", body=b"{}"), 400),
+    "a length with an underscore": (shaped(b"Content-Length: 1_0", body=b"{}"), 400),
+    "a fraction of a byte": (shaped(b"Content-Length: 2.0", body=b"{}"), 400),
+    "a length in other digits": (shaped(b"Content-Length: \xef\xbc\x92", body=b"{}"), 400),
+    "a length beyond 64 bits": (shaped(b"Content-Length: 18446744073709551618", body=b"{}"), 400),
+    "chunked, identity": (shaped(b"Transfer-Encoding: chunked, identity"), 400),
+    "identity, chunked": (shaped(b"Transfer-Encoding: identity, chunked"), 501),
+    "xchunked": (shaped(b"Transfer-Encoding: xchunked"), 501),
+    "xchunked beside a length": (shaped(b"Transfer-Encoding: xchunked", b"Content-Length: 2"), 400),
+    "chunked twice": (shaped(CODED, CODED), 400),
+    "chunked and nothing": (shaped(b"Transfer-Encoding: chunked,"), 400),
+    "nothing and chunked": (shaped(b"Transfer-Encoding: ,chunked"), 501),
+    "chunked with a parameter": (shaped(b"Transfer-Encoding: chunked;q=1"), 501),
+    "chunked in quotes": (shaped(b'Transfer-Encoding: "chunked"'), 501),
+    "chunked behind a vertical tab": (shaped(b"Transfer-Encoding: \x0bchunked"), 400),
+    "chunked before a byte over 127": (shaped(b"Transfer-Encoding: chunked\xa0"), 501),
+    "chunked on a line of its own": (shaped(b"Transfer-Encoding:\r\n chunked"), 400),
+    "a space before the colon": (shaped(b"Transfer-Encoding : chunked"), 400),
+    "a field that is folded": (shaped(b"X: a\r\n Content-Length: 2", CODED), 400),
+    "a first field that is folded": (b"POST /validate HTTP/1.1\r\n Host: a\r\n\r\n", 400),
+    "a field without a colon": (shaped(b"Content-Length 2", body=b"{}"), 400),
+    "a coding behind a bare CR": (shaped(b"X: a\rTransfer-Encoding: chunked", body=CHUNKS), 400),
+    "a coding behind a bare LF": (shaped(b"X: a\nTransfer-Encoding: chunked"), 400),
+    "bare LF throughout": (shaped(b"Content-Length: 2", body=b"{}").replace(b"\r\n", b"\n"), 400),
+    "NUL in a value": (shaped(b"Content-Length: 2", b"X: \0", body=b"{}"), 400),
+    "NUL in a name": (shaped(b"Content-Length: 2", b"X\0: a", body=b"{}"), 400),
+    "a chunk size with a sign": (shaped(CODED, body=b"+" + CHUNKS), 400),
+    "a negative chunk": (shaped(CODED, body=b"-" + CHUNKS), 400),
+    "a chunk size with 0x": (shaped(CODED, body=b"0x" + CHUNKS), 400),
+    "a chunk size behind a space": (shaped(CODED, body=b" " + CHUNKS), 400),
+    "a chunk size beyond 64 bits": (shaped(CODED, body=b"10000000000000002" + CHUNKS[1:]), 400),
+    "no chunk size": (shaped(CODED, body=b"\r\n" + CHUNKS), 400),
+    "a chunk longer than its size": (shaped(CODED, body=CHUNKS.replace(b"{}", b"{ }")), 400),
+    "a chunk without its end": (shaped(CODED, body=CHUNKS.replace(b"{}\r\n", b"{}")), 400),
+    "bare LF behind a chunk size": (shaped(CODED, body=CHUNKS.replace(b"2\r\n", b"2\n")), 400),
+    "bare LF in an extension": (shaped(CODED, body=CHUNKS.replace(b"2\r", b"2;a\nb\r")), 400),
+    "bare CR in an extension": (shaped(CODED, body=CHUNKS.replace(b"2\r", b"2;a\rb\r")), 400),
+    "an extension without an end": (shaped(CODED, body=b"2;" + b"a" * 300_000), 431),
+    "a trailer with a length": (shaped(CODED, body=CHUNKS[:-2] + b"Content-Length: 9\r\n\r\n"), 400),
+    "a trailer that is folded": (shaped(CODED, body=CHUNKS[:-2] + b"X: a\r\n b\r\n\r\n"), 400),
+    "a trailer with NUL": (shaped(CODED, body=CHUNKS[:-2] + b"X: \0\r\n\r\n"), 400),
+    "bare LF for the last chunk": (shaped(CODED, body=CHUNKS[:-4] + b"\n\r\n"), 400),
+    "an upgrade with both lengths": (
+        shaped(b"Connection: upgrade", b"Upgrade: h2c", CODED, b"Content-Length: 2"),
+        400,
+    ),
+    "an expectation with both lengths": (shaped(b"Expect: 100-continue", CODED, b"Content-Length: 2"), 400),
+    "HTTP/1.0 with a coding": (shaped(CODED).replace(b"HTTP/1.1", b"HTTP/1.0"), 400),
+    "HTTP/0.9": (b"POST /validate\r\n\r\n", 505),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    "two hosts": (shaped(b"Host: b", CODED), 400),
+    "endless head": (head("/validate", b"X: " + b"x" * 90_000), 431),
+    "more fields than anybody sends": (head("/validate", *[b"a:"] * 150), 431),
+}
+
+
+@pytest.mark.parametrize(("stream", "status"), SHAPES.values(), ids=SHAPES.keys())
+def test_an_ambiguous_request_is_refused_and_what_follows_it_is_none(
+    gateway: GatewayProcess, stream: bytes, status: int
+) -> None:
+    for pieces in ((stream + post(SMUGGLED),), (stream[:-1], stream[-1:], post(SMUGGLED))):
+        with HostileClient(gateway) as client:
+            client.send(*pieces)
+            found, error = only_answer(client.rest())
+        assert (found, bool(error)) == (status, True)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_a_body_over_the_limit_is_413_at_once(gateway: GatewayProcess, framing: str) -> None:
+    with HostileClient(gateway) as client:
+        if framing == "length":
+            client.send(head(HONEST, b"Content-Length: %d" % (LIMIT_BYTES + 1)))
+        else:
+            chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+            client.send(head(HONEST, CODED), chunk * 112, b"1\r\n \r\n")
+        assert only_answer(client.rest()) == (413, f"body over {LIMIT_BYTES} bytes")
+
+
+# -- clients that take their time, and clients that go --------------------------------------------
+
+
+def test_slow_senders_are_refused_when_their_reviews_have_no_time_left(gateway: GatewayProcess) -> None:
+    """Which each has of its own, whatever it has announced, or sends from time to time."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(HostileClient(gateway)) for _ in range(30)]
+        for number, client in enumerate(clients):
+            framing = CODED if number % 3 == 0 else b"Content-Length: %d" % LIMIT_BYTES
+            begun = b"fffff\r\n{" if number % 3 == 0 else b"{"
+            client.send(head("/validate/honest?timeout=1s", framing), begun)
+        for client in clients:
+            client.send(b" ")
+            assert only_answer(client.rest()) == (
+                408,
+                "request not complete 0.9 seconds after its first byte",
+            )
+
+
+def test_half_open_connections_keep_nobody_out(gateway: GatewayProcess, besieged: Load) -> None:
+    """More of them than there are places for such as never ask; the oldest make room for the others."""
+    count, places = 4500, 4096
+    hello = client_hello(gateway.client_context)
+    before = resources(gateway.child.pid).descriptors
+    with ExitStack() as stack:
+        clients = []
+        for number in range(count):
+            client = stack.enter_context(HostileClient(gateway, tls=False))
+            client.send((b"", hello[:50], hello)[number % 3])
+            clients.append(client)
+        for client in clients[: count - places]:
+            client.rest()
+        assert resources(gateway.child.pid).descriptors <= before + places + 10
+        besieged.wait_for(50)
+        with HostileClient(gateway) as honest:
+            honest.send(post(HONEST))
+            assert honest.answer()[0] == 200
+    eventually(lambda: resources(gateway.child.pid).descriptors <= before, "all files are closed")
+
+
+def reset_when(stage: str, gateway: GatewayProcess) -> None:
+    """Connect, get as far as *stage*, and be gone."""
+    hello = client_hello(gateway.client_context)
+    client = HostileClient(gateway, tls=stage not in ("connected", "greeting", "greeted"))
+    if stage == "greeting":
+        client.send(hello[:60])
+    if stage == "greeted":
+        client.send(hello)
+    request = post(SLOW if stage == "reviewed" else HONEST)
+    parts = {
+        "in the head": request[:50],
+        "in the body": request[:-100],
+        "in a large body": head(HONEST, b"Content-Length: %d" % LIMIT_BYTES) + b" " * 100_000,
+        "in a chunk": head(HONEST, CODED) + b"ffff\r\n" + b" " * 100,
+        "reviewed": request,
+        "pipelining": post(SLOW) + request * 3,
+        "refused": shaped(b"Content-Length: x"),
+        "answered": request,
+    }
+    client.send(parts.get(stage, b""))
+    if stage == "answered":
+        client.answer()
+    client.reset()
+
+
+STAGES = [
+    *("connected", "greeting", "greeted", "shaken", "in the head", "in the body", "in a large body"),
+    *("in a chunk", "reviewed", "pipelining", "refused", "answered"),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_connection_that_is_reset_leaves_nothing(gateway: GatewayProcess, stage: str) -> None:
+    before = resources(gateway.child.pid).descriptors
+    for _ in range(20):
+        reset_when(stage, gateway)
+    eventually(lambda: resources(gateway.child.pid).descriptors <= before, "all files are closed")
+
+
+LOST = b"POST /nowhere HTTP/1.1\r\nHost: a\r\n\r\n"
+SMALL = json.dumps(
+    {**json.loads(REVIEW), "request": {**json.loads(REVIEW)["request"], "object": {}}}
+).encode()
+"""A review that no webhook with a selector is asked about."""
+
+
+def test_a_flood_of_requests_that_are_refused_ends_with_the_sixteenth(gateway: GatewayProcess) -> None:
+    refused = gateway.metric("admission_gateway_requests_refused_total", code="404")
+    with HostileClient(gateway) as client:
+        client.send_meanwhile(LOST * 20_000)
+        assert client.rest().count(b"HTTP/1.1 404 ") == 16
+    assert gateway.metric("admission_gateway_requests_refused_total", code="404") - refused == 16
+
+
+def test_reviews_that_were_sent_ahead_are_refused_when_their_turn_comes_too_late(
+    gateway: GatewayProcess,
+) -> None:
+    """Each takes half a second: those that have no time left then are not begun.
+
+    All come in one TLS record, and so at one time.
+    """
+    request = post("/validate/slow?timeout=2s", SMALL)
+    with HostileClient(gateway) as client:
+        client.send(request * (16_000 // len(request)))
+        answers = [answer[:3] for answer in client.rest().split(b"HTTP/1.1 ")[1:]]
+    assert answers[-1] == b"503"
+    assert set(answers[:-1]) == {b"200"}
+    assert len(answers) < 16_000 // len(request)
+
+
+def test_clients_that_read_no_answer_take_nothing_from_others(
+    gateway: GatewayProcess, besieged: Load
+) -> None:
+    with ExitStack() as stack:
+        for _ in range(10):
+            client = stack.enter_context(HostileClient(gateway))
+            client.send_meanwhile(post(LABELLED, SMALL) * 1_000)
+        besieged.wait_for(100)
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+
+def with_object(written: bytes) -> bytes:
+    """Return a review whose object is *written*."""
+    before, _, rest = REVIEW.partition(b'"object":')
+    return before + b'"object":' + written + rest[rest.index(b',"oldObject"') :]
+
+
+def with_spec(written: bytes) -> bytes:
+    return with_object(b'{"metadata":{"labels":{"wanted":"yes"}},"spec":%b}' % written)
+
+
+def with_labels(labels: bytes) -> bytes:
+    return with_object(b'{"metadata":{"labels":{%b}}}' % labels)
+
+
+def filled(make: Callable[[bytes], bytes], piece: Callable[[int], bytes]) -> bytes:
+    """Return a review of just under the allowed size, with as many pieces in it as fit."""
+    room, pieces, number = LIMIT_BYTES - len(make(b"")) - 40, [], 0
+    while room > 0:
+        pieces.append(piece(number))
+        room -= len(pieces[-1]) + 1
+        number += 1
+    return make(b",".join(pieces[:-1]))
+
+
+def listed(pieces: bytes) -> bytes:
+    return with_spec(b"[" + pieces + b"]")
+
+
+ALLOWED, DENIED, BAD = 200, 403, 400
+"""What is to come: HTTP 200 that allows, HTTP 200 with that code, or HTTP 400."""
+
+BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
+    "nothing": (lambda: b"", BAD),
+    "spaces": (lambda: b" " * 100_000, BAD),
+    "no JSON": (lambda: b"\x16\x03\x01" * 1000, BAD),
+    "null": (lambda: b"null", BAD),
+    "a list": (lambda: b"[%b]" % REVIEW, BAD),
+    "two reviews": (lambda: REVIEW * 2, BAD),
+    "half a review": (lambda: REVIEW[: len(REVIEW) // 2], BAD),
+    "a byte order mark": (lambda: b"\xef\xbb\xbf" + REVIEW, BAD),
+    "UTF-16": (lambda: REVIEW.decode().encode("utf-16"), BAD),
+    "nested as deep as objects go": (lambda: with_spec(b"[" * 200 + b"]" * 200), DENIED),
+    "nested ten thousandfold": (lambda: with_spec(b"[" * 10_000 + b"]" * 10_000), BAD),
+    "nested a million times, and never closed": (lambda: with_spec(b"[" * 1_000_000), BAD),
+    "objects nested a million times": (lambda: with_spec(b'{"a":' * 1_000_000), BAD),
+    "the same label twice": (lambda: with_labels(b'"wanted":"no","wanted":"yes"'), DENIED),
+    "the same label twice, the other way": (lambda: with_labels(b'"wanted":"yes","wanted":"no"'), ALLOWED),
+    "metadata twice": (
+        lambda: with_object(b'{"metadata":{"labels":{"wanted":"yes"}},"metadata":{"name":"a"}}'),
+        ALLOWED,
+    ),
+    "the request twice": (lambda: REVIEW[:-1] + b',"request":{}}', BAD),
+    "invalid UTF-8": (lambda: with_labels(b'"wanted":"yes","a":"\xff\xfe"'), BAD),
+    "UTF-8 of a surrogate": (lambda: with_labels(b'"wanted":"yes","a":"\xed\xa0\x80"'), BAD),
+    "half a surrogate pair": (lambda: with_labels(b'"wanted":"yes","a":"\\ud800"'), BAD),
+    "a surrogate pair": (lambda: with_labels(b'"wanted":"yes","a":"\\ud83d\\ude00"'), DENIED),
+    "a NUL that is written out": (lambda: with_labels(b'"wanted":"yes","a":"\\u0000"'), DENIED),
+    "a NUL": (lambda: with_labels(b'"wanted":"yes","a":"\0"'), BAD),
+    "1e400": (lambda: with_spec(b"1e400"), BAD),
+    "1e-400": (lambda: with_spec(b"1e-400"), DENIED),
+    "a number of 5000 digits": (lambda: with_spec(b"9" * 5000), BAD),
+    "a number of a million digits": (lambda: with_spec(b"0." + b"9" * 1_000_000), DENIED),
+    "NaN": (lambda: with_spec(b"NaN"), BAD),
+    "Infinity": (lambda: with_spec(b"Infinity"), BAD),
+    "-Infinity": (lambda: with_spec(b"-Infinity"), BAD),
+    "a label that is a number": (lambda: with_labels(b'"wanted":1'), ALLOWED),
+    "labels that are a list": (lambda: with_object(b'{"metadata":{"labels":["wanted"]}}'), ALLOWED),
+    "an object that is a text": (lambda: with_object(b'"yes"'), BAD),
+    "uid of a megabyte": (lambda: REVIEW.replace(b'"uid":"', b'"uid":"' + b"x" * 1_000_000, 1), ALLOWED),
+    "labels by the hundred thousand": (
+        lambda: filled(lambda labels: with_labels(b'"wanted":"yes",' + labels), lambda n: b'"l%d":""' % n),
+        DENIED,
+    ),
+    "lists by the million": (lambda: filled(listed, lambda n: b"[]"), DENIED),
+    "objects by the million": (lambda: filled(listed, lambda n: b'{"a":1}'), DENIED),
+    "an object of seven megabytes": (lambda: filled(listed, lambda n: b'"%b"' % (b"x" * 1_000_000)), DENIED),
+}
+
+
+@pytest.mark.parametrize(("body", "wanted"), BODIES.values(), ids=BODIES.keys())
+def test_any_body_is_judged_in_time(gateway: GatewayProcess, body: Callable[[], bytes], wanted: int) -> None:
+    with HostileClient(gateway) as client:
+        begun = time.monotonic()
+        client.send(post(LABELLED, body()))
+        status, answer = client.answer()
+        assert time.monotonic() - begun < TIMEOUT_S
+        document = json.loads(answer)
+        if wanted == BAD:
+            assert (status, list(document)) == (400, ["error"])
+        else:
+            response = document["response"]
+            found = response["status"]["code"] if not response["allowed"] else ALLOWED
+            assert (status, found) == (200, wanted)
+        # And the connection goes on.
+        client.send(post(HONEST))
+        assert client.answer()[0] == 200

@@ -1,0 +1,209 @@
+"""Processes of a gateway that are killed, one or all, once or again and again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.rotating import command_pool, open_connections, write_whole
+from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
+from tests.load import Load
+from tests.process.kit import children_of, eventually, lines, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from http.client import HTTPSConnection
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-validate"
+FAKE = ROOT / "tests" / "fakes" / "worker.py"
+BACKOFFS_S = (0.25, 0.5, 1.0)
+"""What lies between the end of a process and its next start, at least, when it ends again and again."""
+REVIEWS_DONE = "admission_gateway_review_duration_seconds_count"
+
+
+class Watch:
+    """Asks a gateway's admin port again and again, as probes and Prometheus do, and keeps what it hears."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.unready: list[str] = []
+        self.failed: list[str] = []
+        self.counts: list[float] = []
+        """Reviews done, as one scrape after the other had it."""
+        self._gateway = gateway
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            status, text = self._gateway.admin("/readyz")
+            if status != 200:
+                self.unready.append(text)
+            status, text = self._gateway.admin("/metrics")
+            if status == 200:
+                found = (line for line in text.splitlines() if line.startswith(f"{REVIEWS_DONE}{{"))
+                self.counts.append(sum(float(line.rpartition(" ")[2]) for line in found))
+            else:
+                self.failed.append(text)
+
+
+def test_a_killed_process_loses_what_was_in_flight_on_its_connections_and_nothing_else(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target)
+        + webhook_document("validate", "v", "pool", {"delay_ms": 5})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    with Watch(gateway) as watch, Load(gateway, "/validate", POD, connections=16) as load:
+        load.wait_for(100)
+        before = children_of(gateway.child.pid)
+        killed = max(before, key=lambda pid: open_connections(pid, gateway.port))
+        connections = open_connections(killed, gateway.port)
+        seen = len(watch.counts)
+        eventually(lambda: len(watch.counts) > seen + 1)
+        os.kill(killed, signal.SIGKILL)
+        load.wait_for(100)
+        eventually(lambda: set(children_of(gateway.child.pid)) - set(before))
+        (successor,) = set(children_of(gateway.child.pid)) - set(before)
+        fresh: list[HTTPSConnection] = []
+
+        def is_back() -> bool:
+            """Whether the kernel gives it its share of the connections."""
+            time.sleep(0.05)
+            fresh.append(gateway.connect())
+            return open_connections(successor, gateway.port) > 0
+
+        eventually(is_back)
+        for connection in fresh:
+            connection.close()
+        load.wait_for(100)
+        seen = len(watch.counts)
+        eventually(lambda: len(watch.counts) > seen + 1)
+    tally = load.tally
+    assert 0 < connections <= 16
+    assert tally.lost <= connections, tally
+    assert (tally.failed, tally.refused, tally.denied) == (0, 0, 0), tally
+    assert gateway.log.count("starting it again") == 1
+    assert (watch.unready, watch.failed) == ([], [])
+    assert watch.counts == sorted(watch.counts), "a counter has fallen"
+    assert watch.counts[-1] <= tally.answered + tally.lost
+
+
+def test_a_process_that_is_killed_again_and_again_is_started_ever_more_seldom(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    victim, steady = children_of(gateway.child.pid)
+    pauses_s = []
+    with Load(gateway, "/validate", POD, connections=8) as load:
+        for _ in BACKOFFS_S:
+            load.wait_for(20)
+            known = set(children_of(gateway.child.pid))
+            os.kill(victim, signal.SIGKILL)
+            killed_at = time.monotonic()
+            eventually(lambda known=known: set(children_of(gateway.child.pid)) - known)  # type: ignore[misc]
+            pauses_s.append(time.monotonic() - killed_at)
+            (victim,) = set(children_of(gateway.child.pid)) - {steady}
+        load.wait_for(50)
+    assert all(pause_s >= least_s for pause_s, least_s in zip(pauses_s, BACKOFFS_S, strict=True)), pauses_s
+    # Only the first kill met connections: what never came up had none.
+    assert load.tally.lost <= 8
+    assert load.tally.failed == 0
+    assert gateway.admin("/readyz")[0] == 200
+
+
+def test_a_worker_that_ends_at_once_is_started_ever_more_seldom(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """What is in force meanwhile is served as before."""
+    starts = tmp_path / "starts"
+    config = tmp_path / "config"
+    config.mkdir()
+    served = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    (config / "c.yaml").write_text(served)
+    gateway = start_gateway(config)
+    with Load(gateway, "/validate/v", POD, connections=4, rate=100) as load:
+        broken = command_pool("own", "sh", "-c", 'date +%s%N >> "$0"; exit 1', str(starts))
+        write_whole(config / "c.yaml", served + broken + webhook_document("validate", "w", "own", {}))
+        gateway.signal(signal.SIGHUP)
+        eventually(lambda: len(lines(starts)) > len(BACKOFFS_S))
+        load.wait_for(10)
+    moments = [int(line) / 1e9 for line in lines(starts)[: len(BACKOFFS_S) + 1]]
+    pauses_s = [after - before for before, after in itertools.pairwise(moments)]
+    # Of each pause some is the start itself, on both sides, so it can be a little shorter.
+    assert all(pause_s >= 0.8 * least_s for pause_s, least_s in zip(pauses_s, BACKOFFS_S, strict=True))
+    assert (load.tally.lost, load.tally.failed) == (0, 0), load.tally
+
+
+def test_calls_of_a_killed_worker_obey_their_failure_policy_until_it_is_back(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        command_pool("own", sys.executable, str(FAKE))
+        + webhook_document("validate", "fail", "own", {"delay_ms": 5})
+        + webhook_document("validate", "ignore", "own", {"delay_ms": 5}, failurePolicy="Ignore")
+    )
+    gateway = start_gateway(tmp_path)
+    (killed,) = children_of(gateway.child.pid)
+    with (
+        Load(gateway, "/validate/fail", POD, connections=8, rate=400) as failing,
+        Load(gateway, "/validate/ignore", POD, connections=8, rate=400) as ignoring,
+    ):
+        failing.wait_for(50)
+        ignoring.wait_for(50)
+        assert failing.tally.failed == ignoring.tally.failed_open == 0
+        os.kill(killed, signal.SIGKILL)
+        failing.wait_until(lambda tally: tally.failed > 0)
+        ignoring.wait_until(lambda tally: tally.failed_open > 0)
+        eventually(lambda: gateway.metric("admission_gateway_worker_endpoints", state="ready") == 1)
+        failed, failed_open = failing.tally.failed, ignoring.tally.failed_open
+        failing.wait_for(100)
+        ignoring.wait_for(100)
+    # At most those in flight when the worker was seen to be back.
+    assert failing.tally.failed <= failed + 8, failing.tally
+    assert ignoring.tally.failed_open <= failed_open + 8, ignoring.tally
+    for tally in (failing.tally, ignoring.tally):
+        assert (tally.lost, tally.refused, tally.denied) == (0, 0, 0), tally
+    assert ignoring.tally.failed == 0
+    assert all('failed calling webhook "h0.fail.test": ' in text for text in failing.tally.texts)
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_nothing_outlives_a_killed_gateway(tmp_path: Path, start_gateway: StartGateway, count: str) -> None:
+    (tmp_path / "c.yaml").write_text(
+        command_pool("own", sys.executable, str(FAKE))
+        + webhook_document("validate", "v", "own", {"delay_ms": 50})
+    )
+    gateway = start_gateway(tmp_path, "--processes", count)
+    started = children_of(gateway.child.pid)
+    assert [runs(pid) for pid in started] == [True] * (1 if count == "1" else 3)
+    with Load(gateway, "/validate", POD, connections=8) as load:
+        load.wait_for(50)
+        gateway.signal(signal.SIGKILL)
+    eventually(lambda: not any(runs(pid) for pid in started))

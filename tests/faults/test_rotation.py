@@ -1,0 +1,558 @@
+"""Certificates, credentials, configurations and workers are replaced under load, and nobody notices."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from tests.faults.rotating import (
+    Client,
+    command_pool,
+    mount,
+    named,
+    pair,
+    pems,
+    sdk_worker,
+    settings_document,
+    write_whole,
+)
+from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
+from tests.load import Load
+from tests.process.kit import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.load import Tally
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-validate"
+FAKE = ROOT / "tests" / "fakes" / "worker.py"
+EACH_ANEW = {"Connection": "close"}
+"""A header with which every review takes a connection of its own."""
+RELOADED = "admission_gateway_config_last_reload_successful"
+
+
+def assert_nothing_lost(*loads: Load) -> None:
+    tallies = [load.tally for load in loads]
+    assert [unhappy(tally) for tally in tallies] == [(0, 0, 0, 0)] * len(tallies), tallies
+    assert all(tally.allowed == tally.sent for tally in tallies)
+
+
+def unhappy(tally: Tally) -> tuple[int, int, int, int]:
+    return tally.lost, tally.failed, tally.refused, tally.failed_open
+
+
+@pytest.fixture
+def config(tmp_path: Path, start_worker: StartWorker) -> Path:
+    """A configuration folder with a pool and a validating webhook."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    worker = start_worker()
+    (folder / "c.yaml").write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {"delay_ms": 2})
+    )
+    return folder
+
+
+# -- the serving certificate ----------------------------------------------------------------------
+
+
+def serial(client: Client) -> str:
+    """Return the number of the certificate that a new connection sees."""
+    with (
+        socket.create_connection(("127.0.0.1", client.port)) as plain,
+        client.client_context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
+    ):
+        shown = wrapped.getpeercert()
+    assert shown is not None
+    return str(shown["serialNumber"])
+
+
+def test_the_serving_certificate_and_its_authority_are_replaced(
+    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
+) -> None:
+    other = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    secret = tmp_path / "secret"
+    chain, key = pair(authority, "127.0.0.1")
+    mount(secret, {"tls.crt": chain, "tls.key": key})
+    flags = "--tls-cert", str(secret / "tls.crt"), "--tls-key", str(secret / "tls.key")
+    gateway = start_gateway(config, *flags)
+    client = Client(gateway, authority, other)
+    with (
+        Load(client, "/validate", POD, connections=4, rate=100) as old,
+        Load(client, "/validate", POD, connections=4, rate=50, headers=EACH_ANEW) as new,
+    ):
+        for issuer in (authority, other):
+            new.wait_for(10)
+            before = serial(client)
+            chain, key = pair(issuer, "127.0.0.1")
+            mount(secret, {"tls.crt": chain, "tls.key": key})
+            eventually(lambda before=before: serial(client) != before)  # type: ignore[misc]
+            new.wait_for(10)
+            old.wait_for(10)
+        before = serial(client)
+        mount(secret, {"tls.crt": pair(other, "127.0.0.1")[0], "tls.key": key})
+        eventually(lambda: gateway.metric(RELOADED) == 0)
+        gateway.expect("cannot be used, the old ones stay in force.*is not the key of the certificate")
+        assert serial(client) == before
+        new.wait_for(10)
+        mount(secret, {"tls.crt": chain, "tls.key": key})
+        eventually(lambda: gateway.metric(RELOADED) == 1)
+        old.wait_for(10)
+    assert_nothing_lost(old, new)
+
+
+# -- callers' credentials -------------------------------------------------------------------------
+
+
+def status_of(client: Client, **headers: str) -> int:
+    """Return the status that a review gets on a new connection."""
+    body = (REVIEWS / f"{POD}.json").read_bytes()
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with (
+        socket.create_connection(("127.0.0.1", client.port)) as plain,
+        client.client_context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
+    ):
+        wrapped.sendall(
+            f"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{head}"
+            f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        answer = b"".join(iter(lambda: wrapped.recv(65536), b""))
+    return int(answer.split(b" ", 2)[1])
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def basic(credential: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(credential.encode()).decode()}"}
+
+
+@pytest.mark.parametrize(
+    ("field", "show", "old", "new"),
+    [
+        ("tokenFile", bearer, "old-token", "new-token"),
+        ("basicAuthFile", basic, "api:old-password", "api:new-password"),
+    ],
+)
+def test_credentials_are_replaced(
+    tmp_path: Path,
+    config: Path,
+    start_gateway: StartGateway,
+    authority: trustme.CA,
+    field: str,
+    show: Callable[[str], dict[str, str]],
+    old: str,
+    new: str,
+) -> None:
+    """As rotations go: the new one is let in too, callers change over, the old one is taken out."""
+    secret = tmp_path / "secret"
+    mount(secret, {"credentials": f"{old}\n".encode()})
+    (config / "g.yaml").write_text(settings_document(authentication={field: str(secret / "credentials")}))
+    gateway = start_gateway(config)
+    client = Client(gateway, authority)
+
+    def put(*credentials: str) -> None:
+        seen = len(gateway.log)
+        mount(secret, {"credentials": "".join(f"{one}\n" for one in credentials).encode()})
+        gateway.expect("read the changed credentials", after=seen)
+
+    assert (status_of(client, **show(old)), status_of(client, **show(new))) == (200, 401)
+    with Load(client, "/validate", POD, connections=4, rate=100, headers=show(old)) as before:
+        before.wait_for(10)
+        put(old, new)
+        before.wait_for(10)
+    with Load(client, "/validate", POD, connections=4, rate=100, headers=show(new)) as after:
+        after.wait_for(10)
+        put(new)
+        assert (status_of(client, **show(old)), status_of(client, **show(new))) == (401, 200)
+
+        mount(secret, {"credentials": b"two words: no credential\xff of any kind\n:\n"})
+        gateway.expect("the credentials changed and cannot be used, the old ones stay")
+        assert gateway.metric(RELOADED) == 0
+        after.wait_for(10)
+        assert (status_of(client, **show(old)), status_of(client, **show(new))) == (401, 200)
+        put(new)
+        assert gateway.metric(RELOADED) == 1
+        after.wait_for(10)
+    assert_nothing_lost(before, after)
+
+
+def test_a_list_of_tokens_that_is_written_in_place_is_taken_whole(
+    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
+) -> None:
+    """Half of a list is a list as well, and half of a token is a token."""
+    tokens = tmp_path / "tokens"
+    others = [f"token-of-somebody-{number:02}" for number in range(15)]
+    tokens.write_text("\n".join([*others, "honest"]))
+    (config / "g.yaml").write_text(settings_document(authentication={"tokenFile": str(tokens)}))
+    gateway = start_gateway(config)
+    client = Client(gateway, authority)
+    with Load(client, "/validate", POD, connections=4, rate=50, headers=bearer("honest")) as load:
+        for turn in range(2):
+            seen = len(gateway.log)
+            load.wait_for(10)
+            with tokens.open("w") as file:
+                for other in others:
+                    file.write(f"{other}-{turn}\n")
+                    file.flush()
+                    # So that it takes longer than from one look at the file to the next.
+                    load.wait_for(5)
+                file.write("honest\n")
+            gateway.expect("read the changed credentials", after=seen)
+    assert_nothing_lost(load)
+    assert status_of(client, **bearer("token-of-somebody-00-1")) == 200
+    assert status_of(client, **bearer("token-of-somebody-00-0")) == 401
+
+
+def test_the_authority_of_clients_is_replaced(
+    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
+) -> None:
+    old, new = (trustme.CA(key_type=trustme.KeyType.ECDSA) for _ in range(2))
+    secret = tmp_path / "secret"
+    mount(secret, {"ca.crt": pems(old)})
+    gateway = start_gateway(config, "--client-ca", str(secret / "ca.crt"))
+    clients = [
+        Client(gateway, authority, shows=issuer.issue_cert(common_name="kube-apiserver"))
+        for issuer in (old, new)
+    ]
+
+    def put(*authorities: trustme.CA) -> None:
+        seen = len(gateway.log)
+        mount(secret, {"ca.crt": pems(*authorities)})
+        gateway.expect("loaded the TLS files anew", after=seen)
+
+    def let_in() -> list[bool]:
+        found = []
+        for client in clients:
+            try:
+                found.append(status_of(client) == 200)
+            except (OSError, IndexError):
+                # TLS 1.3 has a client told only after it has begun to talk.
+                found.append(False)
+        return found
+
+    assert let_in() == [True, False]
+    with Load(clients[0], "/validate", POD, connections=4, rate=50, headers=EACH_ANEW) as before:
+        before.wait_for(10)
+        put(old, new)
+        before.wait_for(10)
+    assert let_in() == [True, True]
+    with Load(clients[1], "/validate", POD, connections=4, rate=50, headers=EACH_ANEW) as after:
+        after.wait_for(10)
+        put(new)
+        after.wait_for(10)
+    assert let_in() == [False, True]
+    assert status_of(Client(gateway, authority)) == 401
+    assert_nothing_lost(before, after)
+
+
+# -- the configuration ----------------------------------------------------------------------------
+
+
+def generation(number: int, *targets: str) -> str:
+    """Return a configuration of which every answer tells the number, twice, from two webhooks.
+
+    Every third one has a webhook more, and the pool's worker changes with each.
+    """
+    first = {
+        "annotations": {"generation": str(number)},
+        "patch": [{"op": "add", "path": "/metadata/labels", "value": {"first": str(number)}}],
+    }
+    second = {
+        "annotations": {"generation": str(number)},
+        "patch": [{"op": "add", "path": "/metadata/labels/second", "value": str(number)}],
+    }
+    more = [{"annotations": {"generation": str(number)}}] if number % 3 == 0 else []
+    return pool_document("pool", targets[number % len(targets)]) + webhook_document(
+        "mutate", "m", "pool", first, second, *more
+    )
+
+
+def told(response: dict[str, Any]) -> set[str]:
+    """Return the numbers of the generations that an answer speaks of."""
+    numbers = {
+        value for key, value in response["auditAnnotations"].items() if key.endswith(".test.generation")
+    }
+    patch = json.loads(base64.b64decode(response["patch"]))
+    labels: dict[str, str] = {}
+    for operation in patch:
+        assert operation["path"].startswith("/metadata/labels"), patch
+        labels |= operation["value"] if isinstance(operation["value"], dict) else {"": operation["value"]}
+    assert len(labels) >= 2 or len(patch) >= 2, patch
+    annotated = sum(key.endswith(".test.generation") for key in response["auditAnnotations"])
+    assert annotated == 2 + (int(min(numbers)) % 3 == 0), response
+    return numbers | set(labels.values())
+
+
+class Readers:
+    """Clients that ask again and again, each on one connection, and keep what every answer tells."""
+
+    def __init__(self, gateway: GatewayProcess, count: int) -> None:
+        self.told: list[set[str]] = []
+        self.errors: list[BaseException] = []
+        self._gateway = gateway
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
+
+    def __enter__(self) -> Readers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        body = (REVIEWS / "pod-create-mutate.json").read_bytes()
+        connection = self._gateway.connect()
+        try:
+            while not self._stop.wait(0.005):
+                answer = json.loads(self._gateway.post("/mutate", body, connection))
+                self.told.append(told(answer["response"]))
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            connection.close()
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_every_answer_is_of_one_configuration(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, count: str
+) -> None:
+    targets = [start_worker().target for _ in range(2)]
+    file = tmp_path / "c.yaml"
+    file.write_text(generation(0, *targets))
+    gateway = start_gateway(tmp_path, "--processes", count)
+    rounds = 20 if count == "1" else 5
+    with Readers(gateway, 3) as readers, Load(gateway, "/mutate", "pod-create-mutate", connections=6) as load:
+        for number in range(1, rounds + 1):
+            seen = len(gateway.log)
+            if number % 7 == 0:
+                write_whole(file, generation(number, *targets).replace("failurePolicy", "failPolicy") + "{")
+                gateway.signal(signal.SIGHUP)
+                gateway.expect("(?s)" + ".*".join(["configuration refused"] * int(count)), after=seen)
+                load.wait_for(5)
+                seen = len(gateway.log)
+            write_whole(file, generation(number, *targets))
+            gateway.signal(signal.SIGHUP)
+            gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)), after=seen)
+            asked = len(readers.told)
+            eventually(lambda asked=asked: readers.errors or len(readers.told) >= asked + 6)  # type: ignore[misc]
+            assert readers.errors == []
+            assert readers.told[-1] == {str(number)}
+    assert readers.errors == []
+    assert [mixed for mixed in readers.told if len(mixed) != 1] == []
+    assert {number for one in readers.told for number in one} == {str(one) for one in range(rounds + 1)}
+    assert_nothing_lost(load)
+
+
+def test_a_configuration_is_taken_up_once_what_it_names_is_there(
+    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
+) -> None:
+    """A ConfigMap can be brought to the pod before the Secret that it names; nobody touches it again."""
+    gateway = start_gateway(config)
+    client = Client(gateway, authority)
+    tokens = tmp_path / "tokens"
+    with Load(client, "/validate", POD, connections=4, rate=100, headers=bearer("later")) as load:
+        write_whole(
+            config / "g.yaml", settings_document(authentication={"tokenFile": str(tokens)}, drainSeconds=3)
+        )
+        gateway.expect("configuration refused(?s:.*)authentication.tokenFile")
+        assert gateway.metric(RELOADED) == 0
+        load.wait_for(10)
+        assert status_of(client) == 200
+        seen = len(gateway.log)
+        write_whole(tokens, "later\n")
+        gateway.expect("configuration reloaded", after=seen)
+        assert gateway.metric(RELOADED) == 1
+        assert status_of(client) == 401
+        load.wait_for(10)
+    assert_nothing_lost(load)
+    assert gateway.log.count("configuration refused") == 1
+
+
+def test_limits_are_changed(
+    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
+) -> None:
+    gateway = start_gateway(config)
+    client = Client(gateway, authority)
+    small = (REVIEWS / f"{POD}.json").read_bytes()
+    large = small + b" " * 40_000
+
+    def reload(**limits: int) -> None:
+        seen = len(gateway.log)
+        write_whole(config / "g.yaml", settings_document(limits=limits))
+        gateway.signal(signal.SIGHUP)
+        gateway.expect("configuration reloaded", after=seen)
+
+    with Load(client, "/validate", small, connections=8) as load:
+        for bound, status in ((20_000, 413), (7 << 20, 200), (20_000, 413)):
+            reload(maxRequestBytes=bound)
+            assert gateway.exchange("/validate", large)[0] == status
+            load.wait_for(20)
+    assert_nothing_lost(load)
+    with Load(client, "/validate", small, connections=8) as load:
+        reload(maxConcurrentReviews=1)
+        load.wait_until(lambda tally: tally.refused > 0)
+        refused = load.tally
+        reload(maxConcurrentReviews=100)
+        load.wait_for(50)
+    assert refused.lost == load.tally.lost == load.tally.failed == 0
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def who(name: str) -> tuple[str, str]:
+    """Return the flags of a worker that names itself in every answer."""
+    return "--override", json.dumps({"warnings": [name]})
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+@pytest.mark.parametrize("by", ["target", "command"])
+def test_a_pool_gets_another_worker(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by: str, count: str
+) -> None:
+    """The new one is asked when it is there; the old one has answered all that it was asked."""
+    file = tmp_path / "c.yaml"
+    old = start_worker(None, *who("old"))
+
+    def pool(name: str) -> str:
+        if by == "command":
+            return command_pool("pool", sys.executable, str(FAKE), *who(name))
+        return pool_document("pool", (old if name == "old" else start_worker(None, *who(name))).target)
+
+    def names() -> set[str]:
+        return {gateway.review("/validate", POD)["warnings"][0] for _ in range(4 * int(count))}
+
+    webhooks = webhook_document("validate", "v", "pool", {"delay_ms": 10})
+    write_whole(file, pool("old") + webhooks)
+    gateway = start_gateway(tmp_path, "--processes", count)
+    assert names() == {"old"}
+    with Load(gateway, "/validate", POD, connections=8) as load:
+        for name in ("new", "newer")[: 3 - int(count)]:
+            load.wait_for(20)
+            seen = len(gateway.log)
+            write_whole(file, pool(name) + webhooks)
+            if name == "newer":
+                gateway.signal(signal.SIGHUP)
+            gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)), after=seen)
+            assert names() == {name}
+        if by == "target":
+            old.stop()
+        load.wait_for(20)
+    assert_nothing_lost(load)
+    assert "no worker reached yet" not in gateway.log
+
+
+def free_ports(count: int) -> list[int]:
+    with_all = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in with_all]
+    finally:
+        for one in with_all:
+            one.close()
+
+
+class MutualWorkers:
+    """Workers of the SDK over mTLS, each at an address of its own."""
+
+    def __init__(self, folder: Path, processes: ExitStack, count: int) -> None:
+        self.targets = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        self._folder = folder
+        self._processes = processes
+        self._running: dict[str, Process] = {}
+
+    def start(self, target: str, issuer: trustme.CA, *trusted: trustme.CA) -> None:
+        """Start the worker at *target*, or replace it as a rollout does: in order."""
+        old = self._running.pop(target, None)
+        if old is not None:
+            old.signal(signal.SIGTERM)
+            assert old.wait() == 0, old.log
+        chain, key = pair(issuer, "127.0.0.1")
+        files = {"crt": chain, "key": key, "ca": pems(*trusted)}
+        folder = self._folder / target.rpartition(":")[2]
+        mount(folder, files)
+        worker = Process(
+            *sdk_worker(self._folder, self._folder / "log"),
+            *("--listen", target, "--tls-cert", str(folder / "crt"), "--tls-key", str(folder / "key")),
+            *("--client-ca", str(folder / "ca")),
+        )
+        self._processes.callback(worker.stop)
+        worker.expect("worker: serving")
+        self._running[target] = worker
+
+
+@pytest.fixture
+def authorities() -> tuple[trustme.CA, trustme.CA]:
+    return trustme.CA(key_type=trustme.KeyType.ECDSA), trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+def test_the_authority_between_gateway_and_workers_is_replaced(
+    tmp_path: Path,
+    processes: ExitStack,
+    start_gateway: StartGateway,
+    authorities: tuple[trustme.CA, trustme.CA],
+) -> None:
+    """First both are trusted on both sides, then all show what is new, then the old is trusted no more."""
+    old, new = authorities
+    workers = MutualWorkers(tmp_path, processes, 2)
+    for target in workers.targets:
+        workers.start(target, old, old)
+    config, secret = tmp_path / "config", tmp_path / "secret"
+    config.mkdir()
+
+    def put(issuer: trustme.CA, *trusted: trustme.CA) -> None:
+        chain, key = pair(issuer, "admission-gateway")
+        mount(secret, {"tls.crt": chain, "tls.key": key, "ca.crt": pems(*trusted)})
+
+    put(old, old)
+    files = {"caFile": "ca.crt", "certFile": "tls.crt", "keyFile": "tls.key"}
+    tls = {name: str(secret / file) for name, file in files.items()}
+    webhooks = webhook_document("validate", "v", "pool", {})
+    (config / "c.yaml").write_text(
+        pool_document("pool", *workers.targets, tls=tls) + named(webhooks, "quick")
+    )
+    gateway = start_gateway(config)
+
+    def both_are_ready() -> bool:
+        return gateway.metric("admission_gateway_worker_endpoints", state="ready") == 2
+
+    def reload(issuer: trustme.CA, *trusted: trustme.CA) -> None:
+        seen = len(gateway.log)
+        put(issuer, *trusted)
+        gateway.expect("configuration reloaded", after=seen)
+        eventually(both_are_ready)
+        load.wait_for(20)
+
+    with Load(gateway, "/validate", POD, connections=8, rate=200) as load:
+        load.wait_for(20)
+        reload(old, old, new)
+        for target in workers.targets:
+            eventually(both_are_ready)
+            workers.start(target, new, old, new)
+            load.wait_for(20)
+        eventually(both_are_ready)
+        reload(new, new)
+    assert_nothing_lost(load)

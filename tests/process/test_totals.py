@@ -1,0 +1,93 @@
+"""What processes count together, while some of them come and go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.process.totals import Totals
+
+
+class Process:
+    """Counts as a gateway process does."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.registry = CollectorRegistry()
+        self.done = Counter("done", "What was done", ("kind",), registry=self.registry)
+        self.took = Histogram("took", "How long it took", buckets=(1, 2), registry=self.registry)
+        self.open = Gauge("open", "What is open", registry=self.registry)
+        self.open.set(1)
+
+    def work(self, number: int) -> None:
+        self.done.labels("a").inc(number)
+        for _ in range(number):
+            self.took.observe(1.5)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+def values(exposition: bytes) -> dict[str, float]:
+    """Return the values of all series but the moments at which they were made."""
+    return {
+        f"{sample.name}{sorted(sample.labels.items())}": sample.value
+        for family in text_string_to_metric_families(exposition.decode())
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def scraped(totals: Totals, *processes: Process) -> dict[str, float]:
+    running = {process.pid for process in processes}
+    return values(totals.add({process.pid: process.exposition() for process in processes}, running)[0])
+
+
+DONE, TOOK, OPEN = "done_total[('kind', 'a')]", "took_count[]", "open[]"
+
+
+def test_counters_of_those_that_ended_stay_and_their_gauges_go() -> None:
+    totals = Totals()
+    first, second = Process(1), Process(2)
+    first.work(5)
+    second.work(7)
+    assert scraped(totals, first, second)[DONE] == 12
+    third = Process(3)
+    third.work(1)
+    found = scraped(totals, second, third)
+    assert (found[DONE], found[TOOK], found[OPEN]) == (13, 13, 2)
+    second.work(1)
+    assert scraped(totals, second)[DONE] == 14
+    assert scraped(totals)[DONE] == 14
+    assert OPEN not in scraped(totals)
+
+
+def test_one_that_ends_while_it_is_asked_counts_once() -> None:
+    totals = Totals()
+    first = Process(1)
+    first.work(5)
+    assert values(totals.add({1: first.exposition()}, set())[0])[DONE] == 5
+    assert scraped(totals)[DONE] == 5
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=20))
+def test_no_counter_ever_falls(steps: list[tuple[int, int, bool]]) -> None:
+    """Each step: a process counts, and is perhaps replaced; then there is a scrape."""
+    totals = Totals()
+    processes = [Process(number) for number in range(3)]
+    before: dict[str, float] = {}
+    counted = 0
+    for pid, (number, work, is_replaced) in enumerate(steps, start=3):
+        processes[number].work(work)
+        counted += work
+        after = scraped(totals, *processes)
+        assert all(after[name] >= value for name, value in before.items() if name != OPEN)
+        assert after.get(DONE, 0) == counted
+        before = after
+        if is_replaced:
+            processes[number] = Process(pid)

@@ -1,0 +1,122 @@
+"""When files that changed are read again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.serving.files import FIRST_RETRY, LAST_RETRY, MOST_RESTLESS, Changes
+
+
+class Files:
+    """Files that look as *state* says."""
+
+    def __init__(self) -> None:
+        self.state = 0
+        self.changes = Changes(lambda: self.state)
+
+    def looks_until_due(self, most: int = 1000) -> int:
+        """Return how many looks it takes until they are to be read."""
+        return next(look for look in range(1, most) if self.changes.are_due())
+
+
+def test_what_does_not_change_is_never_read_again() -> None:
+    files = Files()
+    assert not any(files.changes.are_due() for _ in range(1000))
+
+
+def test_what_has_changed_is_read_when_two_looks_found_it_the_same() -> None:
+    files = Files()
+    files.state = 1
+    assert files.looks_until_due() == 2
+    files.changes.accepted(1)
+    assert not any(files.changes.are_due() for _ in range(100))
+
+
+def test_what_changes_back_in_between_was_no_change() -> None:
+    files = Files()
+    files.state = 1
+    assert not files.changes.are_due()
+    files.state = 0
+    assert not any(files.changes.are_due() for _ in range(100))
+
+
+def test_what_changes_without_an_end_is_read_all_the_same() -> None:
+    files = Files()
+    due = []
+    for look in range(1, MOST_RESTLESS + 1):
+        files.state = look
+        due.append(files.changes.are_due())
+    assert due == [False] * (MOST_RESTLESS - 1) + [True]
+
+
+def test_a_change_while_they_are_read_is_one_more() -> None:
+    files = Files()
+    files.state = 1
+    assert files.looks_until_due() == 2
+    state = files.changes.look()
+    files.state = 2
+    files.changes.accepted(state)
+    assert files.looks_until_due() == 2
+
+
+def test_what_was_refused_is_tried_ever_more_seldom_and_told_once() -> None:
+    files = Files()
+    files.state = 1
+    files.looks_until_due()
+    news, pauses = [], []
+    for _ in range(8):
+        news.append(files.changes.refused(1, "no such file"))
+        pauses.append(files.looks_until_due())
+    assert news == [True] + [False] * 7
+    assert pauses == [2, 4, 8, 16, 32, 64, 64, 64]
+    assert (pauses[0], pauses[-1]) == (FIRST_RETRY, LAST_RETRY)
+    assert files.changes.refused(1, "something else"), "another reason is news"
+    files.changes.accepted(1)
+    assert not any(files.changes.are_due() for _ in range(200))
+
+
+def test_what_was_refused_and_has_changed_is_read_soon() -> None:
+    files = Files()
+    for _ in range(6):
+        files.changes.refused(0, "wrong")
+    files.state = 1
+    assert files.looks_until_due() == 2
+    assert files.changes.refused(1, "wrong"), "the same of other files is news"
+    assert files.looks_until_due() == FIRST_RETRY
+
+
+@given(st.lists(st.integers(0, 2), max_size=60), st.booleans())
+def test_what_is_in_force_is_in_the_end_what_the_files_hold(states: list[int], is_usable: bool) -> None:
+    files = Files()
+    in_force = 0
+
+    def look() -> None:
+        nonlocal in_force
+        if files.changes.are_due():
+            if is_usable or files.state != 2:
+                in_force = files.state
+                files.changes.accepted(files.state)
+            else:
+                files.changes.refused(files.state, "it is a 2")
+
+    for files.state in states:
+        look()
+    before = in_force
+    for _ in range(LAST_RETRY + 2):
+        look()
+    if is_usable or files.state != 2:
+        assert in_force == files.state
+        assert not files.changes.is_refused
+    else:
+        assert in_force == before
+        assert files.changes.is_refused
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_refusal_that_is_mended_elsewhere_is_found_without_a_change(refusals: int) -> None:
+    files = Files()
+    for _ in range(refusals):
+        files.changes.refused(0, "the key is missing")
+    assert files.looks_until_due() == FIRST_RETRY * 2 ** (refusals - 1)
