@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from gateway.config.fields import printable
 from gateway.config.files import UnusableFileError, read_file
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
         if present and not absent and not fields.has(name):
             fields.problem(name, f"is required together with {other}")
     if len(public_keys) == 2 and public_keys[0] != public_keys[1]:
-        fields.problem("keyFile", f"{key_file} is not the key of the certificate in {cert_file}")
+        place = f"the certificate in {printable(cert_file)}"
+        fields.problem("keyFile", f"{printable(key_file)} is not the key of {place}")
     return KeyPair(cert_file, key_file)
 
 
@@ -75,7 +77,7 @@ def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], o
     try:
         check(read_file(path))
     except UnusableFileError as error:
-        fields.problem(name, f"{path} {error}")
+        fields.problem(name, f"{printable(path)} {error}")
     return path
 
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=str)
 D = TypeVar("D")
 
+MAX_PROBLEMS = 1000
+"""Of a document, and of a configuration. Nobody reads more, and a file of another kind has millions."""
+
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -40,13 +43,20 @@ class Report:
     doubtful: list[tuple[str, str]] = field(default_factory=list)
     """Likewise, for what is accepted and hardly meant."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is wrong that the rest is not noted."""
+        return len(self.found) >= MAX_PROBLEMS
+
     def add(self, path: str, message: str) -> None:
         """Note that the field at *path* (empty: the whole document) is wrong."""
-        self.found.append((path, message))
+        if not self.is_full:
+            self.found.append((path, message))
 
     def warn(self, path: str, message: str) -> None:
         """Note that the field at *path* will not do what it seems to say."""
-        self.doubtful.append((path, message))
+        if len(self.doubtful) < MAX_PROBLEMS:
+            self.doubtful.append((path, message))
 
     def problems(self) -> list[Problem]:
         """Everything noted that is wrong, as it is shown to the operator."""
@@ -67,8 +77,14 @@ def child(path: str, name: str) -> str:
 def shown(value: object) -> str:
     """*value* for a message: as JSON, without characters that would spoil a terminal, cut to 80."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:160])
+    text = printable(text[:160])
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def printable(text: object) -> str:
+    """*text*, such as a path, for a message: without what would spoil a terminal, cut to 1000."""
+    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[:1001])
+    return clean if len(clean) <= 1000 else clean[:997] + "..."
 
 
 def described(value: object) -> str:
@@ -125,6 +141,9 @@ class Fields:
     def finish(self) -> None:
         """Note every field that nobody asked for."""
         for name in (name for name in self.content if name not in self._known):
+            if self.report.is_full:
+                # A guess at what was meant takes longer than all else.
+                return
             hint = did_you_mean(name, self._known) or f"; known here: {', '.join(self._known)}"
             self.problem(name, f"unknown field{hint}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config.fields import described, did_you_mean, one_of, shown
+from gateway.config.fields import described, did_you_mean, one_of, printable, shown
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import Kubernetes
 from gateway.config.parsing import parse
@@ -49,7 +49,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
         try:
             document = _document(path)
         except UnusableFileError as error:
-            fields.problem("kubeconfig", f"{path} {error}")
+            fields.problem("kubeconfig", f"{printable(path)} {error}")
         else:
             _check_context(fields, path, document, context)
     elif context is not None:
@@ -71,7 +71,7 @@ def _check_context(fields: Fields, path: Path, document: Entry, context: str | N
     try:
         _choose(document, context)
     except UnusableFileError as error:
-        fields.problem("kubeconfig" if context is None else "context", f"{path} {error}")
+        fields.problem("kubeconfig" if context is None else "context", f"{printable(path)} {error}")
 
 
 def _document(path: Path) -> Entry:

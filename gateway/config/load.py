@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.config.documents import ADMISSION_GROUP, Document, read_documents, unreadable
-from gateway.config.fields import child, did_you_mean, one_of, shown
+from gateway.config.fields import MAX_PROBLEMS, child, did_you_mean, one_of, shown
 from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
 from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
-    from gateway.errors import Problem
 
 __all__ = ["fingerprint", "load"]
 
@@ -62,26 +61,39 @@ def load(paths: Sequence[Path]) -> Config:
 
     Raises:
         ConfigError: something is wrong with a file, a document, or the whole. It holds all problems, by
-            file and document in the order read.
+            file and document in the order read; of more than a thousand the first.
     """
-    documents = [document for file, problem in list_files(paths) for document in _documents(file, problem)]
+    documents: list[Document] = []
     whole = _Whole()
-    for document in documents:
+    count = 0
+    for document in (one for file, problem in list_files(paths) for one in _documents(file, problem)):
+        documents.append(document)
         if document.content is not None:
             _read(document, whole)
+        count += len(document.report.found)
+        if count >= MAX_PROBLEMS:
+            raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
     for document, path, pool in whole.references:
-        if ("WorkerPool", pool) not in whole.first_of:
+        if ("WorkerPool", pool) not in whole.first_of and not document.report.is_full:
             hint = did_you_mean(pool, whole.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     if whole.gateway.kubernetes is not None:
         for (kind, _), document in whole.first_of.items():
             if kind == "Namespace":
                 document.report.warn(document.path, "does not count: kubernetes says to watch the cluster's")
-    problems = [problem for document in documents for problem in document.report.problems()]
+    problems = _problems(documents)
     if problems:
         raise ConfigError(problems)
     warnings = [warning for document in documents for warning in document.report.warnings()]
     return _config(whole, tuple(warnings))
+
+
+def _problems(documents: Sequence[Document]) -> list[Problem]:
+    return [problem for document in documents for problem in document.report.problems()]
+
+
+def _more(document: Document) -> Problem:
+    return Problem(str(document.file), "", f"{MAX_PROBLEMS} problems; what follows was not read")
 
 
 def _documents(file: Path, problem: str | None) -> Iterator[Document]:

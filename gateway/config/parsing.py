@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.config.fields import child, described, shown
+from gateway.config.fields import MAX_PROBLEMS, child, described, shown
 from gateway.config.scalars import resolve
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _ODD_IN_YAML = {
 }
 """JSON texts may hold these as they are; YAML refuses them, or takes them for line breaks."""
 
+_PIECE_CHARS = 64 * 1024
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -61,7 +62,7 @@ def parse(text: str, *, json_only: bool = False) -> Iterator[Parsed]:
     column count from 1), and the rest of the text is not read. Values that an alias repeats are shared.
     """
     if json_only:
-        text = _SURROGATE_PAIR.sub(_join_surrogates, text.translate(_ODD_IN_YAML))
+        text = _as_yaml(text)
     builder = _Builder(json_only=json_only)
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -79,6 +80,14 @@ def parse(text: str, *, json_only: bool = False) -> Iterator[Parsed]:
         broken = Parsed(broken.number + 1)
     broken.found.append(("", message))
     yield broken
+
+
+def _as_yaml(text: str) -> str:
+    """Return JSON in words that YAML has, too. By pieces: other threads may have something urgent to do."""
+    if not text.isascii() or "\x7f" in text:
+        pieces = (text[begin : begin + _PIECE_CHARS] for begin in range(0, len(text), _PIECE_CHARS))
+        text = "".join(piece.translate(_ODD_IN_YAML) for piece in pieces)
+    return _SURROGATE_PAIR.sub(_join_surrogates, text) if "\\ud" in text or "\\uD" in text else text
 
 
 def _join_surrogates(match: re.Match[str]) -> str:
@@ -281,6 +290,8 @@ class _Builder:
             elif isinstance(frame.key, str):
                 path = child(path, frame.key)
         self.document.found.append((path, f"line {line}: {message}"))
+        if len(self.document.found) >= MAX_PROBLEMS:
+            raise _UnreadableError(f"line {line}: too much is wrong to read on")
 
 
 def _line(event: yaml.Event) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from gateway.core.matching import Invocation
     from gateway.core.review import AdmissionRequest, Json
+
+MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
+"""What patches may add to an object in all: as much as the API server takes of a client in one write. etcd
+would not store that, and a worker that is asked next has to be able to read it."""
 
 
 class Payload:
@@ -72,7 +76,7 @@ class Payload:
         """Return what the *operations* of a JSON Patch make of it; None if they change nothing.
 
         Raises:
-            PatchConflict: the patch does not apply.
+            PatchConflict: the patch does not apply, or makes the object too large.
             RecursionError, TypeError: the result nests too deeply.
         """
         if not self._request.can_be_rewritten():
@@ -82,6 +86,11 @@ class Payload:
             raise PatchConflict("it leaves an array where the object was")
         # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
         patched_json = orjson.dumps([[patched]])[2:-2]
+        if len(patched_json) > len(self._request.json) + MAX_GROWTH_BYTES:
+            raise PatchConflict(
+                f"it leaves an object of {len(patched_json)} bytes, "
+                f"more than {MAX_GROWTH_BYTES} over the request"
+            )
         return None if same(patched, self.object) else Payload(self._request, (patched, patched_json))
 
     def rest(self) -> None:

@@ -3,43 +3,43 @@
 Everything here is a function of the outcomes in their order, so equal outcomes give equal bytes.
 
 Source: contract of this project (README, "What comes back"); kubernetes/apiserver admission/attributes.go,
-plugin/webhook/mutating/dispatcher.go (annotations), endpoints/filters/warning.go (warnings).
+endpoints/filters/warning.go (warnings).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.core.annotations import AuditLevel, annotations_of
 from gateway.core.call import Payload
 from gateway.core.diff import diff, same
-from gateway.core.patch import apply_patch, parse_patch
+from gateway.core.patch import apply_patch
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gateway.core.annotations import Dropped
     from gateway.core.call import Outcome
     from gateway.core.evaluation import Evaluation
 
-AuditLevel = Literal["None", "Metadata", "Request"]
+__all__ = ["UNCONDITIONAL", "AuditLevel", "Decision", "Status", "decide"]
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096
 """What the API server passes on of one warning, and of all those of a request."""
 
-MAX_ANNOTATION_KEY_CHARS: Final = 63
-"""A Kubernetes name part; the API server puts the gateway's own webhook name and a slash before it."""
+MAX_MESSAGE_CHARS: Final = 64 * 1024
+"""What is passed on of one webhook's message, and of any other text of its status."""
+MAX_MESSAGES_CHARS: Final = 256 * 1024
+"""All messages of a review, and again all causes. It is for a person to read, and the audit log keeps it."""
+MAX_CAUSES: Final = 1000
+"""Causes of a review."""
 
-_NOTES_KEPT: Final = 4096
-"""Texts of audit annotations: two for each mutating webhook, which every review of it repeats."""
-
-_NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -63,8 +63,8 @@ class Decision:
     """JSON of the JSON Patch from the request's object to the final one; empty for no change."""
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = field(default_factory=dict)
-    dropped_annotations: tuple[tuple[str, str], ...] = ()
-    """Webhook name and key of annotations whose key is not a Kubernetes name part."""
+    dropped_annotations: tuple[Dropped, ...] = ()
+    """The first few of those that could not be passed on."""
 
     @property
     def allowed(self) -> bool:
@@ -87,7 +87,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     if not is_mutating and _are_silent(outcomes):
         return UNCONDITIONAL
     status = _status([outcome for outcome in outcomes if outcome.rejects])
-    annotations, dropped = _annotations(outcomes, audit_level, is_mutating=is_mutating)
+    annotations, dropped = annotations_of(outcomes, audit_level, is_mutating=is_mutating)
     return Decision(
         status,
         _final_patch(evaluation) if status is None and evaluation.has_changed else b"",
@@ -120,17 +120,43 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
         causes = [
             cause for refusal in refusals for cause in refusal.causes or (Cause(message=refusal.message),)
         ]
-    return Status(first.code, first.reason, "\n".join(refusal.message for refusal in refusals), tuple(causes))
+    return Status(first.code, first.reason, _joined(refusals), _readable(causes))
+
+
+def _joined(refusals: Sequence[Status]) -> str:
+    """Return the messages, a line each, as many as are read."""
+    room = MAX_MESSAGES_CHARS
+    for number, refusal in enumerate(refusals):
+        room -= len(refusal.message) + 1
+        if room < 0:
+            kept = [one.message for one in refusals[:number]]
+            return "\n".join([*kept, f"and {len(refusals) - number} more that refuse the request"])
+    return "\n".join(refusal.message for refusal in refusals)
+
+
+def _readable(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the first of *causes*, as many as are read."""
+    room = MAX_MESSAGES_CHARS
+    for number, cause in enumerate(causes[:MAX_CAUSES]):
+        room -= len(cause.reason) + len(cause.message) + len(cause.field)
+        if room < 0:
+            return tuple(causes[:number])
+    return tuple(causes[:MAX_CAUSES])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 3]}..."
 
 
 def _refusal(outcome: Outcome) -> Status:
     name, verdict = outcome.invocation.webhook.name, outcome.verdict
     match verdict:
         case Denied():
-            message = f"{name}: {verdict.message or 'denied without explanation'}"
-            reason = verdict.reason or ("Forbidden" if verdict.code == 403 else "")
+            message = f"{name}: {_cut(verdict.message) or 'denied without explanation'}"
+            reason = _cut(verdict.reason) or ("Forbidden" if verdict.code == 403 else "")
             causes = tuple(
-                Cause(cause.reason, f"{name}: {cause.message}", cause.field) for cause in verdict.causes
+                Cause(_cut(cause.reason), f"{name}: {_cut(cause.message)}", _cut(cause.field))
+                for cause in verdict.causes[:MAX_CAUSES]
             )
             return Status(verdict.code, reason, message, causes)
         case DryRunRefused():
@@ -148,7 +174,7 @@ def _final_patch(evaluation: Evaluation) -> bytes:
         # Changed, and changed back.
         return b""
     patch = orjson.dumps(operations)
-    check = apply_patch(Payload(evaluation.request).fresh_object(), parse_patch(patch))
+    check = apply_patch(Payload(evaluation.request).fresh_object(), orjson.loads(patch))
     assert same(check, final), f"the derived patch does not give the final object: {patch[:1000]!r}"
     return patch
 
@@ -167,62 +193,3 @@ def _warnings(spoken: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
         room -= len(cut)
         kept[cut] = None
     return tuple(kept)
-
-
-def _annotations(
-    outcomes: Sequence[Outcome], audit_level: AuditLevel, *, is_mutating: bool
-) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
-    """Return the annotations, and those dropped. A key that is taken keeps its first value."""
-    annotations: dict[str, str] = {}
-    dropped: list[tuple[str, str]] = []
-    for number, outcome in enumerate(outcomes):
-        webhook = outcome.invocation.webhook
-        # As in the API server: all webhooks are counted in the mutating phase, matching ones in the other.
-        index = outcome.invocation.position if is_mutating else number
-        place = f"round_{outcome.round}_index_{index}"
-        if audit_level != "None":
-            for key, value in _own_annotations(outcome, place, audit_level, is_mutating=is_mutating):
-                annotations.setdefault(key, value)
-        for key, value in outcome.spoken.audit_annotations if outcome.spoken is not None else ():
-            if _NAME_PART.match(key):
-                annotations.setdefault(annotation_key(webhook.name, key), value)
-            else:
-                dropped.append((webhook.name, key))
-    return annotations, tuple(dropped)
-
-
-def _own_annotations(
-    outcome: Outcome, place: str, audit_level: AuditLevel, *, is_mutating: bool
-) -> Iterable[tuple[str, str]]:
-    webhook, verdict = outcome.invocation.webhook, outcome.verdict
-    if is_mutating and (outcome.call is not None or isinstance(verdict, DryRunRefused)):
-        yield f"mutation.{place}", _mutated(webhook.configuration, webhook.name, outcome.has_changed)
-    if outcome.is_patched and audit_level == "Request":
-        assert isinstance(verdict, Allowed)
-        # Members in the API server's order, those of the operations sorted.
-        operations = orjson.dumps(parse_patch(verdict.patch), option=orjson.OPT_SORT_KEYS)
-        patch = {
-            "configuration": webhook.configuration,
-            "webhook": webhook.name,
-            "patch": orjson.Fragment(operations),
-            "patchType": "JSONPatch",
-        }
-        yield f"patch.{place}", orjson.dumps(patch).decode()
-    if isinstance(verdict, Failed) and not outcome.rejects:
-        yield f"failed-open.{place}", webhook.name
-
-
-@lru_cache(maxsize=_NOTES_KEPT)
-def _mutated(configuration: str, webhook: str, has_changed: bool) -> str:
-    return orjson.dumps({"configuration": configuration, "webhook": webhook, "mutated": has_changed}).decode()
-
-
-def annotation_key(webhook_name: str, key: str) -> str:
-    """Return the key under which a worker's annotation leaves: ``NAME.KEY``, shortened to 63 characters.
-
-    Shortened keys end in the first 8 hex digits of the full key's SHA-256, so that they stay apart.
-    """
-    full = f"{webhook_name}.{key}"
-    if len(full) <= MAX_ANNOTATION_KEY_CHARS:
-        return full
-    return f"{full[:54]}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"

@@ -5,6 +5,10 @@ since these mean the same to every JSON Patch library, kube-apiserver's included
 and short second: list items are aligned by their common head and tail only, which finds what admission
 policies do (append, prepend, change in place) without the cost of an edit distance.
 
+Whoever made the two may have meant harm, and this runs between two other reviews: the time is that of reading
+both a few times over, whatever they are. Where naming each change would make a patch that is too much work to
+apply, whole members are replaced.
+
 Equality here is JSON's, not Python's: ``1``, ``1.0`` and ``true`` are three different values.
 
 Source: RFC 6902.
@@ -12,9 +16,26 @@ Source: RFC 6902.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
+
+import orjson
 
 Operation = dict[str, object]
+
+MAX_OPERATIONS: Final = 10_000
+"""What kube-apiserver allows a user's own JSON Patch (maxJSONPatchOperations in endpoints/handlers/patch.go).
+What a webhook sends it applies whatever the length, one operation after the other."""
+
+MAX_SHIFTED: Final = 100_000_000
+"""Items of lists that make room, or close up, summed over a patch. Ten thousand, put one by one at the head
+of a list as long, are half of that."""
+
+MAX_PATH_PARTS: Final = 500_000
+"""Parts of all paths of a patch: fifty for each operation."""
+
+_SEARCHED_LEVELS: Final = 8
+"""Levels at which equal parts are looked for as a whole before it is looked into them. Each level reads all
+that is below it; Kubernetes' own types have lists in lists three levels deep, and schemas hardly more."""
 
 
 def same(left: object, right: object) -> bool:
@@ -23,16 +44,32 @@ def same(left: object, right: object) -> bool:
     Raises:
         RecursionError: nested deeper than the interpreter allows.
     """
+    # Python's own comparison is fast and takes 1, 1.0 and true for one value, which their texts tell apart.
+    if left != right:
+        return False
+    try:
+        return _text(left) == _text(right) or _text(left, sort=True) == _text(right, sort=True)
+    except TypeError:
+        return _same_slowly(left, right)
+
+
+def _text(value: object, *, sort: bool = False) -> bytes:
+    # Zero is zero, whatever its sign. Whoever is asked knows already that all texts in the values are equal.
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None).replace(b"-0.0", b"0.0")
+
+
+def _same_slowly(left: object, right: object) -> bool:
+    """As :func:`same`, for what orjson does not write: nested too deeply, or whole numbers too long."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
         other = cast("dict[str, object]", right)
         return len(left) == len(other) and all(
-            key in other and same(value, other[key]) for key, value in left.items()
+            key in other and _same_slowly(value, other[key]) for key, value in left.items()
         )
     if isinstance(left, list):
         items = cast("list[object]", right)
-        return len(left) == len(items) and all(map(same, left, items))
+        return len(left) == len(items) and all(map(_same_slowly, left, items))
     return left == right
 
 
@@ -45,50 +82,124 @@ def diff(before: object, after: object) -> list[Operation]:
     Raises:
         RecursionError: nested deeper than the interpreter allows.
     """
+    script = _Script()
+    try:
+        _diff_value("", before, after, script, (0, 0))
+    except _TooMuchError:
+        return _replaced_members(before, after)
+    return script.operations
+
+
+class _TooMuchError(Exception):
+    """Naming each change takes more than a patch may ask for."""
+
+
+class _Script:
+    """The operations so far."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._shifted = self._parts = 0
+
+    def note(self, op: str, path: str, shifted: int = 0, **value: object) -> None:
+        """Add an operation by which *shifted* items of a list change their place."""
+        self._shifted += shifted
+        self._parts += path.count("/")
+        is_long = len(self.operations) == MAX_OPERATIONS
+        if is_long or self._shifted > MAX_SHIFTED or self._parts > MAX_PATH_PARTS:
+            raise _TooMuchError
+        self.operations.append({"op": op, "path": path, **value})
+
+
+def _replaced_members(before: object, after: object) -> list[Operation]:
+    whole: list[Operation] = [{"op": "replace", "path": "", "value": after}]
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return whole
     operations: list[Operation] = []
-    _diff_value("", before, after, operations)
-    return operations
+    for key in sorted(before.keys() | after.keys()):
+        path = f"/{escape(key)}"
+        if key not in after:
+            operations.append({"op": "remove", "path": path})
+        elif key not in before:
+            operations.append({"op": "add", "path": path, "value": after[key]})
+        elif not same(before[key], after[key]):
+            operations.append({"op": "replace", "path": path, "value": after[key]})
+    return operations if len(operations) <= MAX_OPERATIONS else whole
 
 
-def _diff_value(path: str, before: object, after: object, operations: list[Operation]) -> None:
+_Levels = tuple[int, int]
+"""How many levels deep it is, and how many of these are lists."""
+
+
+def _diff_value(path: str, before: object, after: object, script: _Script, levels: _Levels) -> None:
+    level, lists = levels
     if isinstance(before, dict) and isinstance(after, dict):
-        _diff_object(path, before, after, operations)
+        _diff_object(path, before, after, script, (level + 1, lists))
     elif isinstance(before, list) and isinstance(after, list):
-        _diff_array(path, before, after, operations)
+        if lists < _SEARCHED_LEVELS:
+            _diff_array(path, before, after, script, (level + 1, lists + 1))
+        elif not same(before, after):
+            script.note("replace", path, value=after)
     elif type(before) is not type(after) or before != after:
-        operations.append({"op": "replace", "path": path, "value": after})
+        script.note("replace", path, value=after)
 
 
 def _diff_object(
-    path: str, before: dict[str, object], after: dict[str, object], operations: list[Operation]
+    path: str, before: dict[str, object], after: dict[str, object], script: _Script, levels: _Levels
 ) -> None:
-    for key in sorted(before.keys() | after.keys()):
+    is_searched = levels[0] <= _SEARCHED_LEVELS
+    # Looked into in any case: containers that differ or were not compared.
+    keys = [
+        key
+        for key, value in before.items()
+        if key not in after
+        or (
+            not (is_searched and same(value, after[key]))
+            if isinstance(value, dict | list)
+            else value != after[key] or type(value) is not type(after[key])
+        )
+    ]
+    keys.extend(key for key in after if key not in before)
+    keys.sort()
+    for key in keys:
         child = f"{path}/{escape(key)}"
         if key not in after:
-            operations.append({"op": "remove", "path": child})
+            script.note("remove", child)
         elif key not in before:
-            operations.append({"op": "add", "path": child, "value": after[key]})
+            script.note("add", child, value=after[key])
         else:
-            _diff_value(child, before[key], after[key], operations)
+            _diff_value(child, before[key], after[key], script, levels)
 
 
-def _diff_array(path: str, before: list[object], after: list[object], operations: list[Operation]) -> None:
+def _diff_array(
+    path: str, before: list[object], after: list[object], script: _Script, levels: _Levels
+) -> None:
     shorter = min(len(before), len(after))
-    head = 0
-    while head < shorter and same(before[head], after[head]):
-        head += 1
-    tail = 0
-    while tail < shorter - head and same(before[-1 - tail], after[-1 - tail]):
-        tail += 1
+    head = _common(before[:shorter], after[:shorter])
+    rest = shorter - head
+    tail = _common(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
     paired = min(len(old), len(new))
     for index in range(paired):
-        _diff_value(f"{path}/{head + index}", old[index], new[index], operations)
+        _diff_value(f"{path}/{head + index}", old[index], new[index], script, levels)
     # From the end, so that each index still means what it meant in *before*.
     for index in range(len(old) - 1, paired - 1, -1):
-        operations.append({"op": "remove", "path": f"{path}/{head + index}"})
+        script.note("remove", f"{path}/{head + index}", tail)
     for index in range(paired, len(new)):
-        operations.append({"op": "add", "path": f"{path}/{head + index}", "value": new[index]})
+        script.note("add", f"{path}/{head + index}", tail, value=new[index])
+
+
+def _common(left: list[object], right: list[object]) -> int:
+    """Return how many items two lists of one length have in common at their beginning."""
+    low, high = 0, len(left)
+    # By halves, each looked at as a whole: the items are many, and few differ.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if same(left[low:middle], right[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def escape(key: str) -> str:

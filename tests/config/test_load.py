@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
 from gateway.config.model import Config
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,3 +319,24 @@ def test_files_that_cannot_be_read_are_problems(tmp_path: Path) -> None:
 def test_paths_that_no_file_can_have_are_problems(name: str) -> None:
     [problem] = problems(Path(name))
     assert "cannot be read" in problem
+
+
+def test_of_very_many_problems_the_first_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("--- {}\n" * 10_000)
+    (tmp_path / "b.yaml").write_text("never: read\n")
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path])
+    problems = caught.value.problems
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[0].where == f"{tmp_path / 'a.yaml'}: document 1"
+    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "1000 problems; what follows was not read")
+
+
+def test_of_very_many_unknown_fields_of_one_document_the_first_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("kind: WorkerPool\napiVersion: admission-gateway.io/v1alpha1\nmetadata: {name: p}\n")
+    with file.open("a") as more:
+        more.writelines(f"f{number}: 1\n" for number in range(20_000))
+    with pytest.raises(ConfigError) as caught:
+        load([file])
+    assert len(caught.value.problems) == MAX_PROBLEMS + 1

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.decision import UNCONDITIONAL, AuditLevel, Decision, Status, annotation_key, decide
+from gateway.core.annotations import MAX_DROPPED, MAX_SPOKEN_CHARS, annotation_key
+from gateway.core.decision import (
+    MAX_CAUSES,
+    MAX_MESSAGE_CHARS,
+    UNCONDITIONAL,
+    AuditLevel,
+    Decision,
+    Status,
+    decide,
+)
+from gateway.core.patch import apply_patch
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason, Verdict
 from tests.core.build import POD, add, labelled, patch, request, settle, webhook
 
@@ -317,7 +328,7 @@ def test_a_key_that_is_no_name_part_is_dropped_and_told(key: str, is_valid: bool
     decision = validating(annotated((key, "v"), ("kept", "v")))
     assert f"{A}.kept" in decision.audit_annotations
     assert (annotation_key(A, key) in decision.audit_annotations) is is_valid
-    assert decision.dropped_annotations == (() if is_valid else ((A, key),))
+    assert decision.dropped_annotations == (() if is_valid else ((A, key, "not a name part"),))
 
 
 def test_keys_over_63_characters_are_shortened_and_stay_apart() -> None:
@@ -445,3 +456,77 @@ def test_a_patch_that_nests_too_deeply_is_its_webhooks_failure_at_any_depth(dept
 def test_a_silent_validation_says_nothing() -> None:
     assert validating(ALLOWED, Allowed()) is UNCONDITIONAL
     assert decide(settle([], request()), "Metadata").allowed
+
+
+def test_a_message_without_end_is_cut() -> None:
+    long = Cause("r" * 10**6, "c" * 10**6, "f" * 10**6)
+    status = only_status(validating(Denied(403, "x" * 10**6, "m" * 10**6, (long, Cause("r")))))
+    assert status.message == f"{A}: {'m' * (MAX_MESSAGE_CHARS - 3)}..."
+    assert len(status.reason) == MAX_MESSAGE_CHARS
+    [first, second] = status.causes
+    assert len(first.reason) == len(first.field) == len(first.message) - len(f"{A}: ") == MAX_MESSAGE_CHARS
+    assert second == Cause("r", f"{A}: ")
+
+
+def test_of_many_long_messages_the_first_are_shown_and_the_others_counted() -> None:
+    status = only_status(validating(*[Denied(403, "", "m" * 10**6)] * 6))
+    *lines, last = status.message.split("\n")
+    assert [line[: len(A)] for line in lines] == [A, B, C]
+    assert last == "and 3 more that refuse the request"
+
+
+def test_of_many_causes_the_first_are_shown() -> None:
+    many = tuple(Cause("", str(number), "") for number in range(MAX_CAUSES + 5))
+    status = only_status(validating(Denied(422, "", "", many), Denied(422, "", "", many)))
+    assert [cause.message for cause in status.causes] == [f"{A}: {number}" for number in range(MAX_CAUSES)]
+    long = only_status(validating(Denied(422, "", "", (Cause(message="c" * 10**6),) * 9)))
+    assert len(long.causes) == 3
+
+
+def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
+    half = "v" * (MAX_SPOKEN_CHARS // 2)
+    decision = validating(
+        annotated(("a", half), ("b", half), ("c", half), ("d", "short")),
+        annotated(*[(f"-{number}", "v") for number in range(100_000)]),
+    )
+    assert list(decision.audit_annotations) == [f"{A}.a", f"{A}.d"]
+    first, *others = decision.dropped_annotations
+    assert first == (A, "b", "more than 1048576 characters of annotations in a review")
+    assert len(others) == MAX_DROPPED - 1
+
+
+def test_a_key_without_end_is_not_told_in_full() -> None:
+    decision = validating(annotated(("k" * 10**6, "v")))
+    assert decision.dropped_annotations == ((A, "k" * 80, "not a name part"),)
+
+
+def test_patches_without_end_are_not_quoted_without_end() -> None:
+    text = "x" * (3 * 1024 * 1024 - 100)
+    quoted = mutating(*[patch(add("/data", text + letter)) for letter in "abc"], level="Request")
+    kept = [key for key in quoted.audit_annotations if key.startswith("patch.")]
+    assert kept == ["patch.round_0_index_0", "patch.round_0_index_1"]
+    assert quoted.dropped_annotations == (
+        (C, "patch.round_0_index_2", "more than 8388608 characters of patches in a review"),
+    )
+
+
+def test_an_object_that_grows_without_end_is_left_as_it_was() -> None:
+    """By one patch or by several: what each may add is not added up."""
+    half = "x" * (2 * 1024 * 1024)
+    decision = mutating(patch(add("/a", half)), patch(add("/b", half)), ALLOWED, failure_policy="Ignore")
+    assert json.loads(decision.patch) == [add("/a", half)]
+    assert decision.audit_annotations["failed-open.round_0_index_1"] == B
+    message = only_status(mutating(patch(add("/a", half * 2)))).message
+    assert re.search(r"leaves an object of \d+ bytes, more than 3145728 over the request$", message)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10_000, 10_001, 40_000])
+def test_labels_are_replaced_by_others_however_many(count: int) -> None:
+    old, new = ({f"{letter}{number}": "v" for number in range(count)} for letter in "ab")
+    asked = request(object={"metadata": {"labels": old}})
+    replaced = patch({"op": "replace", "path": "/metadata/labels", "value": new})
+    decision = decide(settle([webhook()], asked, {A: replaced}), "Metadata")
+    assert apply_patch({"metadata": {"labels": old}}, json.loads(decision.patch)) == {
+        "metadata": {"labels": new}
+    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
-from gateway.core.diff import diff, escape, same
+from gateway.core.diff import MAX_OPERATIONS, MAX_SHIFTED, diff, escape, same
+from gateway.core.patch import apply_patch
 
 
 def replace(path: str, value: object) -> dict[str, object]:
@@ -93,3 +95,70 @@ def test_equality_is_that_of_json(left: object, right: object, expected: bool) -
 )
 def test_tokens_are_escaped(key: str, token: str) -> None:
     assert escape(key) == token
+
+
+LONG = MAX_OPERATIONS + 1
+
+
+def applied(before: dict[str, object], after: object) -> list[dict[str, object]]:
+    """The patch, which has to be one that the gateway itself would take from a worker."""
+    operations = diff(before, after)
+    patched = apply_patch(orjson.loads(orjson.dumps(before)), orjson.loads(orjson.dumps(operations)))
+    assert same(patched, after)
+    return operations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(list(range(LONG)), list(range(LONG))[::-1], id="reversed"),
+        pytest.param(list(range(2 * LONG)), list(range(0, 2 * LONG, 2)), id="every other removed"),
+        pytest.param([0] * (MAX_SHIFTED // 50), [1] * 60 + [0] * (MAX_SHIFTED // 50), id="shifted"),
+        pytest.param({str(n): 1 for n in range(LONG)}, {str(n): 2 for n in range(LONG)}, id="values"),
+        pytest.param({f"a{n}": 1 for n in range(LONG)}, {f"b{n}": 1 for n in range(LONG)}, id="keys"),
+    ],
+)
+def test_members_are_replaced_where_naming_each_change_is_too_much(before: object, after: object) -> None:
+    kept = {"x": 1.5, "gone": 1}
+    assert applied({**kept, "much": before}, {"x": 1.5, "much": after, "new": 2}) == [
+        remove("/gone"),
+        replace("/much", after),
+        add("/new", 2),
+    ]
+
+
+def test_where_even_the_members_are_too_many_the_whole_is_replaced() -> None:
+    before: dict[str, object] = {str(number): 1 for number in range(LONG)}
+    after = {str(number): 2 for number in range(LONG)}
+    assert applied(before, after) == [replace("", after)]
+
+
+def test_as_many_changes_as_one_patch_may_have_are_named() -> None:
+    before: dict[str, object] = {str(number): 1 for number in range(MAX_OPERATIONS)}
+    assert len(applied(before, {str(number): 2 for number in range(MAX_OPERATIONS)})) == MAX_OPERATIONS
+
+
+def nested(levels: int, value: object) -> object:
+    for _ in range(levels):
+        value = [0, value]
+    return value
+
+
+def test_lists_in_lists_are_looked_into_as_deep_as_schemas_go() -> None:
+    assert applied({"l": nested(8, 1)}, {"l": nested(8, 2)}) == [replace("/l" + "/1" * 8, 2)]
+    assert applied({"l": nested(200, 1)}, {"l": nested(200, 2)}) == [replace("/l" + "/1" * 8, nested(192, 2))]
+    assert applied({"l": nested(200, 1)}, {"l": nested(200, 1)}) == []
+
+
+def test_zero_has_no_sign() -> None:
+    assert same([0.0, "-0.0", -0.05], [-0.0, "-0.0", -0.05])
+    assert diff({"a": [0.0]}, {"a": [-0.0]}) == []
+    assert not same([0], [-0.0])
+    assert not same(["-0.0"], ["0.0"])
+
+
+def test_whole_numbers_of_any_length_are_compared() -> None:
+    assert same([2**70], [2**70])
+    assert not same([2**70], [2**70 + 1])
+    assert not same([2**70, 1], [2**70, True])

@@ -9,8 +9,16 @@ import orjson
 import pytest
 
 from gateway.core import patch
-from gateway.core.diff import Operation, same
-from gateway.core.patch import MAX_OPERATIONS, PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, same
+from gateway.core.patch import (
+    MAX_COPY_BYTES,
+    MAX_LEVELS,
+    MAX_VALUES,
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 
 OBJECT: dict[str, object] = {
     "metadata": {"name": "x", "labels": {"a/b": "1", "m~n": "2"}, "nothing": None},
@@ -289,3 +297,94 @@ def test_a_patch_without_end_is_not_applied() -> None:
     assert len(apply_patch({"a": []}, operations)["a"]) == MAX_OPERATIONS  # type: ignore[index]
     with pytest.raises(PatchConflict, match=r"^has 10001 operations, and at most 10000 are applied$"):
         apply_patch({"a": []}, [*operations, operations[0]])
+
+
+def repeated(text: bytes, count: int) -> bytes:
+    return b"[" + b",".join([text] * count) + b"]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "item", [b"{}", b"null", b'{"op":"test","path":""}', b'{"path":"/\\"\\\\"}', b'{"a":{"b":[]}}']
+)
+def test_a_patch_of_too_many_values_is_not_even_read(item: bytes) -> None:
+    with pytest.raises(PatchConflict, match=r"^has more than 500000 values$"):
+        parse_patch(repeated(item, MAX_VALUES + 1))
+
+
+@pytest.mark.parametrize("sign", [",", "{", "[", '\\",', "\\\\,"])
+def test_what_stands_in_a_text_is_no_value(sign: str) -> None:
+    """A file of comma-separated values in a ConfigMap is one text."""
+    text = sign.encode() * (MAX_VALUES + 9)
+    [operation] = parse_patch(b'[{"op":"add","path":"/data","value":"%b"}]' % text)
+    assert len(str(operation["value"])) > MAX_VALUES
+
+
+def test_copies_that_double_end_where_kube_apiserver_ends_them() -> None:
+    doubling: list[Operation] = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
+    with pytest.raises(PatchConflict, match=rf"^operation 14: copies .* more than {MAX_COPY_BYTES} bytes$"):
+        apply_patch({"a": ["x" * 100]}, doubling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "add", "path": "/l/0", "value": 1},
+        {"op": "add", "path": "/l/1", "value": 1},
+        {"op": "remove", "path": "/l/0"},
+        {"op": "move", "from": "/l/0", "path": "/l/-"},
+        {"op": "copy", "from": "/l/0", "path": "/l/0"},
+    ],
+)
+def test_a_long_list_is_not_shifted_without_end(operation: Operation) -> None:
+    items = [0] * (MAX_SHIFTED // 100)
+    with pytest.raises(PatchConflict, match=rf"items of lists are shifted more than {MAX_SHIFTED} times$"):
+        apply_patch({"l": items}, [dict(operation) for _ in range(200)])
+
+
+def test_items_put_at_the_end_shift_nothing() -> None:
+    document = {"l": [0] * (MAX_SHIFTED // 100)}
+    apply_patch(document, [{"op": "add", "path": "/l/-", "value": 1} for _ in range(200)])
+    assert document["l"][-200:] == [1] * 200
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/a" * (MAX_LEVELS + 1), f"has more than {MAX_LEVELS} parts"),
+        ("/" * 1_000_000, f"has more than {MAX_LEVELS} parts"),
+        ("/absent/" + "x" * 1_000_000, "leads through something that is missing"),
+        ("/a/" + "9" * 1_000_000, "is not an array index"),
+        ("/a/" + "9" * 20, "is out of range"),
+        ("x" * 1_000_000, "does not point into the object"),
+        ("/" + "~" * 1_000_000, "there is no such member"),
+    ],
+)
+def test_a_path_without_end_leads_nowhere_and_is_not_quoted_in_full(path: str, message: str) -> None:
+    with pytest.raises(PatchConflict, match=message) as caught:
+        apply_patch({"a": [1]}, [{"op": "remove", "path": path}])
+    assert len(str(caught.value)) < 1000
+
+
+def test_an_unknown_operation_is_not_quoted_in_full() -> None:
+    with pytest.raises(PatchConflict, match=r"unexpected kind: x+$") as caught:
+        apply_patch({}, [{"op": "x" * 1_000_000, "path": ""}])
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.slow
+def test_paths_are_bounded_together() -> None:
+    document: dict[str, object] = {}
+    for _ in range(200):
+        document = {"a": document}
+    with pytest.raises(PatchConflict, match=rf"paths have more than {MAX_PATH_PARTS} parts together$"):
+        apply_patch(document, [{"op": "add", "path": "/a" * 200, "value": {}} for _ in range(MAX_OPERATIONS)])
+
+
+def test_a_value_is_put_in_as_it_is() -> None:
+    """A copy of it, item by item, would take longer than all else."""
+    value: dict[str, object] = {"a": [{}]}
+    patched = apply_patch({"l": [1, 2]}, [{"op": "add", "path": "/l/1", "value": value}])
+    assert patched == {"l": [1, value, 2]}
+    assert patched["l"][1] is value

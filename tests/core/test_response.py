@@ -6,6 +6,7 @@ from base64 import b64encode
 
 import pytest
 
+from gateway.core.annotations import Dropped
 from gateway.core.decision import UNCONDITIONAL, Decision, Status
 from gateway.core.response import encode
 from gateway.core.review import V1, V1BETA1
@@ -34,7 +35,7 @@ PATCH = b'[{"op":"add","path":"/x","value":1}]'
                 patch=PATCH,
                 warnings=('say "no"',),
                 audit_annotations={"k": "v"},
-                dropped_annotations=(("w", "k"),),
+                dropped_annotations=(Dropped("w", "k", "not a name part"),),
             ),
             b'"allowed":true,"auditAnnotations":{"k":"v"},"patch":"'
             + b64encode(PATCH)

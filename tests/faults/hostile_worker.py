@@ -1,0 +1,276 @@
+"""A worker whose answers are as large and as costly as its policies' names say.
+
+The name of a policy is that of a function below. Answers are made once, and go out in messages of up to
+8 MiB, which is what the gateway takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import grpc
+
+from gateway.pb import worker_pb2
+
+SERVICE = "admissiongateway.worker.v1.PolicyWorker"
+ROOM = 8 * 1024 * 1024 - 1024
+"""What an answer can have, so that its message is below the limit."""
+
+Answer = Callable[[], worker_pb2.ReviewResponse | bytes]
+ANSWERS: dict[str, Answer] = {}
+
+
+def answer(make: Answer) -> Answer:
+    ANSWERS[make.__name__] = make
+    return make
+
+
+def allowed(**fields: Any) -> worker_pb2.ReviewResponse:
+    return worker_pb2.ReviewResponse(allowed=True, **fields)
+
+
+def denied(**fields: Any) -> worker_pb2.ReviewResponse:
+    return worker_pb2.ReviewResponse(status=worker_pb2.Status(code=403, **fields))
+
+
+def patched(*operations: dict[str, Any]) -> worker_pb2.ReviewResponse:
+    return allowed(patch=json.dumps(operations).encode())
+
+
+def filled(item: bytes, before: bytes = b"[", after: bytes = b"]") -> worker_pb2.ReviewResponse:
+    """A patch of as many *item* as there is room for."""
+    count = (ROOM - len(before) - len(after)) // (len(item) + 1)
+    return allowed(patch=before + b",".join([item] * count) + after)
+
+
+def written(*pieces: bytes) -> bytes:
+    """An answer that would take too long to make otherwise."""
+    return b"".join(pieces)
+
+
+def varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
+# -- words ------------------------------------------------------------------------------------------
+
+
+@answer
+def empty_warnings() -> worker_pb2.ReviewResponse:
+    return allowed(warnings=[""] * (ROOM // 2))
+
+
+@answer
+def short_warnings() -> worker_pb2.ReviewResponse:
+    return allowed(warnings=["w"] * (ROOM // 3))
+
+
+@answer
+def long_warning() -> worker_pb2.ReviewResponse:
+    return allowed(warnings=["w" * ROOM])
+
+
+@answer
+def long_control_characters() -> worker_pb2.ReviewResponse:
+    return allowed(warnings=["w" * (ROOM - 100) + "\n", "read me"])
+
+
+@answer
+def many_annotations() -> bytes:
+    entries = (b"\x0a" + varint(len(key)) + key for key in (b"k%d" % number for number in range(500_000)))
+    return written(b"\x08\x01", *(b"\x22" + varint(len(entry)) + entry for entry in entries))
+
+
+@answer
+def long_annotation() -> worker_pb2.ReviewResponse:
+    return allowed(audit_annotations={"k": "v" * ROOM})
+
+
+@answer
+def bad_annotations() -> worker_pb2.ReviewResponse:
+    return allowed(audit_annotations={f"-{number}": "" for number in range(19_000)})
+
+
+@answer
+def long_denial() -> worker_pb2.ReviewResponse:
+    return denied(message="\x00" * ROOM)
+
+
+@answer
+def long_reason() -> worker_pb2.ReviewResponse:
+    return denied(reason="r" * ROOM)
+
+
+@answer
+def causes() -> bytes:
+    status = worker_pb2.Status(code=403, message="no").SerializeToString() + b"\x22\x00" * (ROOM // 2 - 100)
+    return written(b"\x12", varint(len(status)), status)
+
+
+@answer
+def denied_with_warnings() -> worker_pb2.ReviewResponse:
+    response = denied(message="no")
+    response.warnings.extend(["w"] * (ROOM // 3))
+    return response
+
+
+# -- patches ----------------------------------------------------------------------------------------
+
+
+@answer
+def empty_operations() -> worker_pb2.ReviewResponse:
+    return filled(b"{}")
+
+
+@answer
+def null_operations() -> worker_pb2.ReviewResponse:
+    return filled(b"null")
+
+
+@answer
+def test_operations() -> worker_pb2.ReviewResponse:
+    return filled(b'{"op":"test","path":"","value":1}')
+
+
+@answer
+def values() -> worker_pb2.ReviewResponse:
+    return filled(b"{}", b'[{"op":"add","path":"/spec/x","value":[', b"]}]")
+
+
+@answer
+def nested_values() -> worker_pb2.ReviewResponse:
+    return filled(b"1.5", b'[{"op":"add","path":"/spec/x","value":' + b"[" * 200, b"]" * 200 + b"}]")
+
+
+@answer
+def too_deep() -> worker_pb2.ReviewResponse:
+    return allowed(patch=b'[{"op":"add","path":"/spec/x","value":' + b"[" * 600 + b"]" * 600 + b"}]")
+
+
+@answer
+def much_too_deep() -> worker_pb2.ReviewResponse:
+    return allowed(patch=b"[" * ROOM)
+
+
+@answer
+def copies() -> worker_pb2.ReviewResponse:
+    source = "/metadata/annotations"
+    double = [{"op": "copy", "from": source, "path": f"{source}/{number}"} for number in range(64)]
+    return patched({"op": "add", "path": source, "value": {"a": "b"}}, *double)
+
+
+@answer
+def many_copies() -> worker_pb2.ReviewResponse:
+    text = {"op": "add", "path": "/metadata/annotations", "value": {"a": "b" * 1_000_000}}
+    return patched(
+        text, *[{"op": "copy", "from": "/metadata/annotations/a", "path": f"/spec/{n}"} for n in range(9000)]
+    )
+
+
+@answer
+def inserts_at_the_head() -> worker_pb2.ReviewResponse:
+    many = {"op": "add", "path": "/spec/x", "value": [0] * 400_000}
+    return patched(many, *[{"op": "add", "path": "/spec/x/0", "value": 0}] * 9000)
+
+
+@answer
+def moves() -> worker_pb2.ReviewResponse:
+    many = {"op": "add", "path": "/spec/x", "value": [0] * 400_000}
+    return patched(many, *[{"op": "move", "from": "/spec/x/0", "path": "/spec/x/-"}] * 9000)
+
+
+@answer
+def long_path() -> worker_pb2.ReviewResponse:
+    return patched({"op": "remove", "path": "/spec/" + "x" * (ROOM - 100)})
+
+
+@answer
+def deep_path() -> worker_pb2.ReviewResponse:
+    return patched({"op": "add", "path": "/" * (ROOM - 100), "value": 1})
+
+
+@answer
+def huge_index() -> worker_pb2.ReviewResponse:
+    return patched({"op": "add", "path": "/spec/containers/" + "9" * (ROOM - 100), "value": 1})
+
+
+@answer
+def huge_number() -> worker_pb2.ReviewResponse:
+    return allowed(patch=b'[{"op":"add","path":"/spec/x","value":' + b"9" * (ROOM - 100) + b"}]")
+
+
+@answer
+def not_a_number() -> worker_pb2.ReviewResponse:
+    return allowed(patch=b'[{"op":"add","path":"/spec/x","value":NaN}]')
+
+
+@answer
+def too_large() -> worker_pb2.ReviewResponse:
+    return patched({"op": "add", "path": "/spec/x", "value": "x" * (ROOM - 100)})
+
+
+# -- and those that are only odd --------------------------------------------------------------------
+
+
+@answer
+def many_labels() -> worker_pb2.ReviewResponse:
+    """An object that an API server would take, changed in more places than one patch may name."""
+    first, last = ({f"l{n}": value for n in range(30_000)} for value in ("v", "w"))
+    return patched(
+        {"op": "add", "path": "/metadata/labels", "value": first},
+        {"op": "replace", "path": "/metadata/labels", "value": last},
+    )
+
+
+# -- serving ----------------------------------------------------------------------------------------
+
+
+@cache
+def message(policy: str) -> bytes:
+    made = ANSWERS[policy]()
+    return made if isinstance(made, bytes) else made.SerializeToString()
+
+
+def verdict(number: int, policy: str) -> bytes:
+    """The VerdictBatch with one answer, put together without parsing it."""
+    response = message(policy)
+    content = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
+    return b"\x0a" + varint(len(content)) + content
+
+
+async def review(data: bytes, _context: Any) -> bytes:
+    return message(worker_pb2.ReviewRequest.FromString(data).policy)
+
+
+async def review_stream(messages: Any, context: Any) -> None:
+    async for data in messages:
+        for call in worker_pb2.ReviewBatch.FromString(data).calls:
+            await context.write(verdict(call.id, call.policy))
+
+
+async def serve(*, stream: bool) -> None:
+    sizes = [("grpc.max_receive_message_length", 32 << 20), ("grpc.max_send_message_length", 32 << 20)]
+    server = grpc.aio.server(options=sizes)
+    handlers: dict[str, Any] = {"Review": grpc.unary_unary_rpc_method_handler(review)}
+    if stream:
+        handlers["ReviewStream"] = grpc.stream_stream_rpc_method_handler(review_stream)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)  # noqa: T201
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-stream", action="store_true")
+    asyncio.run(serve(stream=not parser.parse_args().no_stream))

@@ -1,0 +1,213 @@
+"""What workers answer, at its worst: it costs what the failurePolicy says, and nobody else anything."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.faults.kit import SOME_PORT, all_well, configure, wait_until_ready
+from tests.kit import (
+    REVIEWS,
+    ROOT,
+    GatewayProcess,
+    Process,
+    WorkerProcess,
+    pool_document,
+    webhook_document,
+)
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import trustme
+
+pytestmark = pytest.mark.slow
+
+MOST_ANSWERED_BYTES = 12 * 1024 * 1024
+"""Of an answer with the largest patch: 6 MiB and a third, since JSON carries it in base64."""
+MOST_MEMORY_BYTES = 768 * 1024 * 1024
+MOST_LOGGED_CHARS = 1_000_000
+MOST_EXPLAINED_CHARS = 2000
+REVIEWS_AFTER = 5
+MANY_LABELS = 30_000
+
+WORDS = {
+    "empty_warnings": "RESOURCE_EXHAUSTED: an answer with more than 20000 warnings and annotations",
+    "short_warnings": "RESOURCE_EXHAUSTED: an answer with more than 20000 warnings and annotations",
+    "many_annotations": "RESOURCE_EXHAUSTED: an answer with more than 20000 warnings and annotations",
+}
+"""Answers that are not read, and why."""
+PATCHES = {
+    "empty_operations": "does not apply: has more than 500000 values",
+    "null_operations": "does not apply: has more than 500000 values",
+    "test_operations": "does not apply: has more than 500000 values",
+    "values": "does not apply: has more than 500000 values",
+    "nested_values": "does not apply: has more than 500000 values",
+    "too_deep": "is no JSON Patch: nested too deeply",
+    "much_too_deep": "does not apply: has more than 500000 values",
+    "copies": "copies add up to more than 3145728 bytes",
+    "many_copies": "copies add up to more than 3145728 bytes",
+    "inserts_at_the_head": "items of lists are shifted more than 100000000 times",
+    "moves": "items of lists are shifted more than 100000000 times",
+    "long_path": "does not apply: operation 0: cannot remove '/spec/xxx",
+    "deep_path": "has more than 1024 parts",
+    "huge_index": "is not an array index",
+    "huge_number": "is no JSON Patch: not JSON",
+    "not_a_number": "is no JSON Patch: not JSON",
+    "too_large": "more than 3145728 over the request",
+}
+"""Patches that are not applied, and what the user reads of it."""
+DENIALS = {
+    "long_denial": "\x00\x00",
+    "long_reason": "denied without explanation",
+    "causes": "no",
+    "denied_with_warnings": "no",
+}
+CHANGES = ("many_labels",)
+ODD = ("long_warning", "long_control_characters", "long_annotation", "bad_annotations")
+
+
+class HostileWorker(Process):
+    def __init__(self, *flags: str) -> None:
+        script = str(ROOT / "tests" / "faults" / "hostile_worker.py")
+        super().__init__(sys.executable, script, *flags, stdout=subprocess.PIPE)
+        assert self.child.stdout is not None
+        self.target = f"127.0.0.1:{self.child.stdout.readline().strip()}"
+
+
+def name_of(policy: str, failure_policy: str) -> str:
+    return f"{policy}-{failure_policy}".lower().replace("_", "-")
+
+
+def asking(phase: str, failure_policy: str, policy: str) -> str:
+    """A configuration of one webhook, for *policy*."""
+    return webhook_document(
+        phase,
+        name_of(policy, failure_policy),
+        "bad",
+        {},
+        clientConfig={"worker": {"pool": "bad", "policy": policy}},
+        failurePolicy=failure_policy,
+    )
+
+
+class Bed:
+    """A gateway with an honest worker, whose policy is asked all the time, and a hostile one."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
+
+    def ask(self, phase: str, policy: str, failure_policy: str) -> dict[str, Any]:
+        """Return the ``response`` to a review that only *policy* is asked about, while others go on."""
+        path = f"/{phase}/{name_of(policy, failure_policy)}?timeout=20s"
+        body = (REVIEWS / f"pod-create-{phase}.json").read_bytes()
+        with Load(self.gateway, "/validate/good?timeout=20s", "pod-create-validate", connections=2) as load:
+            load.wait_for(1)
+            answer = self.gateway.post(path, body)
+            load.wait_for(REVIEWS_AFTER)
+        assert all_well(load.tally), load.tally
+        assert len(answer) <= MOST_ANSWERED_BYTES
+        response: dict[str, Any] = json.loads(answer)["response"]
+        assert response["uid"] == json.loads(body)["request"]["uid"]
+        return response
+
+    def check(self) -> None:
+        """Nothing of it all was a fault of the gateway, or has filled its memory or its log."""
+        status = Path(f"/proc/{self.gateway.child.pid}/status").read_text()
+        assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MOST_MEMORY_BYTES
+        assert "Traceback" not in self.gateway.log
+        assert "fault of the gateway" not in self.gateway.log
+        assert len(self.gateway.log) < MOST_LOGGED_CHARS
+
+
+@pytest.fixture(scope="module", params=["Stream", "Unary"])
+def bed(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    certificate: tuple[Path, Path],
+    authority: trustme.CA,
+) -> Iterator[Bed]:
+    """One for all tests with a transport: what one answer does to the gateway the next would show."""
+    with ExitStack() as processes:
+        honest = WorkerProcess(SOME_PORT)
+        processes.callback(honest.stop)
+        hostile = HostileWorker(*(["--no-stream"] if request.param == "Unary" else []))
+        processes.callback(hostile.stop)
+        folder = configure(
+            tmp_path_factory.mktemp("hostile"),
+            pool_document("pool", honest.target),
+            webhook_document("validate", "good", "pool", {}),
+            pool_document("bad", hostile.target, transport=request.param),
+            *(
+                asking(phase, failure_policy, policy)
+                for failure_policy in ("Fail", "Ignore")
+                for phase, policies in (
+                    ("validate", [*WORDS, *DENIALS, *ODD]),
+                    ("mutate", [*PATCHES, *CHANGES]),
+                )
+                for policy in policies
+            ),
+        )
+        gateway = GatewayProcess(folder, certificate, authority)
+        processes.callback(gateway.stop)
+        wait_until_ready(gateway, 1)
+        wait_until_ready(gateway, 1, "bad")
+        yield Bed(gateway)
+
+
+@pytest.mark.parametrize("policy", WORDS | PATCHES)
+def test_an_answer_that_is_too_much_is_a_failure_of_its_webhook(bed: Bed, policy: str) -> None:
+    phase = "validate" if policy in WORDS else "mutate"
+    failed = bed.ask(phase, policy, "Fail")
+    assert not failed["allowed"]
+    assert failed["status"]["code"] == 500
+    message = failed["status"]["message"]
+    assert message.startswith(f'failed calling webhook "h0.{name_of(policy, "Fail")}.test": ')
+    assert (WORDS | PATCHES)[policy] in message
+    assert len(message) < MOST_EXPLAINED_CHARS
+    open_ = bed.ask(phase, policy, "Ignore")
+    assert open_["allowed"]
+    assert any(key.startswith("failed-open.") for key in open_["auditAnnotations"])
+    assert "patch" not in open_
+    bed.check()
+
+
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize("policy", DENIALS)
+def test_a_denial_is_one_however_much_it_says(bed: Bed, policy: str, failure_policy: str) -> None:
+    denied = bed.ask("validate", policy, failure_policy)
+    assert not denied["allowed"]
+    assert denied["status"]["code"] == 403
+    assert denied["status"]["message"].startswith(
+        f"h0.{name_of(policy, failure_policy)}.test: {DENIALS[policy]}"
+    )
+    assert len(json.dumps(denied)) < 1_000_000
+    assert len(denied["status"].get("details", {}).get("causes", [])) <= 1000
+    bed.check()
+
+
+@pytest.mark.parametrize("policy", ODD)
+def test_what_is_too_long_to_pass_on_is_cut_or_left_out(bed: Bed, policy: str) -> None:
+    allowed = bed.ask("validate", policy, "Fail")
+    assert allowed["allowed"]
+    assert len("".join(allowed.get("warnings", []))) <= 256
+    assert allowed.get("auditAnnotations", {}) == {}
+    bed.check()
+
+
+def test_a_patch_of_many_changes_leaves_as_one_of_few(bed: Bed) -> None:
+    """More changes than one patch may name: what the API server gets is not what took so many words."""
+    response = bed.ask("mutate", "many_labels", "Fail")
+    assert response["allowed"]
+    operations = json.loads(base64.b64decode(response["patch"]))
+    assert len(operations) <= 2
+    assert len(operations[0]["value"]) == MANY_LABELS
+    bed.check()
