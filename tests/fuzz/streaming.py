@@ -1,0 +1,198 @@
+"""A stream without a socket, and with an owner that counts: every call that was asked ends exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.core.call import Call, Payload
+from gateway.core.matching import Invocation
+from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.dispatch.channel import Unreachable
+from gateway.dispatch.pending import Pending
+from gateway.dispatch.rpc import CallStatus, StreamingCall
+from gateway.dispatch.stream import ReviewStream
+from gateway.dispatch.wire import Wire
+from gateway.telemetry.metrics import Metrics
+from tests.core.build import request, webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.core.verdict import Verdict
+    from gateway.dispatch.wire import WireOwner
+
+_METRICS: Final = Metrics().pool("pool")
+_REQUEST: Final = request()
+_INVOCATION: Final = Invocation(webhook(), 0, is_unconditional=True, is_in_place=True)
+MOST_UNREAD_BYTES: Final = 100_000
+"""Of what is written to a worker that does not read: two windows, as low as they are set, and a batch."""
+
+
+class Transport:
+    """Takes what is written, and is gone when it is told so."""
+
+    def __init__(self) -> None:
+        self.unread_bytes = 0
+        self.is_read = True
+        self.is_gone = False
+
+    def write(self, payload: bytes) -> None:
+        assert not self.is_gone, "written after the end"
+        if not self.is_read:
+            self.unread_bytes += len(payload)
+            assert self.unread_bytes < MOST_UNREAD_BYTES
+
+    def close(self) -> None:
+        self.is_gone = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.is_gone
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high > 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+
+class Bed:
+    """A stream with its owner, who is also the endpoint and the asker. Use it on a running loop."""
+
+    def __init__(self) -> None:
+        self.call: StreamingCall | None = None
+        self._transport = Transport()
+        self._wire: Wire | None = None
+        self._is_lost = self._is_over = False
+        self._asked: list[Pending] = []
+        self._open = 0
+        self.stream = ReviewStream(self._dial, self, _METRICS, lambda: 0.0)
+
+    async def _dial(self, owner: WireOwner) -> Wire:
+        self.call = StreamingCall("/a.B/C", "worker.test", "http")
+        self._wire = wire = Wire(self.call, owner)
+        wire.connection_made(self._transport)  # type: ignore[arg-type]
+        try:
+            await wire.settled
+        except EOFError as error:
+            raise Unreachable(str(error)) from None
+        except asyncio.CancelledError:
+            wire.abort()
+            raise
+        return wire
+
+    @property
+    def written(self) -> list[int]:
+        """Numbers of the slots that were sent."""
+        return [pending.number for pending in self._asked if pending.number]
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def ask(self, count: int) -> None:
+        """Ask so many calls about one payload."""
+        if self._is_over:
+            return
+        pending = Pending(self, self, b"", 0.0, (1.0, 1.0))  # type: ignore[arg-type]
+        payload = Payload(_REQUEST)
+        for place in range(count):
+            pending.add(Call(place, _INVOCATION, payload, is_ahead=False))
+        self._open += count
+        self._asked.append(pending)
+        self.stream.submit(pending)
+
+    def withdraw(self, choice: int) -> None:
+        """Forget a call that is out."""
+        out = [pending for pending in self._asked if pending.open]
+        if out and not self._is_over:
+            pending = out[choice % len(out)]
+            self._forget(pending, next(index for index, call in enumerate(pending.calls) if call is not None))
+
+    def expire(self, choice: int) -> None:
+        """Forget all calls of a slot."""
+        out = [pending for pending in self._asked if pending.open]
+        if out and not self._is_over:
+            pending = out[choice % len(out)]
+            for index, call in enumerate(pending.calls):
+                if call is not None:
+                    self._forget(pending, index)
+
+    def _forget(self, pending: Pending, index: int) -> None:
+        self.stream.withdraw(pending, index)
+        self._settle(pending, index)
+
+    def hear(self, pieces: Iterable[bytes]) -> None:
+        """Have the worker say something, in so many reads."""
+        for piece in pieces:
+            if self._wire is None or self._transport.is_gone or self._is_lost:
+                break
+            self._wire.data_received(piece)
+        if self._transport.is_gone:
+            self.break_connection()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Have the worker read nothing for now, or go on."""
+        if self._wire is not None and not self._transport.is_gone and is_paused is self._transport.is_read:
+            self._transport.is_read = not is_paused
+            self._transport.unread_bytes = 0
+            if is_paused:
+                self._wire.pause_writing()
+            else:
+                self._wire.resume_writing()
+
+    def go_on(self) -> None:
+        """What a connection does every now and then: ask for a sign of life, and count anew."""
+        if self._wire is not None and not self._transport.is_gone:
+            self._wire.ping()
+            self.stream.forgive()
+
+    def break_connection(self) -> None:
+        """Have the connection be gone."""
+        if self._wire is not None and not self._is_lost:
+            self._is_lost = self._transport.is_gone = True
+            self._wire.connection_lost(None)
+
+    async def end(self) -> None:
+        """End the stream, and see that nothing is left."""
+        await asyncio.sleep(0)
+        await self.stream.close()
+        assert self._is_over
+        assert self._open == 0, "calls that never ended"
+        assert not any(pending.open for pending in self._asked)
+        assert self._wire is None or self._transport.is_gone
+        self.break_connection()
+
+    # -- the owner of the stream ------------------------------------------------------------------
+
+    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
+        assert not self._is_over, "a verdict after the end"
+        assert isinstance(verdict, Allowed | Denied | Failed)
+        assert code != "OK"
+        self._settle(pending, index)
+
+    def count(self, code: str, number: int = 1) -> None:
+        assert number > 0
+
+    def opened(self) -> None:
+        assert not self._is_over
+
+    def draining(self, distrust: str = "") -> None:
+        """Another stream would be begun; this one goes on with what it has."""
+
+    def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
+        assert not self._is_over, "ended twice"
+        self._is_over = True
+        for pending in unanswered:
+            for index, call in enumerate(pending.calls):
+                if call is not None:
+                    self._settle(pending, index)
+
+    def _settle(self, pending: Pending, index: int) -> None:
+        assert pending.calls[index] is not None, "ended twice"
+        pending.calls[index] = None
+        pending.open -= 1
+        self._open -= 1

@@ -1,0 +1,72 @@
+"""A short run of every target, the inputs that once failed, and that a failure would be seen at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz import engines
+from tests.fuzz.engines import ROOT, TARGETS, files_in, has_atheris, regressions, target_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REAL = [target for target in TARGETS if target != "planted"]
+RUNS = 3_000
+ENGINES = ["changes", pytest.param("atheris", marks=pytest.mark.skipif(not has_atheris(), reason="not here"))]
+
+
+def fuzz(target: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.fuzz", target, "--found", str(folder / "found"), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", REAL)
+def test_no_input_breaks_a_law(target: str, tmp_path: Path) -> None:
+    done = fuzz(target, tmp_path, "--runs", str(RUNS), "--seed", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{target}: {RUNS} inputs by " in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", REAL)
+def test_no_input_breaks_a_law_where_atheris_is_missing(target: str, tmp_path: Path) -> None:
+    done = fuzz(target, tmp_path, "--runs", str(RUNS // 10), "--engine", "changes")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "file"),
+    [
+        pytest.param(target, file, id=f"{target}-{file.name}")
+        for target in REAL
+        for file in files_in(regressions(target))
+    ],
+)
+def test_what_once_failed_holds(target: str, file: Path) -> None:
+    assert engines.failure(target_of(target).run, file.read_bytes()) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_failure_is_found_kept_and_can_be_seen_again(engine: str, tmp_path: Path) -> None:
+    done = fuzz("planted", tmp_path, "--runs", "100000", "--engine", engine)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: as planted" in done.stdout
+    (found,) = files_in(tmp_path / "found" / "planted")
+    assert b"fail" in found.read_bytes()
+    (command,) = [line for line in done.stdout.splitlines() if line.startswith("see it again: ")]
+    words = command.removeprefix("see it again: ").split()
+    again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 1
+    assert "AssertionError: as planted" in again.stdout
+
+
+def test_a_hang_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "MAX_SECONDS", 0.02)
+    assert "Hang: no end within 0.02 s" in engines.failure(target_of("planted").run, b"hang")
+    assert engines.failure(target_of("planted").run, b"hand") == ""
