@@ -7,10 +7,15 @@ What can happen several times within one review (a webhook that failed, a denial
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 class GatewayError(Exception):
     """Base of all errors that the gateway raises on purpose; its text is meant for a person."""
+
+
+_SHOWN_CHARS: Final = 500
+"""Of a path to what is wrong: the keys in it are as long as somebody has written them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,7 +32,11 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.where, self.field, self.message) if part)
+        return ": ".join(part for part in (_cut(self.where), _cut(self.field), self.message) if part)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
 
 
 class ConfigError(GatewayError):
