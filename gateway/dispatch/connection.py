@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.pending import Refusal
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import SERVICE, UnaryCalls
@@ -40,6 +41,7 @@ REVIEW_STREAM: Final = f"{SERVICE}/ReviewStream"
 PING_AFTER_S: Final = 30.0
 """Of silence on a stream; servers must allow that, see protos/README.md."""
 PONG_WITHIN_S: Final = 10.0
+KNOCK_GRACE_S: Final = 0.1
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
 
@@ -125,7 +127,7 @@ class Connection:
                 if self._is_broken_by_an_answer:
                     # Who did nothing to break it must not wait with whoever did.
                     return self._unary
-                return _Refusal(self, self._why_lost)
+                return Refusal(self.lose, self._why_lost)
             self._stream = self._open_stream()
         return self._stream
 
@@ -151,9 +153,8 @@ class Connection:
     def probe(self) -> None:
         """Ask for a sign of life, which shows in ``heard_at``."""
         wire = None if self._stream is None else self._stream.wire
-        if wire is not None and self._stream is not None and self._stream.may_ping():
-            wire.ping()
-        elif self._knocking is None or self._knocking.done():
+        is_asked = wire is not None and wire.probe()
+        if not is_asked and (self._knocking is None or self._knocking.done()):
             self._knocking = asyncio.get_running_loop().create_task(self._knock())
 
     def unavailable(self, why: str) -> None:
@@ -178,10 +179,13 @@ class Connection:
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """Take back the calls of the stream, which is over."""
+        wire = None if self._stream is None else self._stream.wire
         # Where nobody was reached, there is no use in looking there again at once.
-        may_stay = self._stream is not None and self._stream.wire is not None
+        may_stay = wire is not None
+        # Whoever has answered serves it, and may have done what it was asked.
+        is_refused = status.code == "UNIMPLEMENTED" and not (wire is not None and wire.has_spoken)
         self._stream = None
-        if status.code == "UNIMPLEMENTED" and self._transport == "Auto":
+        if is_refused and self._transport == "Auto":
             log.info("worker %s serves no ReviewStream: calling it by Review", self._owner.address)
             self.is_streaming = False
             self._is_lost.set()
@@ -256,8 +260,18 @@ class Connection:
             await self._until_lost()
 
     async def _knock(self) -> None:
-        if await self._link.knock():
-            self._unary.heard_at = self._now()
+        if not await self._link.knock():
+            return
+        stream = self._stream
+        wire = None if stream is None else stream.wire
+        if wire is not None and wire.owes_a_pong:
+            # One that has just gone on answers all at once.
+            await asyncio.sleep(KNOCK_GRACE_S)
+            if stream is self._stream and wire.owes_a_pong:
+                # Another process at the same port. What the silent one has is left to it: it may go on.
+                self.draining("takes connections, and says nothing on the one that it has")
+                return
+        self._unary.heard_at = self._now()
 
     async def _until_lost(self) -> None:
         """Return when the worker is lost, which a silence of some length is taken for."""
@@ -280,21 +294,3 @@ class Connection:
                     stream.lose(f"no sign of life for {PING_AFTER_S + PONG_WITHIN_S:g}s")
         finally:
             waiting.cancel()
-
-
-class _Refusal:
-    """Takes calls while the worker may not be called upon again yet: they fail as those before them did."""
-
-    def __init__(self, owner: Connection, why: CallStatus) -> None:
-        self._owner = owner
-        self._why = why
-
-    def submit(self, pending: Pending) -> None:
-        """Fail the calls; not before this has returned, since whoever asks is in the middle of something."""
-        asyncio.get_running_loop().call_soon(self._fail, pending)
-
-    def withdraw(self, pending: Pending, index: int) -> None:
-        """Forget a call."""
-
-    def _fail(self, pending: Pending) -> None:
-        self._owner.lose(pending, failed_status(self._why.code, self._why.details), self._why.code)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Webhook
     from gateway.dispatch.pool import Pool
 
 
@@ -222,15 +221,16 @@ class Run:
         place = webhook.worker.pool, webhook.timeout_s, id(call.payload)
         pending = slots.get(place)
         if pending is None or pending.endpoint.is_full or len(pending.calls) == MAX_CALLS:
-            found = self._slot(webhook, slots)
+            found = self._slot(call, slots)
             if isinstance(found, Failed):
                 return found
             pending = slots[place] = found
         pending.endpoint.reserve(pending, call)
         return None
 
-    def _slot(self, webhook: Webhook, slots: dict[tuple[str, float, int], Pending]) -> Pending | Failed:
-        """Return a new slot for calls of *webhook* and those like it, or why there is none."""
+    def _slot(self, call: Call, slots: dict[tuple[str, float, int], Pending]) -> Pending | Failed:
+        """Return a new slot for *call* and those like it, or why there is none."""
+        webhook = call.invocation.webhook
         now, timeout_s = self._now(), min(webhook.timeout_s, self._budget_s)
         deadline = min(now + webhook.timeout_s, self._deadline)
         if deadline <= now:
@@ -241,7 +241,8 @@ class Run:
             pool = self._pools.get(name)
             if pool is None:
                 return failed_status("UNAVAILABLE", f"no worker pool {name}")
-            found = pool.choose(may_shed=webhook.failure_policy == "Fail")
+            # Nobody has to go for a call that may turn out useless.
+            found = pool.choose(may_shed=webhook.failure_policy == "Fail" and not call.is_ahead)
             if isinstance(found, Failed):
                 return found
             endpoint = found

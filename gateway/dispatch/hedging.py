@@ -63,8 +63,8 @@ class Hedging:
             self._after_s = ranked[min(len(ranked) - 1, int(len(ranked) * self._percentile / 100))]
 
     def struck(self, pending: Pending) -> None:
-        """Ask twice, as far as the budget goes."""
-        if self._saved >= pending.open:
+        """Ask twice if the budget is not used up. A review of many calls may overdraw it; it is paid back."""
+        if self._saved >= 1.0:
             number = pending.asker.ask_twice(pending)
             self._saved -= number
             self._metrics.hedged += number

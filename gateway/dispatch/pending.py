@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.dispatch.verdicts import failed_deadline
+from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.rpc import CallStatus
 
 MAX_CALLS: Final = 64
 """In one slot: as many as have room in the low bits of an id on the stream."""
@@ -117,3 +119,22 @@ class Pending:
         failure = failed_deadline(self.timeout_s)
         for _, call in struck:
             self.asker.answered(self, call, failure)
+
+
+class Refusal:
+    """Takes calls while the worker may not be called upon again yet: they fail as those before them did."""
+
+    def __init__(self, lose: Callable[[Pending, Failed, str], None], why: CallStatus) -> None:
+        """Give calls back to *lose*; *why* is how the ones before them ended."""
+        self._lose = lose
+        self._why = why
+
+    def submit(self, pending: Pending) -> None:
+        """Fail the calls; not before this has returned, since whoever asks is in the middle of something."""
+        asyncio.get_running_loop().call_soon(self._fail, pending)
+
+    def withdraw(self, pending: Pending, index: int) -> None:
+        """Forget a call."""
+
+    def _fail(self, pending: Pending) -> None:
+        self._lose(pending, failed_status(self._why.code, self._why.details), self._why.code)

@@ -59,6 +59,11 @@ class Pool:
         self._addresses: dict[DnsName | Addresses, dict[str, str | None]] = {}
         """What each target was last found to stand for."""
         self._unresolved = ""
+        self._no_room = failed_status(
+            "RESOURCE_EXHAUSTED",
+            f"worker pool {settings.name}: {settings.max_in_flight} calls are in flight "
+            "on each endpoint (maxInFlight)",
+        )
         self._resolver: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -117,16 +122,11 @@ class Pool:
 
     def _make_room(self, *, may_shed: bool) -> Endpoint | Failed:
         """Return an endpoint at which a call was ended for another, or why there is no room."""
-        failure = failed_status(
-            "RESOURCE_EXHAUSTED",
-            f"worker pool {self.settings.name}: {self.settings.max_in_flight} calls are in flight "
-            "on each endpoint (maxInFlight)",
-        )
         if may_shed:
             for endpoint in _most_preferred(self.endpoints):
-                if endpoint.shed(failure):
+                if endpoint.shed(self._no_room):
                     return endpoint
-        return failure
+        return self._no_room
 
     def _less_loaded(self, endpoints: Sequence[Endpoint]) -> Endpoint:
         if len(endpoints) == 1:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_PINGS: Final = 2  # without a message from the worker, which gRPC's servers hang up on if there are more
 MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
 that the next batch does not wait long behind it."""
@@ -85,7 +84,7 @@ class ReviewStream:
         """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
         self._cancelled: list[int] = []
         self._unasked = Unasked()
-        self._last_number = self._pings = 0
+        self._last_number = 0
         self._is_finishing = self._is_woken = self._is_over = False
         self._dialing = self._loop.create_task(self._dial(dial))
 
@@ -122,11 +121,6 @@ class ReviewStream:
         if self.wire is not None:
             self.wire.forgive()
 
-    def may_ping(self) -> bool:
-        """Return whether the worker will put up with another ping, which is then counted."""
-        self._pings += 1
-        return self._pings <= MAX_PINGS
-
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
         self._break(CallStatus("UNAVAILABLE", why))
@@ -143,7 +137,6 @@ class ReviewStream:
         """Take a batch of verdicts."""
         if self._is_over:
             return
-        self._pings = 0
         try:
             self._take(worker_pb2.VerdictBatch.FromString(message))
         except Flood as flood:
@@ -258,31 +251,34 @@ class ReviewStream:
     def _take(self, batch: worker_pb2.VerdictBatch) -> None:
         written, finish = self._written, self._owner.finish
         answered = 0
-        for verdict in batch.verdicts:
-            number, index = divmod(verdict.id, MAX_CALLS)
-            pending = written.get(number)
-            if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
-                self._not_asked(verdict.id)
-                continue
-            if pending.open == 1:
-                del written[number]
-            # What is not set reads as not allowed, so that nearly every verdict needs no second question.
-            response = verdict.response
-            if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
-                answered += 1
-                finish(pending, index, verdict_of(response))
-            elif outcome == "error":
-                code = status_name(verdict.error.code)
-                is_late = code == "DEADLINE_EXCEEDED"
-                failure = failed_status(code, verdict.error.message)
-                # Whether the worker's clock or ours strikes first must not show.
-                finish(pending, index, failed_deadline(pending.timeout_s) if is_late else failure, code)
-            else:
-                answered += 1
-                finish(pending, index, failed_malformed("a verdict without an outcome"))
-        if answered:
-            self._owner.count("OK", answered)
-        elif not (batch.verdicts or batch.draining):
+        try:
+            for verdict in batch.verdicts:
+                number, index = divmod(verdict.id, MAX_CALLS)
+                pending = written.get(number)
+                if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
+                    self._not_asked(verdict.id)
+                    continue
+                if pending.open == 1:
+                    del written[number]
+                # What is not set reads as not allowed, so that nearly every verdict needs no second question.
+                response = verdict.response
+                if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
+                    answered += 1
+                    finish(pending, index, verdict_of(response))
+                elif outcome == "error":
+                    code = status_name(verdict.error.code)
+                    is_late = code == "DEADLINE_EXCEEDED"
+                    failure = failed_status(code, verdict.error.message)
+                    # Whether the worker's clock or ours strikes first must not show.
+                    finish(pending, index, failed_deadline(pending.timeout_s) if is_late else failure, code)
+                else:
+                    answered += 1
+                    finish(pending, index, failed_malformed("a verdict without an outcome"))
+        finally:
+            # Also of those that came before a flood.
+            if answered:
+                self._owner.count("OK", answered)
+        if not (batch.verdicts or batch.draining):
             self._unasked.count("batches without a verdict")
         if self._is_finishing and not written:
             self._wake()

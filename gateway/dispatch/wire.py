@@ -18,6 +18,8 @@ _WRITE_BUFFER_BYTES: Final = 256 * 1024
 
 
 CLOSE_WITHIN_S: Final = 0.2
+MAX_PROBES: Final = 2
+"""Without a message from the worker: gRPC's servers hang up on whoever pings more often than that."""
 UNHEARD_MS: Final = 10_000
 """After which a connection is lost on which what was sent is not acknowledged, tcp(7)."""
 
@@ -51,6 +53,11 @@ class Wire(asyncio.Protocol):
         self._loop = loop = asyncio.get_running_loop()
         self.heard_at = loop.time()
         """When anything came last, in seconds on the loop's clock."""
+        self.has_spoken = False
+        """Whether a message has come."""
+        self.owes_a_pong = False
+        """Whether nothing has come since the last ping."""
+        self._probes = 0
         self.settled: asyncio.Future[None] = loop.create_future()
         """Done when the worker has introduced itself; an EOFError says why it did not."""
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -77,8 +84,17 @@ class Wire(asyncio.Protocol):
 
     def ping(self) -> None:
         """Ask for a sign of life."""
+        self.owes_a_pong = True
         self._http2.ping()
         self._write()
+
+    def probe(self) -> bool:
+        """Ask for a sign of life ahead of time; return False if the worker would not put up with that."""
+        self._probes += 1
+        if self._probes > MAX_PROBES:
+            return False
+        self.ping()
+        return True
 
     def abort(self) -> None:
         """End call and connection from this side; the owner is not told."""
@@ -120,7 +136,10 @@ class Wire(asyncio.Protocol):
         """Bytes have come."""
         call, http2 = self._call, self._http2
         self.heard_at = self._loop.time()
+        self.owes_a_pong = False
         for message in call.receive(data):
+            self.has_spoken = True
+            self._probes = 0
             if self._owner is not None:
                 self._owner.received(bounded(message))
         if http2.output:

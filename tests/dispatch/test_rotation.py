@@ -188,6 +188,41 @@ def test_the_first_answer_counts_where_calls_are_hedged(
     on_bed(test)
 
 
+def test_a_review_of_many_calls_may_overdraw_the_budget_and_then_it_is_paid_back(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    slow = start_worker(None, "--override", '{"hang": true}')
+    quick = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, [slow, quick], hedge=Hedge(after_s=0.02, budget_percent=5))
+        pool._pick = lambda _: 0
+        calls = [{"timeout_s": 0.5}] * 8
+        assert verdicts(await bed.settle(*calls)) == [ALLOWED] * 8
+        assert not any(verdict is ALLOWED for verdict in verdicts(await bed.settle(*calls)))
+        assert bed.metrics.pool("pool").hedged == 8
+
+    on_bed(test)
+
+
+def test_a_call_ahead_of_its_turn_takes_the_room_of_none(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=2)
+        await bed.all_ready(pool)
+        shed: list[Evaluation] = []
+        run = bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
+        settled = await bed.settle({"delay_ms": 20}, {}, phase="mutate")
+        assert verdicts(settled) == [ALLOWED, ALLOWED]
+        assert not shed
+        run.cancel()
+
+    on_bed(test)
+
+
 @given(st.lists(st.tuples(st.floats(0, 1000), st.booleans()), max_size=30))
 def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool]]) -> None:
     standing, now = Standing(), 0.0

@@ -21,7 +21,8 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from gateway.config.model import WorkerTls
 from gateway.core.verdict import ALLOWED, Failed
-from gateway.dispatch import channel, connection
+from gateway.dispatch import channel, connection, rotation
+from gateway.dispatch.unasked import MAX_UNASKED
 from gateway.errors import ConfigError
 from gateway.pb import worker_pb2
 from tests.kit import REVIEWS
@@ -50,7 +51,7 @@ class RawWorker(asyncio.Protocol):
         self.body = b""
         self.calls: list[int] = []
         self.batches = 0
-        self.has_ended = False
+        self.has_ended = self.is_stopped = False
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -64,6 +65,8 @@ class RawWorker(asyncio.Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self.is_stopped:
+            return
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
                 self.h2.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
@@ -84,11 +87,15 @@ class RawWorker(asyncio.Protocol):
             if self.worker.answers_at_once:
                 self.answer()
 
-    def answer(self) -> None:
-        verdicts = [{"id": number, "response": {"allowed": True}} for number in self.calls]
+    def answer(self, *unasked: int) -> None:
+        verdicts = [{"id": number, "response": {"allowed": True}} for number in (*self.calls, *unasked)]
         message = worker_pb2.VerdictBatch(verdicts=verdicts).SerializeToString()
         self.calls = []
         self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message)
+        self.flush()
+
+    def end(self, status: str) -> None:
+        self.h2.send_headers(1, [("grpc-status", status)], end_stream=True)
         self.flush()
 
     def say_goodbye(self) -> None:
@@ -337,6 +344,70 @@ def test_a_worker_that_ends_every_stream_is_not_called_upon_in_a_tight_loop(on_b
             assert len(worker.connections) < 10
             # Each that was lost with a stream was asked once more.
             assert bed.calls("UNAVAILABLE") == 50 + bed.metrics.pool("pool").moved
+
+    on_bed(test)
+
+
+def test_answers_that_came_before_a_flood_are_counted(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            worker.answers_at_once = False
+            raw = await worker.reached(bed)
+            answers: list[Evaluation] = []
+            bed.start([{}], answers.append)
+            await until(lambda: raw.calls)
+            raw.answer(*range(10**6, 10**6 + MAX_UNASKED + 1))
+            await until(lambda: answers)
+            assert bed.calls("OK") == 1
+
+    on_bed(test)
+
+
+def test_who_has_answered_on_a_stream_cannot_say_that_it_serves_none(on_bed: OnBed) -> None:
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker:
+            raw = await worker.reached(bed)
+            assert await bed.ask({}) is ALLOWED
+            worker.answers_at_once = False
+            settled: list[Evaluation] = []
+            bed.start([{"side_effects": "Some", "timeout_s": 2}], settled.append)
+            await until(lambda: raw.calls)
+            raw.end("12")
+            await until(lambda: settled)
+            # Not asked again, since it may have been done.
+            failed = settled[0].outcomes[0].verdict
+            assert isinstance(failed, Failed)
+            assert failed.cause == "UNIMPLEMENTED"
+            worker.answers_at_once = True
+            assert await bed.ask({}) is ALLOWED
+            assert bed.pools["pool"].endpoints[0]._connection.is_streaming
+
+    on_bed(test)
+
+
+def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
+    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotation, "PROBE_EVERY_S", 0.1)
+
+    async def test(bed: Bed) -> None:
+        async with scripted() as worker, scripted() as other:
+            pool = await bed.add_pool(worker.target, other.target)
+            pool._pick = lambda _: 0
+            await bed.all_ready(pool)
+            await until(lambda: all(not endpoint.in_flight for endpoint in pool.endpoints))
+            run = bed.start([{"side_effects": "Some"}], lambda _: None, budget_s=1.5)
+            (slot,) = pool.endpoints[0].slots
+            stopped = worker.connections[:]
+            for raw in stopped:
+                raw.is_stopped = True
+            await until(lambda: pool.endpoints[0].state == "stalled")
+            await until(lambda: pool.endpoints[0].state == "ready")
+            # Whoever may yet go on keeps what it was asked.
+            assert slot.open
+            run.cancel()
+            assert pool.choose() is pool.endpoints[0]
+            assert await bed.ask({"side_effects": "Some", "timeout_s": 2}) is ALLOWED
 
     on_bed(test)
 
