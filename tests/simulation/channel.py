@@ -1,0 +1,73 @@
+"""Calls of their own to simulated workers: what the gateway uses of a grpc.aio.Channel, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from tests.simulation.stage import SERVICE
+from tests.simulation.worker import Worker, rpc_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    import grpc
+
+    from gateway.dispatch.channel import Link
+    from tests.simulation.network import Network
+
+RECONNECT_S = 0.1
+
+
+class SimulatedChannel:
+    """A channel to one address."""
+
+    def __init__(self, network: Network, host: str) -> None:
+        self._network = network
+        self._host = host
+
+    async def channel_ready(self) -> None:
+        """Return when somebody is there."""
+        while self._worker() is None:
+            await asyncio.sleep(RECONNECT_S)
+
+    async def close(self) -> None:
+        """Close the channel, on which nothing is under way any more."""
+
+    def unary_unary(self, method: str) -> Callable[..., Coroutine[None, None, bytes]]:
+        """Return what makes a call of *method*."""
+        assert method == f"{SERVICE}/Review"
+        return self._review
+
+    async def _review(self, request: bytes, *, timeout: float) -> bytes:  # noqa: ASYNC109 # as grpc's own
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._answer(request, timeout)
+        except TimeoutError:
+            raise rpc_error("DEADLINE_EXCEEDED", "Deadline Exceeded") from None
+
+    async def _answer(self, request: bytes, timeout_s: float) -> bytes:
+        await asyncio.sleep(self._network.delay_s())
+        while (host := self._network.hosts.get(self._host)) is not None and host.is_cut_off:
+            await asyncio.sleep(RECONNECT_S)
+        worker = self._worker()
+        if worker is None:
+            raise rpc_error("UNAVAILABLE", "failed to connect to all addresses: Connection refused")
+        question, answer = worker.ask_alone(request, timeout_s)
+        try:
+            read = await answer
+            await asyncio.sleep(self._network.delay_s())
+        finally:
+            worker.forget_alone(question)
+        return read
+
+    def _worker(self) -> Worker | None:
+        worker = cast("Worker | None", self._network.hosts.get(self._host))
+        return None if worker is None or worker.is_down or worker.refuses else worker
+
+
+def open_channel(link: Link) -> grpc.aio.Channel:
+    """Stand in for ``Link.open_channel``."""
+    network = cast("Network", asyncio.get_running_loop().network)  # type: ignore[attr-defined]
+    _, host, _ = link.address.split(":")
+    return cast("grpc.aio.Channel", SimulatedChannel(network, host))

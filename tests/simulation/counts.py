@@ -1,0 +1,94 @@
+"""Whether what the gateway counts adds up, and whether answers come as soon as they could."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gateway.core.verdict import Failed, FailureReason
+from gateway.telemetry.series import Counts
+from tests.simulation.laws import calls_of
+from tests.simulation.pipe import MAX_DELAY_S
+
+if TYPE_CHECKING:
+    from gateway.core.call import Call
+    from tests.simulation.record import Record
+    from tests.simulation.run import Simulation
+
+ROUND_TRIP_S = 2 * MAX_DELAY_S
+
+
+class Ledger(Counts):
+    """Counts that are kept also when the endpoint they are about is gone."""
+
+    def drop(self, *first_values: str) -> None:
+        """Drop nothing."""
+
+
+def judge_counts(simulation: Simulation) -> None:
+    """Check that what was counted is what happened.
+
+    Raises:
+        AssertionError: it is not.
+    """
+    counted: Counter[str] = Counter()
+    answered = 0
+    for family in simulation.metrics.worker_calls.collect():
+        for sample in family.samples:
+            counted[sample.labels["endpoint"]] += int(sample.value)
+            answered += int(sample.value) if sample.labels["code"] == "OK" else 0
+    assert counted == simulation.submitted + simulation.repeated, (
+        f"counted: {counted}; submitted: {simulation.submitted}; asked once more: {simulation.repeated}"
+    )
+    counting = sum(_is_an_answer(call) for _, call in calls_of(simulation))
+    # What cannot be read is an answer too; where another endpoint was asked as well, it does not count.
+    unread = sum(question.is_odd for question in simulation.stage.questions)
+    assert counting <= answered <= counting + unread, f"{answered} calls counted as answered, {counting} were"
+
+
+def _is_an_answer(call: Call) -> bool:
+    verdict = call.verdict
+    if isinstance(verdict, Failed):
+        return verdict.reason is FailureReason.MALFORMED
+    return verdict is not None
+
+
+def judge_haste(simulation: Simulation) -> None:
+    """Check, in a world where nothing goes wrong, that nobody waits longer than if asked one by one.
+
+    Raises:
+        AssertionError: somebody did.
+    """
+    has_changed = False
+    for record in simulation.records.values():
+        assert record.evaluation is not None
+        outcomes = record.evaluation.outcomes
+        latencies_s = [_latency_s(simulation, record, outcome.call) for outcome in outcomes if outcome.call]
+        taken_s = record.answers[0][0] - record.at
+        serially_s = sum(latency_s + ROUND_TRIP_S for latency_s in latencies_s)
+        assert taken_s <= serially_s + ROUND_TRIP_S, (
+            f"{record.review.uid}: {taken_s} s, one by one {serially_s} s"
+        )
+        has_changed |= any(outcome.has_changed for outcome in outcomes)
+        if not has_changed and all(hook.side_effects == "None" for hook in record.selection.webhooks):
+            # Nobody was known to change anything, so all were asked at once.
+            longest_s = max(latencies_s, default=0.0)
+            assert taken_s <= longest_s + 2 * ROUND_TRIP_S, (
+                f"{record.review.uid}: {taken_s} s, not {longest_s} s"
+            )
+
+
+def _latency_s(simulation: Simulation, record: Record, call: Call) -> float:
+    """Return how long the worker whose word counted took for a call; its timeout, if it took longer."""
+    hook = call.invocation.webhook
+    made = simulation.made_at[call]
+    assert record.evaluation is not None
+    ended = record.evaluation.ended_at[call]
+    found = [
+        question.at - made + question.latency_s
+        for question in simulation.questions_of(record.review.uid)
+        if question.policy == hook.name and made <= question.at <= ended
+    ]
+    # Of two that were asked, the first to answer counts; of two that failed, the last.
+    which = max if isinstance(call.verdict, Failed) else min
+    return min(hook.timeout_s, which(found, default=hook.timeout_s))

@@ -1,0 +1,50 @@
+"""What happened in one run, in virtual time; told only when a run failed or somebody asks."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_REVIEW: Final = re.compile(r"(?:review|about) (\w+)")
+SHOWN: Final = 80
+"""Last lines that a failure shows."""
+
+
+class Journal(logging.Handler):
+    """The events, and what the gateway logs."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(logging.INFO)
+        self.complaints: list[str] = []
+        """What the gateway logged as an error: a bug that it survived, or says it has."""
+        self._now = now
+        self._events: list[tuple[float, str, tuple[object, ...]]] = []
+
+    def note(self, text: str, *values: object) -> None:
+        """Add an event; *text* has a ``%s`` for each of *values*, which must not change."""
+        self._events.append((self._now(), text, values))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno >= logging.ERROR:
+            self.complaints.append(f"{text} ({record.exc_info and record.exc_info[1]!r})")
+        self.note("log: %s", text)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the events as text, a line each."""
+        for at, text, values in self._events:
+            yield f"{at:12.6f}  {text % values}"
+
+    def tail(self, uid: str = "") -> str:
+        """Return the last lines; of those about reviews, only those about *uid*, if one is named."""
+        lines = [line for line in self.lines() if not uid or set(_REVIEW.findall(line)) <= {uid}]
+        return "\n".join(lines[-SHOWN:])
+
+    def digest(self) -> int:
+        """Return what two runs have in common only if the same happened in both."""
+        return zlib.crc32("\n".join(self.lines()).encode())

@@ -1,0 +1,111 @@
+"""What is kept of a run to judge it by: each review with its evaluation, and what endpoints were given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gateway.core.evaluation import Evaluation
+from gateway.core.verdict import Failed
+from gateway.dispatch.connection import Connection
+from gateway.dispatch.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gateway.admit import Snapshot
+    from gateway.config.model import AuditLevel
+    from gateway.core.call import Call
+    from gateway.core.matching import Selection
+    from gateway.core.verdict import Verdict
+    from gateway.dispatch.pending import Pending
+    from tests.simulation.run import Simulation
+    from tests.simulation.world import Review
+
+
+class Recorded(Evaluation):
+    """An evaluation that keeps a list of what it was asked and told."""
+
+    def __init__(self, simulation: Simulation, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.made: list[Call] = []
+        """In the order in which they were to be made."""
+        self.unwanted: list[Call] = []
+        self.ended_at: dict[Call, float] = {}
+        """When the verdict of a call came."""
+        self.no_room: list[tuple[Call, Failed]] = []
+        self.in_rotation: dict[Call, set[str]] = {}
+        """For each call that failed: who else of its pool could have been asked then."""
+        self._simulation = simulation
+        simulation.records[self.request.uid].evaluation = self
+
+    def start(self) -> Sequence[Call]:
+        return self._made(super().start())
+
+    def receive(self, call: Call, verdict: Verdict) -> Sequence[Call]:
+        assert not self.done, "the verdict of a call that is not wanted any more"
+        self.ended_at.setdefault(call, self._simulation.loop.time())
+        if isinstance(verdict, Failed):
+            self.in_rotation[call] = self._simulation.in_rotation(self, call)
+        return self._made(super().receive(call, verdict))
+
+    def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
+        self.no_room.append((call, failure))
+        return super().refused(call, failure)
+
+    def take_withdrawn(self) -> Sequence[Call]:
+        unwanted = super().take_withdrawn()
+        self.unwanted += unwanted
+        return unwanted
+
+    def _made(self, calls: Sequence[Call]) -> Sequence[Call]:
+        assert not (calls and self.done), "calls after the end"
+        for call in calls:
+            self.made.append(call)
+            self._simulation.made_at[call] = self._simulation.loop.time()
+        return calls
+
+
+def counting(simulation: Simulation) -> type[Endpoint]:
+    """Return endpoints that tell *simulation* of what they are given."""
+
+    class Counting(Endpoint):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            simulation.endpoints_seen[self] = None
+
+        def submit(self, pending: Pending) -> None:
+            simulation.submitted[self.address] += pending.open
+            super().submit(pending)
+
+    return Counting
+
+
+def repeating(simulation: Simulation) -> Callable[[Connection, Pending], None]:
+    """Return what tells *simulation* of calls that are asked once more, and counted once more."""
+    ask_by_itself = Connection._ask_by_itself
+
+    def ask(connection: Connection, pending: Pending) -> None:
+        # A stream that is not served was no call: there is only the one by itself.
+        if connection.is_streaming:
+            simulation.repeated[connection._owner.address] += pending.open
+        ask_by_itself(connection, pending)
+
+    return ask
+
+
+@dataclass(eq=False)
+class Record:
+    """A review, and what became of it."""
+
+    review: Review
+    deadline: float
+    snapshot: Snapshot
+    selection: Selection
+    audit_level: AuditLevel
+    at: float
+    evaluation: Recorded | None = None
+    answers: list[tuple[float, bytes]] = field(default_factory=list)
+    crashes: list[Exception] = field(default_factory=list)
+    cancelled_at: float | None = None
+    is_probe: bool = False

@@ -1,0 +1,279 @@
+"""Runs one world: the gateway's core on virtual time, simulated workers under it, everything on record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from unittest import mock
+
+from gateway import admit
+from gateway.admit import Admission
+from gateway.dispatch import pool
+from gateway.dispatch.channel import Link
+from gateway.dispatch.connection import Connection
+from gateway.dispatch.deadlines import Deadlines
+from gateway.snapshot import Pools
+from gateway.telemetry.metrics import Metrics
+from tests.simulation.channel import open_channel
+from tests.simulation.counts import Ledger
+from tests.simulation.faults import befall, heal
+from tests.simulation.journal import Journal
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Network
+from tests.simulation.policies import Policies
+from tests.simulation.record import Record, Recorded, counting, repeating
+from tests.simulation.stage import Question, Stage
+from tests.simulation.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gateway.core.call import Call
+    from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.pool import Pool
+    from tests.simulation.world import Review, World
+
+HEALED_WITHIN_S: Final = 75.0
+"""Pings take 40 s to find a worker gone, and connections that are left stay for 30 s."""
+PROBES: Final = 4
+PROBE_BUDGET_S: Final = 20.0
+
+
+class Simulation:
+    """One run. What it leaves is for ``tests.simulation.laws`` to judge."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.loop = loop = VirtualLoop()
+        dice = random.Random(world.seed + 1)
+        self.network = loop.network = Network(loop, dice)
+        self.journal = Journal(loop.time)
+        self.stage = Stage(loop, dice, Policies(world.seed), self.journal)
+        self.workers: dict[str, Worker] = {}
+        for place in world.places:
+            self.workers[place.address] = self.network.hosts[place.address] = Worker(self.stage, place)
+        self.network.names.update(world.names)
+        self.records: dict[str, Record] = {}
+        self.made_at: dict[Call, float] = {}
+        self.pools_seen: dict[Pool, None] = {}
+        self.endpoints_seen: dict[Endpoint, None] = {}
+        self.submitted: Counter[str] = Counter()
+        """Calls handed to endpoints, by address."""
+        self.repeated: Counter[str] = Counter()
+        """Calls asked by themselves after their stream broke, by address."""
+        self.metrics = Metrics()
+        self.metrics.worker_calls = Ledger("calls", "of a run", ("pool", "endpoint", "code"))
+        self.began_at = self.healed_at = 0.0
+        self._by_uid: dict[str, list[Question]] = {}
+        self._admission = Admission(self.metrics, loop.time)
+
+    def run(self) -> None:
+        """Run the world to its end.
+
+        Raises:
+            AssertionError: something came to a standstill, or went on where it must not.
+        """
+        with _in_simulation(self):
+            self.loop.run(self._live())
+
+    @property
+    def complaints(self) -> list[str]:
+        """What nobody should ever have to say."""
+        return [*self.loop.mishaps, *self.journal.complaints, *self.stage.breaches]
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """All that there ever were, those that are no longer used included."""
+        return list(self.endpoints_seen)
+
+    async def _live(self) -> None:
+        self._pools = Pools(self.metrics, lambda settings: settings.targets)
+        self.deadlines = self._pools._deadlines = Deadlines(self.loop, self.loop.time)
+        await self._load(0, within_s=5.0 if self.world.waits else 0.0)
+        begin = self.began_at = self.loop.time()
+        for fault in self.world.faults:
+            self.loop.call_at(begin + fault.at, befall, self, fault)
+        for at, name, addresses in self.world.moves:
+            self.loop.call_at(begin + at, self._move, name, addresses)
+        loading = [
+            asyncio.create_task(self._load_at(begin + at, number))
+            for number, (at, _) in enumerate(self.world.configs)
+            if number
+        ]
+        for review in self.world.reviews:
+            self.loop.call_at(begin + review.at, self.ask, review)
+        await asyncio.sleep(self.world.end)
+        await asyncio.gather(*loading)
+        await self._settle()
+        await self._probe()
+        self._look_for_leftovers()
+        await self._close()
+
+    async def _load_at(self, at: float, number: int) -> None:
+        await asyncio.sleep(at - self.loop.time())
+        await self._load(number, within_s=2.0)
+
+    async def _load(self, number: int, within_s: float) -> None:
+        prepared = await self._pools.prepare(self.world.configs[number][1])
+        await prepared.wait_until_ready(within_s)
+        self.journal.note("configuration %s is in force", number)
+        self.snapshot = self._pools.use(prepared)
+        self.pools_seen.update(dict.fromkeys(self.snapshot.workers.pools.values()))
+
+    def _move(self, name: str, addresses: list[str] | None) -> None:
+        self.journal.note("%s is at %s", name, addresses)
+        self.network.names[name] = addresses
+
+    # -- what is asked afterwards -------------------------------------------------------------------
+
+    def questions_of(self, uid: str) -> list[Question]:
+        """Return what workers were asked about one review."""
+        if not self._by_uid:
+            for question in self.stage.questions:
+                self._by_uid.setdefault(question.uid, []).append(question)
+        return self._by_uid.get(uid, [])
+
+    def in_rotation(self, evaluation: Recorded, call: Call) -> set[str]:
+        """Return the addresses at which *call* could be asked now."""
+        pools = self.records[evaluation.request.uid].snapshot.workers.pools
+        return {
+            endpoint.address.split(":")[1]
+            for endpoint in pools[call.invocation.webhook.worker.pool].endpoints
+            if endpoint.state == "ready" and not endpoint.is_full
+        }
+
+    def addresses_of(self, pool: str) -> list[str]:
+        """Return the addresses of all workers that a pool may have."""
+        return [place.address for place in self.world.places if place.pool == pool]
+
+    def max_in_flight(self, pool: str) -> int:
+        """Return the least ``maxInFlight`` that a pool has in any configuration."""
+        return min(
+            config.pools[pool].max_in_flight for _, config in self.world.configs if pool in config.pools
+        )
+
+    # -- reviews ----------------------------------------------------------------------------------
+
+    def ask(self, review: Review, *, is_probe: bool = False) -> None:
+        """Have a review come in."""
+        now = self.loop.time()
+        paths = self.snapshot.paths
+        snapshot, selection = self.snapshot, paths[f"/{review.phase}"]
+        record = Record(review, now + review.budget_s, snapshot, selection, snapshot.audit_level, now)
+        record.is_probe = is_probe
+        self.records[review.uid] = record
+        self.journal.note("review %s (%s) has %s s", review.uid, review.phase, review.budget_s)
+        cancel = self._admission.review(
+            record.snapshot,
+            record.selection,
+            review.body,
+            (record.deadline, review.budget_s),
+            partial(self._answered, record),
+            record.crashes.append,
+        )
+        if review.cancelled_after_s is not None:
+            self.loop.call_later(review.cancelled_after_s, self._cancel, record, cancel)
+
+    def _answered(self, record: Record, answer: bytes) -> None:
+        self.journal.note("review %s is answered: %s", record.review.uid, answer)
+        record.answers.append((self.loop.time(), answer))
+
+    def _cancel(self, record: Record, cancel: Callable[[], None]) -> None:
+        # As the front end: whoever was answered has nothing left to withdraw.
+        if not record.answers:
+            self.journal.note("review %s is given up", record.review.uid)
+            record.cancelled_at = self.loop.time()
+            cancel()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Have everything be well again, and wait for what is still under way."""
+        await asyncio.sleep(
+            max([0.0, *(record.deadline - self.loop.time() for record in self.records.values())])
+        )
+        assert not len(self.deadlines), "deadlines are left when no review is"
+        assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
+        self.healed_at = self.loop.time()
+        heal(self)
+        await asyncio.sleep(HEALED_WITHIN_S)
+
+    async def _probe(self) -> None:
+        """Ask again now that all is well."""
+        self.journal.note("all is well")
+        for number in range(PROBES):
+            for phase in ("mutate", "validate"):
+                model = next((r for r in self.world.reviews if r.phase == phase), None)
+                if model is not None:
+                    uid = f"probe{number}{phase}"
+                    body = model.body.replace(f'"uid":"{model.uid}"'.encode(), f'"uid":"{uid}"'.encode())
+                    probe = replace(
+                        model, uid=uid, budget_s=PROBE_BUDGET_S, body=body, cancelled_after_s=None
+                    )
+                    self.ask(probe, is_probe=True)
+        await asyncio.sleep(PROBE_BUDGET_S)
+
+    def _look_for_leftovers(self) -> None:
+        assert not len(self.deadlines), "deadlines are left when no review is"
+        assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
+        not_ready = [
+            repr(e)
+            for one in self.snapshot.workers.pools.values()
+            for e in one.endpoints
+            if e.state != "ready"
+        ]
+        assert not not_ready, f"all workers are well, and the gateway does not know: {not_ready}"
+        kept = [repr(endpoint) for endpoint in self.endpoints if _keeps_calls(endpoint)]
+        assert not kept, f"calls that have ended are kept: {kept}"
+        names = {getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks()}
+        odd = names - STANDING_TASKS
+        assert not odd, f"tasks that nobody needs any more: {odd}"
+
+    async def _close(self) -> None:
+        await self._pools.close(0.5)
+        await asyncio.sleep(1.0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks are left: {left}"
+        assert not self.network.connections, "connections are left"
+        assert not self.loop.timers(), f"timers are left: {self.loop.timers()}"
+
+
+STANDING_TASKS: Final = {
+    "Simulation._live",
+    "Connection._keep",
+    "Event.wait",
+    "Pool._keep_resolving",
+    "HealthWatch._keep",
+}
+"""Of a gateway that has nothing to do."""
+
+
+def _keeps_calls(endpoint: Endpoint) -> bool:
+    stream = endpoint._connection._stream
+    return bool(endpoint.slots or (stream is not None and (stream._written or stream._queue)))
+
+
+@contextmanager
+def _in_simulation(simulation: Simulation) -> Iterator[None]:
+    """Have the gateway's modules use what is simulated, and all dice be the seed's."""
+    gateway_log = logging.getLogger("gateway")
+    level, state = gateway_log.level, random.getstate()
+    with ExitStack() as stack:
+        stack.callback(random.setstate, state)
+        stack.callback(gateway_log.setLevel, level)
+        stack.callback(gateway_log.removeHandler, simulation.journal)
+        random.seed(simulation.world.seed)
+        gateway_log.setLevel(logging.INFO)
+        gateway_log.addHandler(simulation.journal)
+        stack.enter_context(mock.patch.object(gateway_log, "propagate", new=False))
+        stack.enter_context(mock.patch.object(admit, "Evaluation", partial(Recorded, simulation)))
+        stack.enter_context(mock.patch.object(pool, "Endpoint", counting(simulation)))
+        stack.enter_context(mock.patch.object(Connection, "_ask_by_itself", repeating(simulation)))
+        stack.enter_context(mock.patch.object(Link, "open_channel", open_channel))
+        yield

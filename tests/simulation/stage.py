@@ -1,0 +1,57 @@
+"""What is known of simulated workers and their calls, and what all of one run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+
+    from gateway.core.review import Json
+    from tests.simulation.journal import Journal
+    from tests.simulation.policies import Policies
+
+SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker's address, and what it is like there."""
+
+    address: str
+    pool: str
+    is_streaming: bool
+    window_bytes: int
+    oddities: tuple[str, ...]
+    knows_its_health: bool
+
+
+@dataclass(eq=False)
+class Question:
+    """A call as a worker got it."""
+
+    address: str
+    uid: str
+    policy: str
+    shown: Json | None
+    timeout_s: float
+    at: float
+    latency_s: float = 0.0
+    is_odd: bool = False
+    was_late: bool = False
+    """Whether the worker itself said that the time is over."""
+
+
+@dataclass(eq=False)
+class Stage:
+    """What all workers of a run share."""
+
+    loop: asyncio.AbstractEventLoop
+    dice: random.Random
+    policies: Policies
+    journal: Journal
+    questions: list[Question] = field(default_factory=list)
+    breaches: list[str] = field(default_factory=list)
+    """Where the gateway broke the worker contract."""

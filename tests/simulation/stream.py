@@ -1,0 +1,214 @@
+"""One connection of a simulated worker: a ReviewStream on it, or a watch of its health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
+
+from gateway.core.verdict import Failed
+from gateway.pb import worker_pb2
+from tests.simulation.policies import ERRORS, response_of
+from tests.simulation.server import ServerCall
+from tests.simulation.stage import SERVICE
+
+if TYPE_CHECKING:
+    from gateway.core.verdict import Verdict
+    from tests.simulation.network import Connection
+    from tests.simulation.stage import Question
+    from tests.simulation.worker import Worker
+
+WATCH: Final = "/grpc.health.v1.Health/Watch"
+SERVING, NOT_SERVING = 1, 2
+QUIET_S: Final = 0.5
+"""Without a batch, after which a draining worker ends its stream."""
+
+
+class Stream:
+    """The worker's end. It is a ``server.Service``."""
+
+    def __init__(self, worker: Worker, connection: Connection) -> None:
+        self.connection = connection
+        self.call = ServerCall(self, connection.answer, connection.hang_up, worker.place.window_bytes)
+        self._worker = worker
+        self._stage = worker.stage
+        self._open: dict[int, Question] = {}
+        """Unanswered calls by id."""
+        self._highest = 0
+        self._outbox = worker_pb2.VerdictBatch()
+        self._has_begun = self._is_serving = self._is_watched = self._is_woken = False
+        self._is_draining = self._is_half_closed = False
+        self._heard_at = 0.0
+
+    def begin(self) -> None:
+        """Introduce the worker."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.call.introduce()
+
+    def forget_all(self) -> None:
+        """Lose everything, as a process that ends."""
+        self.call.is_over = True
+        self._open.clear()
+        self._outbox = worker_pb2.VerdictBatch()
+
+    def drain(self, *, by_goaway: bool) -> None:
+        """Say that nothing new is wanted."""
+        if self._is_watched and by_goaway:
+            self.call.say_goodbye(1)
+        if not self._is_serving or self._is_draining:
+            return
+        self._is_draining = True
+        self._heard_at = self._stage.loop.time()
+        if by_goaway:
+            self.call.say_goodbye(1)
+        else:
+            self._outbox.draining = True
+            self.flush()
+        self._watch_drain()
+
+    def tell_health(self) -> None:
+        """Answer a watch, if this is one."""
+        if self._is_watched and not self.call.is_over and not self._worker.is_stopped:
+            status = SERVING if self._worker.is_healthy else NOT_SERVING
+            self.call.send(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+
+    def flush(self) -> None:
+        """Send what is ready, in one message."""
+        self._is_woken = False
+        if self._worker.is_stopped or self.call.is_over:
+            return
+        if self._outbox.verdicts or self._outbox.draining:
+            self.call.send(self._outbox.SerializeToString())
+            self._outbox = worker_pb2.VerdictBatch()
+        self._end_if_done()
+
+    # -- called by the server's call --------------------------------------------------------------
+
+    def called(self, call: ServerCall, path: str) -> None:
+        """Serve ReviewStream and the watch, or say that they are not served."""
+        if path == f"{SERVICE}/ReviewStream" and self._worker.is_streaming:
+            self._is_serving = True
+            call.respond()
+        elif path == WATCH and self._worker.place.knows_its_health:
+            self._is_watched = True
+            call.respond()
+            self.tell_health()
+        else:
+            self._worker.note("does not serve %s", path)
+            call.end(12, "no such method")
+
+    def received(self, call: ServerCall, message: bytes) -> None:
+        """Take a batch."""
+        del call
+        if not self._is_serving or self.call.is_over:
+            return
+        self._heard_at = self._stage.loop.time()
+        batch = worker_pb2.ReviewBatch.FromString(message)
+        cancelled = set(batch.cancelled)
+        for one in batch.calls:
+            self._check(one, len(batch.payloads))
+            if one.id in cancelled:
+                continue
+            payload = batch.payloads[one.payload].admission_request
+            question = self._worker.question(payload, one.policy, one.timeout_millis / 1000)
+            self._open[one.id] = question
+            self._plan(one.id, question)
+        for number in batch.cancelled:
+            if self._worker.is_obedient:
+                self._open.pop(number, None)
+
+    def half_closed(self, call: ServerCall) -> None:
+        """Answer what there is, and end; a watch goes on."""
+        del call
+        self._is_half_closed = self._is_serving
+        self._end_if_done()
+
+    def gone(self, call: ServerCall) -> None:
+        """Forget the stream."""
+        del call
+        self._worker.note("has lost a stream")
+        self._open.clear()
+        self._worker.streams.pop(self, None)
+
+    def pestered(self, call: ServerCall) -> None:
+        """Take note of what real servers end the connection for."""
+        del call
+        self._stage.breaches.append(f"too many pings for {self._worker.address}")
+        self._worker.note("is pinged too often")
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def _check(self, one: worker_pb2.Call, payloads: int) -> None:
+        timeout = one.timeout_millis
+        if one.id <= self._highest:
+            self._stage.breaches.append(f"id {one.id} is not new")
+        if one.payload >= payloads or not 0 < timeout <= 30_000:
+            self._stage.breaches.append(f"call {one.id}: payload {one.payload} of {payloads}, {timeout} ms")
+        self._highest = max(self._highest, one.id)
+
+    def _plan(self, number: int, question: Question) -> None:
+        oddity, after_s = self._worker.oddity(), question.latency_s
+        if oddity:
+            question.is_odd = True
+            self._worker.note(f"{oddity}: %s about %s", question.policy, question.uid)
+        if self._worker.is_punctual and after_s > question.timeout_s and oddity != "answers late":
+            self._stage.loop.call_later(question.timeout_s, self._say, number, question, "is late")
+        elif oddity == "answers late":
+            self._stage.loop.call_later(question.timeout_s + after_s, self._say, number, question, "")
+        elif oddity != "hangs":
+            self._stage.loop.call_later(after_s, self._say, number, question, oddity)
+
+    def _say(self, number: int, question: Question, oddity: str) -> None:
+        if self._open.get(number) is not question:
+            return
+        del self._open[number]
+        said: Verdict | None = self._worker.verdict(question)
+        numbers = [number]
+        if oddity == "answers twice":
+            numbers *= 2
+        elif oddity == "answers an unknown id":
+            numbers = [number + 1_000_000]
+        elif oddity == "answers another call":
+            numbers = [*list(self._open)[-1:], number]
+        elif oddity == "answers nothing":
+            said = None
+        elif oddity == "is late":
+            self._outbox.verdicts.add(id=number).error.code = 4
+            question.was_late = True
+            numbers = []
+        for at in numbers:
+            self._open.get(at, question).is_odd |= at != number
+            self._add(at, said)
+        if not self._is_woken:
+            self._is_woken = True
+            self._stage.loop.call_soon(self.flush)
+
+    def _add(self, number: int, said: Verdict | None) -> None:
+        entry = self._outbox.verdicts.add(id=number)
+        if isinstance(said, Failed):
+            entry.error.code, entry.error.message = ERRORS[said]
+        elif said is not None:
+            entry.response.CopyFrom(response_of(said))
+            entry.response.SetInParent()
+
+    def _watch_drain(self) -> None:
+        """End a stream that drains, as the contract says."""
+        if self.call.is_over or not self._is_draining:
+            return
+        quiet_s = self._stage.loop.time() - self._heard_at
+        if not self._open and quiet_s >= QUIET_S - 1e-6:
+            self._finish()
+        else:
+            self._stage.loop.call_later(max(QUIET_S - quiet_s, 0.05), self._watch_drain)
+
+    def _end_if_done(self) -> None:
+        if self._is_half_closed and not self._open and not self._is_woken:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.call.is_over:
+            self._worker.note("ends a stream")
+            self._worker.streams.pop(self, None)
+            self.call.end(0)
+            self.call.hang_up()
