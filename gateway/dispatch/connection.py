@@ -145,6 +145,11 @@ class Connection:
             await self._channel.close()
 
     @property
+    def is_busy(self) -> bool:
+        """Whether anything is still expected over it."""
+        return self._stream is not None or self._unary.is_busy
+
+    @property
     def heard_at(self) -> float:
         """When the worker gave a sign of life last, in monotonic seconds."""
         wire = None if self._stream is None else self._stream.wire
@@ -158,8 +163,12 @@ class Connection:
             self._knocking = asyncio.get_running_loop().create_task(self._knock())
 
     def unavailable(self, why: str) -> None:
-        """A call of its own could not reach the worker."""
-        self._lose(why)
+        """The worker was lost, or could not be reached for a call."""
+        self.is_streaming = self._transport != "Unary"
+        if not self._is_closing and not self._is_lost.is_set():
+            self._is_lost.set()
+            self._owner.lost(self, why)
+            self._dial_at = self._when_to_dial()
 
     def opened(self) -> None:
         """The stream reached the worker."""
@@ -196,7 +205,7 @@ class Connection:
         if status.code == "OK":
             status = CallStatus("UNAVAILABLE", "the worker ended the stream")
         self._why_lost = status
-        self._lose(f"{status.code}: {status.details}")
+        self.unavailable(f"{status.code}: {status.details}")
         failure = failed_status(status.code, status.details)
         asked_again = []
         for pending in unanswered:
@@ -218,13 +227,6 @@ class Connection:
     def _ask_by_itself(self, pending: Pending) -> None:
         pending.carrier = self._unary
         self._unary.submit(pending)
-
-    def _lose(self, why: str) -> None:
-        self.is_streaming = self._transport != "Unary"
-        if not self._is_closing and not self._is_lost.is_set():
-            self._is_lost.set()
-            self._owner.lost(self, why)
-            self._dial_at = self._when_to_dial()
 
     def _when_to_dial(self) -> float:
         """Return when the worker may be called upon again, on the clock of ``now``.

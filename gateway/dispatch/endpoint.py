@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 LONGEST_CALL_S: Final = 30.0
 """The longest timeoutSeconds of a webhook."""
 
+LOOK_EVERY_S: Final = 0.1
+"""Whether a connection that is left has anything left to do."""
+
 MAX_LEAVING: Final = 8
 """Connections on their way out. A worker that drains again and again is taken at its word so often."""
 
@@ -175,7 +178,7 @@ class Endpoint:
     @property
     def heard_at(self) -> float:
         """When the worker gave a sign of life last, in monotonic seconds."""
-        return self._connection.heard_at
+        return max(connection.heard_at for connection in (self._connection, *self._leaving))
 
     def probe(self) -> None:
         """Ask for a sign of life."""
@@ -278,7 +281,10 @@ class Endpoint:
         return Connection(self._link, self._settings.transport, self, self._metrics, self._deadlines.now)
 
     async def _see_off(self, connection: Connection) -> None:
-        """Close a connection that is left, once all that was asked over it must have been answered."""
-        await asyncio.sleep(LONGEST_CALL_S)
+        """Close a connection that is left, once all that was asked over it is or must have been answered."""
+        for _ in range(int(LONGEST_CALL_S / LOOK_EVERY_S)):
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not connection.is_busy:
+                break
         await connection.close()
         self._leaving.discard(connection)

@@ -53,6 +53,11 @@ class UnaryCalls:
         self.heard_at = now()
         """When the worker answered last, on the clock of ``now``."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any call is out."""
+        return bool(self._tasks)
+
     def submit(self, pending: Pending) -> None:
         """Send calls."""
         pending.was_sent = True

@@ -286,3 +286,19 @@ def test_changed_tls_files_are_noticed(tmp_path: Path, certificate: tuple[Path, 
     assert tls_fingerprint(settings) == before
     roots.write_bytes(certificate[0].read_bytes() * 2)
     assert tls_fingerprint(settings) != before
+
+
+def test_a_worker_that_drains_again_and_again_is_taken_at_its_word_each_time(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        for _ in range(12):
+            assert await pool.wait_until_ready(30)
+            assert await bed.ask({"drain": True}) is ALLOWED
+            await asyncio.sleep(0.15)
+        assert (await bed.report())["streams"] == 13
+
+    on_bed(test)
