@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 
 from gateway.admit import Admission
 from gateway.errors import ConfigError
-from gateway.serving.admin import AdminRoutes
+from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connections import Bounds, Connections
 from gateway.serving.files import Changes
 from gateway.serving.identity import Identity
@@ -69,9 +69,7 @@ class Gateway:
         self._router: Router[Selected] = Router(
             self._review, {}, is_ignored=lambda selected: selected[1].is_ignored
         )
-        self._connections = Connections(
-            self._router, Bounds(connections=affordable_connections(Bounds().connections))
-        )
+        self._connections = Connections(self._router, Bounds.of(affordable_connections(Bounds().connections)))
         self.metrics.refused = self._connections.refused
         self._listener: Listener | None = None
         self._admin: Listener | None = None
@@ -99,7 +97,7 @@ class Gateway:
         """
         settings = config.gateway
         routes = AdminRoutes(self._why_not_ready, self._exposition)
-        self._admin = Listener(admin_address, Connections(routes))
+        self._admin = Listener(admin_address, Connections(routes, ADMIN_BOUNDS))
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config, on_config)

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Unavailable
+from gateway.serving.connections import Bounds
 from gateway.serving.message import Cancel, HttpRequest, Response, error_response
 
 if TYPE_CHECKING:
@@ -18,6 +19,18 @@ logger = logging.getLogger(__name__)
 _TEXT = b"text/plain; charset=utf-8"
 _OK = Response(200, b"ok\n", content_type=_TEXT)
 _PATHS = (b"/livez", b"/readyz", b"/metrics")
+
+ADMIN_BOUNDS = Bounds(
+    connections=256,
+    unproven=160,
+    unproven_s=0.0,
+    crowded_part=1,
+    request_s=5.0,
+    body_bytes=16 * 1024,
+    bytes_in_flight=1024 * 1024,
+)
+"""Who asks here is a few, at once, and without a body. What else comes takes no files or memory that reviews
+need, and makes room within seconds: a kubelet that is kept out has the gateway started again."""
 
 Exposition = tuple[bytes, str]
 """Metrics as bytes, and their media type."""

@@ -66,8 +66,19 @@ class Bounds:
     unproven: int = 4096
     """Of these, such as have never completed a request that their head did not have refused; past it the
     oldest of them is ended. As many as the backlog holds, so that a burst of honest clients fits in."""
+    unproven_s: float = 2.0
+    """Such a connection is ended no earlier; meanwhile new ones wait in the backlog. Accepting is far quicker
+    than shaking hands: of a larger burst most would be ended by others before they could ask."""
     crowded_idle_s: float = 1.0
     """While there is no room: as ``drain_idle_s``."""
+    crowded_part: int = 32
+    """While there is no room, a sweep ends one of so many connections for being idle. To end all of them at
+    once would hold up the reviews in flight, and take from API servers connections that nobody waits for."""
+
+    @classmethod
+    def of(cls, connections: int) -> Bounds:
+        """Return the bounds of a listener that can have so many *connections*."""
+        return cls(connections=connections, unproven=max(min(cls().unproven, connections // 4), 1))
 
 
 class Swept(Protocol):
@@ -99,12 +110,13 @@ class Connections:
         self.open: set[Swept] = set()
         self.handshaking = 0
         """Accepted, and not in ``open`` yet."""
-        self.unproven: OrderedDict[Swept, asyncio.Task[None]] = OrderedDict()
-        """Those that have not completed a request, oldest first, each with the task of its handshake."""
-        self.is_crowded = False
-        """Whether there was no room when the sweep last came by."""
-        self.on_lost: Callable[[], None] | None = None
-        """Called when a connection has made room."""
+        self.unproven: OrderedDict[Swept, tuple[asyncio.Task[None], float]] = OrderedDict()
+        """Those that have not completed a request, oldest first, each with the task of its handshake and the
+        monotonic seconds at which it was accepted."""
+        self.crowd = 0
+        """How many idle connections the sweep may still end, where there was no room when it began."""
+        self.on_room: Callable[[], None] | None = None
+        """Called when there may be room for a new connection."""
         self.requests = 0
         """Answered so far, on all connections."""
         self.refused: Counter[int] = Counter()
@@ -124,10 +136,19 @@ class Connections:
         """Whether one more connection is allowed."""
         return len(self.open) + self.handshaking < self.bounds.connections
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether one more connection is to be accepted now."""
+        if len(self.unproven) >= self.bounds.unproven and self.unproven:
+            _, accepted_at = next(iter(self.unproven.values()))
+            if self.clock() - accepted_at < self.bounds.unproven_s:
+                return False
+        return self.has_room
+
     def sweep(self) -> None:
         """End what has lasted too long."""
         now = self.clock()
-        self.is_crowded = not self.has_room
+        self.crowd = 0 if self.has_room else self.bounds.connections // self.bounds.crowded_part + 1
         for connection in tuple(self.open):
             connection.check(now)
 
@@ -148,14 +169,14 @@ class Connections:
         kind, and none from clients that have asked for a review.
         """
         self.handshaking += 1
-        self.unproven[connection] = handshake
+        self.unproven[connection] = handshake, self.clock()
         if len(self.unproven) > self.bounds.unproven:
             self.end_oldest_unproven()
 
     def end_oldest_unproven(self) -> None:
         """End the connection that has been open for longest without completing a request, if there is one."""
         if self.unproven:
-            connection, handshake = self.unproven.popitem(last=False)
+            connection, (handshake, _) = self.unproven.popitem(last=False)
             if connection in self.open:
                 connection.abort()
             else:
@@ -171,12 +192,18 @@ class Connections:
         self.open.add(connection)
         self.handshaking -= 1
 
+    def prove(self, connection: Swept) -> None:
+        """Take note that *connection* has completed a request."""
+        self.unproven.pop(connection, None)
+        if self.on_room is not None:
+            self.on_room()
+
     def discard(self, connection: Swept) -> None:
         """Forget *connection*, which was lost."""
         self.open.discard(connection)
         self.unproven.pop(connection, None)
-        if self.on_lost is not None:
-            self.on_lost()
+        if self.on_room is not None:
+            self.on_room()
         if not self.open and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 

@@ -88,7 +88,7 @@ class Listener:
         """
         self._loop = asyncio.get_running_loop()
         self._sockets = open_sockets(self._address, reuse_port=self._reuse_port)
-        self.connections.on_lost = self._resume_accepting
+        self.connections.on_room = self._resume_accepting
         self._resume_accepting()
         self._timer = self._loop.call_later(SWEEP_S, self.tick)
 
@@ -163,7 +163,7 @@ class Listener:
     # -- accepting --------------------------------------------------------------------------------
 
     def _resume_accepting(self) -> None:
-        if not self._accepting and self._sockets and self.connections.has_room:
+        if not self._accepting and self._sockets and self.connections.takes_more:
             self._accepting = True
             for sock in self._sockets:
                 self._loop.add_reader(sock, self._accept_some, sock)
@@ -182,7 +182,7 @@ class Listener:
 
     def _accept_some(self, sock: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
-            if not self.connections.has_room:
+            if not self.connections.takes_more:
                 if not self._warned:
                     logger.warning("as many connections as are allowed: new ones wait (%r)", self)
                 self._warned = True

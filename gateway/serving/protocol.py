@@ -127,9 +127,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """More is written than the client reads."""
-        assert self._transport is not None
         self._writing_paused = True
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unsent_bytes = self._transport.get_write_buffer_size()  # type: ignore[union-attr] # made
         self._pause_reading()
 
     def resume_writing(self) -> None:
@@ -174,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self._is_proven:
             self._is_proven = True
-            self._connections.unproven.pop(self, None)
+            self._connections.prove(self)
         request.begun_at = self._clock()
         cancel = self._service.answer(request)
         if self._current is request:
@@ -199,9 +198,9 @@ class Connection(asyncio.BufferedProtocol):
         """Write *response*, the answer to *request*, and turn to the next."""
         self._since = now = self._clock()
         close = response.close or not request.keep_alive or now >= self._retire_at or self._service.draining
-        if response.status != 200:
+        self._refusals = self._refusals + 1 if response.status != 200 else 0
+        if self._refusals:
             self._connections.refused[response.status] += 1
-            self._refusals += 1
             close = close or self._refusals >= self._connections.bounds.refusals
         self._current = self._cancel = None
         self.requests += 1
@@ -242,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
     def check(self, now: float) -> None:
         """End whatever has lasted too long at *now*, in monotonic seconds."""
         bounds, lasted_s = self._connections.bounds, now - self._since
-        crowded_s = bounds.crowded_idle_s if self._connections.is_crowded else None
+        crowded_s = bounds.crowded_idle_s if self._connections.crowd else None
         idle_s = bounds.drain_idle_s if self._service.draining else crowded_s or bounds.idle_s
         match self.state:
             case "closing" if lasted_s > (crowded_s or bounds.answer_s):
@@ -265,13 +264,13 @@ class Connection(asyncio.BufferedProtocol):
         # Timers run before what has arrived is read: on a busy loop that may be a request, and would be lost.
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or not has_unread(sock):
-            if self._service.draining or self._connections.is_crowded:
+            if self._service.draining or self._connections.crowd:
                 self._write(FAREWELL)
+            self._connections.crowd = max(self._connections.crowd - 1, 0)
             self.close()
 
     def _check_sending(self, now: float) -> None:
-        assert self._transport is not None
-        unsent_bytes = self._transport.get_write_buffer_size()
+        unsent_bytes = self._transport.get_write_buffer_size()  # type: ignore[union-attr] # made
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes, self._since = unsent_bytes, now
         elif now - self._since > self._connections.bounds.answer_s:

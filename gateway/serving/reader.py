@@ -49,8 +49,14 @@ class _BodyOnly:
     """Callbacks for a second parser that sees just the body of a request, see ``_decline_upgrade``."""
 
     def __init__(self, reader: RequestReader) -> None:
+        self._reader = reader
         self.on_body = reader.on_body
         self.on_message_complete = reader.on_message_complete
+
+    def on_message_begin(self) -> None:
+        """The body's own message, or what the client has sent after it: the connection ends before that."""
+        if self._reader.deaf:
+            raise _Stop
 
 
 class RequestReader:
@@ -82,16 +88,19 @@ class RequestReader:
         """Take the bytes of *read*, which are not kept."""
         self._progressed = False
         self._stalled_bytes += len(read)
+        upgraded_at = None
         try:
             self._feed(read)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(read[upgrade.args[0] :])
+            upgraded_at = upgrade.args[0]
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Stop):
                 logger.exception("a request could not be read: a fault of the gateway")
                 self.refuse(error_response(500, "internal error"))
         except httptools.HttpParserError as error:
             self.refuse(error_response(400, f"bad HTTP: {error}"))
+        if upgraded_at is not None:  # not above, where errors of the second parser would not be told apart
+            self._decline_upgrade(read[upgraded_at:])
         if self._parts:
             self._keep()
         # llhttp bounds neither a header field nor a chunk extension.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.serving.admin import AdminRoutes
-from tests.serving.kit import Wire, connected, listening, refused, serving
+from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
+from gateway.serving.connections import Bounds
+from tests.serving.kit import Wire, connected, listening, refused, serving, until
 
 if TYPE_CHECKING:
     from tests.serving.kit import Run
@@ -45,6 +47,36 @@ def exposition() -> tuple[bytes, str]:
 def test_admin_answers(request_bytes: bytes, answer: bytes) -> None:
     wire = Wire(service=AdminRoutes(lambda: None, exposition))
     assert wire.feed(request_bytes * 2) == answer * 2
+
+
+def test_only_refusals_in_a_row_end_a_connection() -> None:
+    """A kubelet that asks a replica which is not ready, and whether it lives, keeps its connection."""
+    wire = Wire(service=AdminRoutes(lambda: "starting", exposition), bounds=Bounds(refusals=3))
+    wire.feed((get(b"/readyz") * 2 + get(b"/livez")) * 3)
+    assert not wire.is_closed()
+    wire.feed(get(b"/readyz") * 3)
+    assert wire.is_closed()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [b"", b"GET /li"])
+def test_clients_that_never_ask_neither_fill_the_port_nor_keep_a_kubelet_out(run: Run, sent: bytes) -> None:
+    async def main() -> None:
+        routes = AdminRoutes(lambda: None, exposition)
+        async with (
+            listening(routes, None, bounds=ADMIN_BOUNDS) as listener,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            for _ in range(ADMIN_BOUNDS.connections + 50):
+                silent = await stack.enter_async_context(connected(listener, None))
+                await silent.send(sent)
+            await until(lambda: listener.accepted == ADMIN_BOUNDS.connections + 50)
+            assert len(listener.connections.unproven) == ADMIN_BOUNDS.unproven
+            async with connected(listener, None) as kubelet:
+                await kubelet.send(get(b"/livez"))
+                await kubelet.expect(OK)
+
+    run(main())
 
 
 def test_not_ready_says_why() -> None:

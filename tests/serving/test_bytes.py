@@ -226,6 +226,16 @@ def test_upgrade_to_h2c_is_answered_as_an_ordinary_request(framing: bytes, split
     assert wire.is_closed()
 
 
+def test_what_follows_a_body_that_came_with_an_upgrade_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire()
+    stream = post(b"{}", extra=b"Connection: Upgrade\r\nUpgrade: h2c\r\n")
+    assert wire.feed(stream + post(b"more")) == ok(b"m:{}", CLOSE)
+    wire = Wire(bounds=Bounds(body_bytes=1))
+    large = stream.replace(b"Content-Length: 2", b"Transfer-Encoding: chunked").replace(b"{}", b"2\r\n{}\r\n")
+    assert wire.feed(large) == refused(b"413 Request Entity Too Large", "body over 1 bytes", CLOSE)
+    assert caplog.text == ""
+
+
 def test_upgrade_to_websocket_is_an_ordinary_get() -> None:
     wire = Wire()
     stream = b"GET /mutate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n\x00\x01"

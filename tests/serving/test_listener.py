@@ -260,7 +260,7 @@ def test_of_clients_that_never_ask_the_oldest_makes_room(
 
     async def main() -> None:
         app = Application(holds=True)
-        bounds = Bounds(unproven=4)
+        bounds = Bounds(unproven=4, unproven_s=0)
         async with (
             serving(Router(app, PATHS), certificate, client_tls, bounds) as (listener, idle),
             connected(listener, client_tls) as busy,
@@ -288,9 +288,59 @@ def test_of_clients_that_never_ask_the_oldest_makes_room(
     run(main())
 
 
+def test_a_burst_of_clients_that_ask_at_once_waits_and_loses_none(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    """Accepting is faster than shaking hands: without waiting each would end one before it could ask."""
+
+    async def ask(listener: Listener) -> None:
+        async with connected(listener, client_tls) as client:
+            await client.send(post(b"1"))
+            await client.expect(ok(b"m:1"))
+
+    async def main() -> None:
+        bounds = Bounds(unproven=2)
+        async with listening(Router(Application(), PATHS), certificate, bounds, Clock()) as listener:
+            await asyncio.gather(*(ask(listener) for _ in range(12)))
+            assert listener.failed_handshakes == 0
+
+    run(main())
+
+
+def test_clients_that_never_ask_have_their_place_for_two_seconds(
+    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        clock = Clock()
+        async with listening(
+            Router(Application(), PATHS), certificate, Bounds(unproven=1), clock
+        ) as listener:
+            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            await until(lambda: listener.connections.handshaking)
+            asking = asyncio.create_task(asyncio.open_connection("localhost", listener.port, ssl=client_tls))
+            await until(lambda: "not accepting" in repr(listener))
+            clock.now += 1.9
+            listener.tick()
+            assert listener.accepted == 1
+            clock.now += 0.1
+            listener.tick()
+            assert await gone(reader)
+            for writer in (silent, (await asking)[1]):
+                writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("connections", "unproven"), [(16_384, 4096), (3584, 896), (512, 128), (2, 1)])
+def test_clients_that_never_ask_get_a_quarter_of_the_places(connections: int, unproven: int) -> None:
+    bounds = Bounds.of(connections)
+    assert (bounds.connections, bounds.unproven) == (connections, unproven)
+
+
 def test_a_connection_that_makes_room_leaves_no_file_open(run: Run, certificate: ServerCertificate) -> None:
     async def main() -> None:
-        async with listening(Router(Application(), PATHS), certificate, Bounds(unproven=2)) as listener:
+        bounds = Bounds(unproven=2, unproven_s=0)
+        async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
             before = open_files()
             for _ in range(20):
                 _, writer = await asyncio.open_connection("127.0.0.1", listener.port)

@@ -186,6 +186,8 @@ def test_while_there_is_no_room_idle_connections_end_soon() -> None:
     assert not wire.is_closed()
     other = Connection(wire.connections)
     other.connection_made(RecordingTransport())  # type: ignore[arg-type]
+    other.get_buffer(-1)[:4] = b"POST"
+    other.buffer_updated(4)
     wire.connections.handshaking = 0  # there were none
     wire.feed(post(b"1"))
     wire.later(1)
@@ -195,6 +197,18 @@ def test_while_there_is_no_room_idle_connections_end_soon() -> None:
     assert wire.transport.written == ok(b"m:1") * 2 + FAREWELL
     wire.later(1.1)
     assert wire.transport.aborted
+
+
+def test_no_more_idle_connections_end_at_once_than_room_is_wanted_for() -> None:
+    """Ending thousands in one sweep would hold up all reviews, and cost API servers their connections."""
+    wire = Wire(bounds=Bounds(connections=64))
+    for _ in range(63):
+        Connection(wire.connections).connection_made(RecordingTransport())  # type: ignore[arg-type]
+    wire.connections.handshaking = 0  # there were none
+    crowd = [wire.connection, *wire.connections.open - {wire.connection}]
+    for sweeps in (1, 2):
+        wire.later(1.1)
+        assert sum(each.state == "closing" for each in crowd) == 3 * sweeps  # type: ignore[attr-defined]
 
 
 def test_while_draining_idle_connections_end_soon_and_others_with_their_answer() -> None:
