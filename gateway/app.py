@@ -174,6 +174,8 @@ class Gateway:
                 bytes_in_flight=settings.max_bytes_in_flight,
             )
         )
+        if old is not None and settings.tls.client_names != old.tls.client_names:
+            self._connections.retire()
         self._router.identity = identity
         self._router.replace(
             _Served(snapshot),

@@ -168,9 +168,15 @@ class Pool:
         for target in self._targets:
             wanted.update(self._addresses.get(target, {}))
         kept = {endpoint.address: endpoint for endpoint in self.endpoints}
+        # All before the first endpoint: one whose TLS files cannot be read is to leave nothing behind.
+        links = {
+            address: self._link(address, host) for address, host in wanted.items() if address not in kept
+        }
         endpoints = [
-            kept[address] if address in kept else self._endpoint(address, host)
-            for address, host in wanted.items()
+            kept[address]
+            if address in kept
+            else Endpoint(links[address], self.settings, self._deadlines, self._metrics, self._hedging)
+            for address in wanted
         ]
         gone = [endpoint for endpoint in self.endpoints if endpoint.address not in wanted]
         self.endpoints = tuple(endpoints)
@@ -182,11 +188,9 @@ class Pool:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def _endpoint(self, address: str, host: str | None) -> Endpoint:
+    def _link(self, address: str, host: str | None) -> Link:
         tls = self.settings.tls
-        server_name = tls.server_name if tls is not None and tls.server_name else host
-        link = Link(address, tls, server_name)
-        return Endpoint(link, self.settings, self._deadlines, self._metrics, self._hedging)
+        return Link(address, tls, tls.server_name if tls is not None and tls.server_name else host)
 
 
 def _most_preferred(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:

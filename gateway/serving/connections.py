@@ -84,6 +84,9 @@ class Bounds:
 class Swept(Protocol):
     """What the sweep needs of a connection."""
 
+    retire_at: float
+    """Monotonic seconds from which on the next answer ends the connection."""
+
     def check(self, now: float) -> None:
         """End whatever has lasted too long at *now*, in monotonic seconds."""
 
@@ -151,6 +154,11 @@ class Connections:
         self.crowd = 0 if self.has_room else self.bounds.connections // self.bounds.crowded_part + 1
         for connection in tuple(self.open):
             connection.check(now)
+
+    def retire(self) -> None:
+        """Have every connection end with its next answer: who is let in has changed since it was made."""
+        for connection in self.open:
+            connection.retire_at = 0.0
 
     def abort(self) -> None:
         """End all connections at once."""

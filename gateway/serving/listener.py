@@ -62,6 +62,7 @@ class Listener:
         self._checks = tuple(checks)
         self._sockets: list[socket.socket] = []
         self._accepting = self._warned = False
+        self._authorities: frozenset[bytes] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.accepted = 0
@@ -101,10 +102,17 @@ class Listener:
         self.connections.sweep()
         if self.tls is not None:
             self.tls.refresh()
+            self._look_for_other_authorities(self.tls)
         for check in self._checks:
             check()
         self._warned = False
         self._resume_accepting()
+
+    def _look_for_other_authorities(self, tls: ServerCertificate) -> None:
+        # A client that one of the old ones let in is to show its certificate to the new ones.
+        if self._authorities not in (None, tls.client_authorities):
+            self.connections.retire()
+        self._authorities = tls.client_authorities
 
     async def drain(self, drain_s: float) -> None:
         """See the requests in flight to their end, and close when clients have gone elsewhere.

@@ -48,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clock = connections.clock
         self._reader = RequestReader(self, connections)
         self._transport: asyncio.Transport | None = None
-        self._retire_at = 0.0
+        self.retire_at = 0.0
         self.is_made = False
         """Whether the handshake has ended well."""
         self.requests = 0
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._connections.bounds.write_bytes)
         self.trusted = self._service.recognises(transport.get_extra_info("peercert"))
         self._since = self._clock()
-        self._retire_at = self._since + self._connections.lifetime_s()
+        self.retire_at = self._since + self._connections.lifetime_s()
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def reply_ok(self, request: HttpRequest, body: bytes) -> None:
         """Write *body* as JSON with status 200: what nearly every answer is, without a detour."""
         now = self._clock()
-        if not request.keep_alive or now >= self._retire_at or self._service.draining or self._closing:
+        if not request.keep_alive or now >= self.retire_at or self._service.draining or self._closing:
             self.reply(request, Response(200, body))
             return
         self._since = now
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def reply(self, request: HttpRequest, response: Response) -> None:
         """Write *response*, the answer to *request*, and turn to the next."""
         self._since = now = self._clock()
-        close = response.close or not request.keep_alive or now >= self._retire_at or self._service.draining
+        close = response.close or not request.keep_alive or now >= self.retire_at or self._service.draining
         self._refusals = self._refusals + 1 if response.status != 200 else 0
         if self._refusals:
             self._connections.refused[response.status] += 1

@@ -105,6 +105,8 @@ class ServerCertificate:
         self.not_after = leaf.not_valid_after_utc.timestamp()
         """When the certificate expires, in seconds since 1970."""
         self.context = context
+        self.client_authorities = frozenset(context.get_ca_certs(binary_form=True))
+        """Who vouches for clients, each as DER."""
         if self.not_after < time.time():
             logger.warning("the serving certificate in %s has expired", settings.cert_file)
 

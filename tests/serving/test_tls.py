@@ -250,7 +250,9 @@ def test_certificate_of_another_authority_does_not_get_past_tls(
     run(main())
 
 
-def test_changed_client_authority_is_for_new_connections(run: Run, ca: trustme.CA, mutual: ServerTls) -> None:
+def test_when_the_client_authority_changes_old_connections_end_with_their_next_answer(
+    run: Run, ca: trustme.CA, mutual: ServerTls
+) -> None:
     async def main() -> None:
         assert mutual.client_ca_file is not None
         other = trustme.CA()
@@ -266,7 +268,8 @@ def test_changed_client_authority_is_for_new_connections(run: Run, ca: trustme.C
                 await new.send(post(b"2"))
                 await new.expect(ok(b"m:2"))
             await old.send(post(b"3"))
-            await old.expect(ok(b"m:3"))
+            await old.expect(ok(b"m:3", b"Connection: close\r\n"))
+            assert await old.rest() == b""
 
     run(main())
 
