@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from gateway.dispatch.answers import bounded
 from gateway.dispatch.channel import Unreachable
 from gateway.dispatch.pending import MAX_CALLS
 from gateway.dispatch.rpc import CallStatus
@@ -138,7 +139,7 @@ class ReviewStream:
         if self._is_over:
             return
         try:
-            self._take(worker_pb2.VerdictBatch.FromString(message))
+            self._take(worker_pb2.VerdictBatch.FromString(bounded(message)))
         except Flood as flood:
             self._break(CallStatus("INTERNAL", str(flood)))
         except DecodeError as error:

@@ -6,7 +6,6 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.dispatch.answers import bounded
 from gateway.dispatch.http2 import WINDOW_BYTES
 from gateway.dispatch.rpc import CallStatus
 
@@ -141,7 +140,7 @@ class Wire(asyncio.Protocol):
             self.has_spoken = True
             self._probes = 0
             if self._owner is not None:
-                self._owner.received(bounded(message))
+                self._owner.received(message)
         if http2.output:
             self._write()
         if http2.is_settled and not self.settled.done():
