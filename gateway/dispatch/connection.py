@@ -22,6 +22,7 @@ from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
+from gateway.dispatch.wire import PING_AFTER_S, PONG_WITHIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +33,13 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
+    from gateway.dispatch.wire import Wire
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 
 REVIEW_STREAM: Final = f"{SERVICE}/ReviewStream"
 
-PING_AFTER_S: Final = 30.0
-"""Of silence on a stream; servers must allow that, see protos/README.md."""
-PONG_WITHIN_S: Final = 10.0
 KNOCK_GRACE_S: Final = 0.1
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
@@ -134,7 +133,7 @@ class Connection:
     async def close(self) -> None:
         """End everything; calls still out end as cancelled."""
         self._is_closing = True
-        tasks = [self._keeper] if self._knocking is None else [self._keeper, self._knocking]
+        tasks = [task for task in (self._keeper, self._knocking) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,6 +144,10 @@ class Connection:
             await self._channel.close()
 
     @property
+    def _wire(self) -> Wire | None:
+        return None if self._stream is None else self._stream.wire
+
+    @property
     def is_busy(self) -> bool:
         """Whether anything is still expected over it."""
         return self._stream is not None or self._unary.is_busy
@@ -152,12 +155,12 @@ class Connection:
     @property
     def heard_at(self) -> float:
         """When the worker gave a sign of life last, in monotonic seconds."""
-        wire = None if self._stream is None else self._stream.wire
+        wire = self._wire
         return self._unary.heard_at if wire is None else max(wire.heard_at, self._unary.heard_at)
 
     def probe(self) -> None:
         """Ask for a sign of life, which shows in ``heard_at``."""
-        wire = None if self._stream is None else self._stream.wire
+        wire = self._wire
         is_asked = wire is not None and wire.probe()
         if not is_asked and (self._knocking is None or self._knocking.done()):
             self._knocking = asyncio.get_running_loop().create_task(self._knock())
@@ -188,7 +191,7 @@ class Connection:
 
     def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
         """Take back the calls of the stream, which is over."""
-        wire = None if self._stream is None else self._stream.wire
+        wire = self._wire
         # Where nobody was reached, there is no use in looking there again at once.
         may_stay = wire is not None
         # Whoever has answered serves it, and may have done what it was asked.
@@ -264,12 +267,11 @@ class Connection:
     async def _knock(self) -> None:
         if not await self._link.knock():
             return
-        stream = self._stream
-        wire = None if stream is None else stream.wire
+        wire = self._wire
         if wire is not None and wire.owes_a_pong:
             # One that has just gone on answers all at once.
             await asyncio.sleep(KNOCK_GRACE_S)
-            if stream is self._stream and wire.owes_a_pong:
+            if wire is self._wire and wire.owes_a_pong:
                 # Another process at the same port. What the silent one has is left to it: it may go on.
                 self.draining("takes connections, and says nothing on the one that it has")
                 return

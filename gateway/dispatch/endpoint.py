@@ -105,9 +105,7 @@ class Endpoint:
         """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
         carrier = pending.carrier
         if carrier is not None:
-            self.count(code)
-            if code == "DEADLINE_EXCEEDED":
-                self.standing.timed_out(pending.started)
+            self._count_one(pending, code)
             carrier.withdraw(pending, index)
         self._let_go(pending, index)
 
@@ -117,9 +115,7 @@ class Endpoint:
         if call is None:
             return
         if code is not None:
-            self.count(code)
-            if code == "DEADLINE_EXCEEDED":
-                self.standing.timed_out(pending.started)
+            self._count_one(pending, code)
         self._let_go(pending, index)
         if self._hedging is not None and code in (None, "OK"):
             self._hedging.answered(pending)
@@ -258,6 +254,11 @@ class Endpoint:
         await asyncio.gather(*(connection.close() for connection in (self._connection, *self._leaving)))
         await self._link.close()
         self._metrics.forget(self.address)
+
+    def _count_one(self, pending: Pending, code: str) -> None:
+        self.count(code)
+        if code == "DEADLINE_EXCEEDED":
+            self.standing.timed_out(pending.started)
 
     def _let_go(self, pending: Pending, index: int) -> None:
         self.in_flight -= 1

@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
 from gateway.dispatch.channel import Unreachable
 from gateway.dispatch.rpc import CallStatus
+from gateway.dispatch.wire import PING_AFTER_S, PONG_WITHIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 
-PING_AFTER_S: Final = 30.0
-"""Of silence, which a watch is full of; as on a ReviewStream."""
-PONG_WITHIN_S: Final = 10.0
 MIN_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 30.0
 """Also how long a watch has to last for the next one not to wait longer than the one before."""

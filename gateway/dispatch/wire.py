@@ -16,6 +16,9 @@ _WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Unsent bytes past which nothing new is written: what is asked meanwhile goes out in one batch."""
 
 
+PING_AFTER_S: Final = 30.0
+"""Of silence on a connection; servers must allow that, see protos/README.md."""
+PONG_WITHIN_S: Final = 10.0
 CLOSE_WITHIN_S: Final = 0.2
 MAX_PROBES: Final = 2
 """Without a message from the worker: gRPC's servers hang up on whoever pings more often than that."""

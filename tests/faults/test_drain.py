@@ -26,14 +26,12 @@ from tests.process.kit import children_of, eventually, lines, runs
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
-
-    StartWorker = Callable[..., WorkerProcess]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.faults.kit import StartGateway, StartWorker
+    from tests.kit import GatewayProcess
 
 pytestmark = pytest.mark.slow
 

@@ -18,14 +18,11 @@ from tests.load import Load
 from tests.process.kit import children_of, eventually, lines, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from http.client import HTTPSConnection
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
-
-    StartWorker = Callable[..., WorkerProcess]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.faults.kit import StartGateway, StartWorker
+    from tests.kit import GatewayProcess
 
 pytestmark = pytest.mark.slow
 

@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.faults.kit import StartGateway, StartWorker
+    from tests.kit import GatewayProcess
     from tests.load import Tally
-
-    StartWorker = Callable[..., WorkerProcess]
-    StartGateway = Callable[..., GatewayProcess]
 
 pytestmark = pytest.mark.slow
 
