@@ -43,6 +43,9 @@ trailers, for which gRPC has 8 KiB."""
 TRACEBACK_INTERVAL_S: Final = 1.0
 """Per policy; logging each failure of a broken policy would cost more than all the other policies."""
 
+_SAY_NO_MORE: Final = (Exception, RuntimeError)
+"""Types whose name says no more than that it failed, so that the text stands alone, as in other languages."""
+
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 log = logging.getLogger("workers")
@@ -78,7 +81,8 @@ def ended(policy: Policy, review: Review, result: object) -> Outcome:
         return ALLOWED
     try:
         changes = review.changes()
-        patch = orjson.dumps(changes) if changes else b""
+        # Sorted, so that a worker in a language whose objects have no order writes the same bytes.
+        patch = orjson.dumps(changes, option=orjson.OPT_SORT_KEYS) if changes else b""
     except Exception as problem:
         return raised(policy, review, problem)
     if not patch and not review.warnings and not review.annotations:
@@ -98,9 +102,10 @@ def raised(policy: Policy, review: Review, problem: BaseException) -> Outcome:
     if isinstance(problem, MalformedPayload):
         return error(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
     _log_failure(policy, problem)
-    text = str(problem)
-    name = type(problem).__name__
-    return error(grpc.StatusCode.INTERNAL, f"{name}: {text}" if text else name)
+    text, name = str(problem), type(problem).__name__
+    if text and type(problem) not in _SAY_NO_MORE:
+        text = f"{name}: {text}"
+    return error(grpc.StatusCode.INTERNAL, text or name)
 
 
 def _denial_in(problem: BaseException) -> Denied | None:

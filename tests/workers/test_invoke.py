@@ -108,6 +108,11 @@ def test_an_exception_is_internal_with_its_type_and_text(
     assert 'policy "p" failed' in record.getMessage()
 
 
+@pytest.mark.parametrize("problem", [RuntimeError("it broke"), Exception("it broke")])
+def test_a_type_that_says_no_more_than_that_it_failed_is_left_out(problem: Exception) -> None:
+    assert outcome(raises(problem)).message == "it broke"
+
+
 def test_an_exception_without_text_is_its_type(code_of: Code) -> None:
     assert outcome(raises(KeyError())).message == "KeyError"
 

@@ -255,6 +255,32 @@ def test_objects_with_holes_break_no_sample(policy: str, object_: Any, envelope:
         assert call(policy, review) == []
 
 
+def test_warn_no_memory_limit_names_each_container_and_lets_it_in() -> None:
+    limited = {"name": "fine", "resources": {"limits": {"memory": "1Gi"}}}
+    review = of(POD, {"initContainers": [limited], "containers": [{"name": "a"}, limited, {"name": "b"}]})
+    assert denial("warn-no-memory-limit", review) == {}
+    assert review.warnings == ['container "a" has no memory limit', 'container "b" has no memory limit']
+    assert review.annotations == {"no-memory-limit": "a,b"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "changes"),
+    [
+        ({}, [{"op": "add", "path": "/metadata/labels", "value": {"team": "checkout"}}]),
+        ({"labels": {"a": "b"}}, [{"op": "add", "path": "/metadata/labels/team", "value": "checkout"}]),
+        ({"labels": {"team": "billing"}}, []),
+        (None, []),
+    ],
+)
+def test_team_from_namespace_fills_in_a_label_that_is_missing(
+    metadata: Any, changes: list[dict[str, Any]]
+) -> None:
+    namespace = {"metadata": {"labels": {"team": "checkout"}}}
+    request = {**POD, "object": {"metadata": metadata}}
+    assert call("team-from-namespace", Review.from_json(request, namespace_object=namespace)) == changes
+    assert call("team-from-namespace", Review.from_json(request)) == []
+
+
 def test_the_two_that_misbehave_do(serve: Any, code_of: Callable[[Any], grpc.StatusCode]) -> None:
     async def scenario() -> None:
         async with serve(server) as worker:
@@ -262,7 +288,7 @@ def test_the_two_that_misbehave_do(serve: Any, code_of: Callable[[Any], grpc.Sta
             await stream.send(calls=[(1, "fails"), (2, "sleeps")], timeout_ms=30)
             answers = await stream.verdicts(2)
             assert code_of(answers[1]) is grpc.StatusCode.INTERNAL
-            assert answers[1].message.startswith("RuntimeError: this policy always fails")
+            assert answers[1].message.startswith("this policy always fails (review ")
             assert code_of(answers[2]) is grpc.StatusCode.DEADLINE_EXCEEDED
             await stream.close()
 

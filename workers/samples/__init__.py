@@ -6,8 +6,18 @@ from typing import Final
 
 from workers import PolicyServer
 from workers.samples.misbehaving import fails, sleeps
-from workers.samples.mutating import always_pull_images, default_resources, inject_sidecar
-from workers.samples.validating import deny_latest_tag, deny_privileged, require_labels
+from workers.samples.mutating import (
+    always_pull_images,
+    default_resources,
+    inject_sidecar,
+    team_from_namespace,
+)
+from workers.samples.validating import (
+    deny_latest_tag,
+    deny_privileged,
+    require_labels,
+    warn_no_memory_limit,
+)
 
 server: Final = PolicyServer()
 """Serves all of them."""
@@ -18,5 +28,7 @@ server.policy("deny-privileged")(deny_privileged)
 server.policy("always-pull-images", mutating=True)(always_pull_images)
 server.policy("inject-sidecar", mutating=True)(inject_sidecar)
 server.policy("default-resources", mutating=True)(default_resources)
+server.policy("warn-no-memory-limit")(warn_no_memory_limit)
+server.policy("team-from-namespace", mutating=True)(team_from_namespace)
 server.policy("sleeps")(sleeps)
 server.policy("fails")(fails)

@@ -62,6 +62,24 @@ def default_resources(review: Review) -> None:
             container["resources"] = {**resources, "requests": {**requests, **missing}}
 
 
+def team_from_namespace(review: Review) -> None:
+    """Objects without a team label get that of their Namespace."""
+    found = review.object
+    if review.operation != "CREATE" or review.sub_resource or not isinstance(found, dict):
+        return
+    namespace = review.namespace_object or {}
+    team = ((namespace.get("metadata") or {}).get("labels") or {}).get("team")
+    metadata = found.get("metadata")
+    if not team or not isinstance(metadata, dict):
+        return
+    labels = metadata.get("labels")
+    # By a patch of its own, to show how; setting the label in review.object would do the same.
+    if labels is None:
+        review.patch = [{"op": "add", "path": "/metadata/labels", "value": {"team": team}}]
+    elif not labels.get("team"):
+        review.patch = [{"op": "add", "path": "/metadata/labels/team", "value": team}]
+
+
 def _new_containers(review: Review, pod: PodSpec) -> list[Container]:
     """Return the containers whose pull policy can still be set: all but those of a Pod that exists."""
     found = list(containers(pod))

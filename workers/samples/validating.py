@@ -73,3 +73,19 @@ def deny_privileged(review: Review) -> None:
     ]
     if causes:
         raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def warn_no_memory_limit(review: Review) -> None:
+    """Containers without a memory limit are let through with a warning."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    unlimited = [
+        str(container.get("name") or "")
+        for _, container in containers(pod)
+        if not ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    ]
+    for name in unlimited:
+        review.warn(f'container "{name}" has no memory limit')
+    if unlimited:
+        review.annotate("no-memory-limit", ",".join(unlimited))
