@@ -1,0 +1,195 @@
+/**
+ * How a policy ended, as the message that goes to the gateway. The stream and the unary method send the same, so a
+ * policy cannot tell them apart.
+ *
+ * 1. A denial is honoured whatever else is wrong.
+ * 2. Whatever is neither "returned nothing" nor a denial is an error, never an allow.
+ * 3. No stack trace and no more than MAX_ERROR_BYTES of text leave the worker.
+ */
+
+import { status } from "@grpc/grpc-js";
+
+import { denialIn, type Denied } from "./denied.js";
+import { cleanText, sorted, writeJson } from "./json.js";
+import { reviewResponse, type ErrorMessage, type ReviewResponseMessage } from "./messages.js";
+import type { Policy } from "./policy.js";
+import { MalformedPayload, type Review } from "./review.js";
+
+/** A Verdict without its id. */
+export interface Outcome {
+  readonly response?: ReviewResponseMessage;
+  readonly error?: ErrorMessage;
+  /** What it takes in a message, or somewhat more. */
+  readonly bytesAtMost: number;
+}
+
+/** Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small. */
+export const MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
+
+/** Leaves room for the verdict and the batch around it. */
+export const MAX_RESPONSE_BYTES = MAX_MESSAGE_BYTES - 128;
+
+/** Of an error's text. In a unary answer it travels percent-encoded in the trailers, for which gRPC has 8 KiB. */
+const MAX_ERROR_BYTES = 2000;
+
+/** Per policy; logging each failure of a broken policy would cost more than all the other policies. */
+const LOG_INTERVAL_MS = 1000;
+
+/** Tags and lengths around a text, and of the messages that texts are in. */
+const AROUND_A_TEXT = 16;
+
+/** The usual answer, shared by all reviews. */
+export const ALLOWED: Outcome = { response: { allowed: true }, bytesAtMost: AROUND_A_TEXT };
+
+/** Returns the error of that code, its text cut to MAX_ERROR_BYTES. */
+export function failure(code: status, text: string): Outcome {
+  let message = cleanText(text);
+  const encoded = Buffer.from(message);
+  if (encoded.length > MAX_ERROR_BYTES) {
+    let end = MAX_ERROR_BYTES - 3;
+    while ((encoded[end]! & 0xc0) === 0x80) end--; // within a character
+    message = `${encoded.toString("utf8", 0, end)}...`;
+  }
+  return { error: { code, message }, bytesAtMost: MAX_ERROR_BYTES + AROUND_A_TEXT };
+}
+
+/** Returns the error of a call whose deadline has passed. */
+export function tooLate(): Outcome {
+  return failure(status.DEADLINE_EXCEEDED, "the deadline passed before the policy answered");
+}
+
+/** Returns the error of a call for a policy that is not served here. */
+export function unknownPolicy(name: string, policies: ReadonlyMap<string, Policy>): Outcome {
+  const served = sorted([...policies.keys()]).join(", ") || "none";
+  return failure(status.NOT_FOUND, `policy "${name}" is not served here; served are: ${served}`);
+}
+
+/** Returns the outcome of a policy that returned `result`: allow, with its patch, if that is undefined. */
+export function ended(policy: Policy, review: Review, result: unknown): Outcome {
+  if (result !== undefined) {
+    // "return false" would otherwise be an allow that its author meant as a denial.
+    const found = result === null ? "null" : typeof result;
+    const text = `the policy returned ${found}: it returns nothing to allow and throws Denied to deny`;
+    return threw(policy, review, new TypeError(text));
+  }
+  let patch: Buffer | undefined;
+  if (policy.mutating) {
+    try {
+      const changes = review.changes();
+      if (changes.length > 0) patch = Buffer.from(writeJson(changes));
+    } catch (problem) {
+      return threw(policy, review, problem);
+    }
+  }
+  if (patch === undefined && review.warnings.length === 0 && review.annotations.size === 0) return ALLOWED;
+  return limited({ allowed: true, ...(patch && { patch }), ...said(review) });
+}
+
+/** Returns the outcome of a policy that threw `problem`: a denial, or an error and a line in the log. */
+export function threw(policy: Policy, review: Review, problem: unknown): Outcome {
+  const denial = denialIn(problem);
+  if (denial !== undefined) return limited(denied(review, denial));
+  if (problem instanceof MalformedPayload) return failure(status.INVALID_ARGUMENT, problem.message);
+  log(policy, problem);
+  return failure(status.INTERNAL, textOf(problem));
+}
+
+function textOf(problem: unknown): string {
+  if (!(problem instanceof Error)) return printed(problem);
+  const name = problem.name === "Error" ? problem.constructor.name : problem.name;
+  const message = printed(problem.message);
+  if (message === "") return name;
+  return name === "Error" ? message : `${name}: ${message}`;
+}
+
+/** Anything can be thrown, also what refuses to be printed. */
+function printed(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return `a thrown ${typeof value}`;
+  }
+}
+
+function said(review: Review): Pick<ReviewResponseMessage, "warnings" | "auditAnnotations"> {
+  return { warnings: review.warnings, auditAnnotations: Object.fromEntries(review.annotations) };
+}
+
+function denied(review: Review, denial: Denied): ReviewResponseMessage {
+  const isCode = Number.isInteger(denial.code) && denial.code >= 400 && denial.code <= 599;
+  const causes = denial.causes.map((cause) => ({
+    reason: cleanText(cause.reason ?? "FieldValueForbidden"),
+    message: cleanText(cause.message),
+    field: cleanText(cause.field ?? ""),
+  }));
+  const reason = cleanText(denial.reason);
+  const message = cleanText(denial.message);
+  return {
+    allowed: false,
+    status: { code: isCode ? denial.code : 400, reason, message, causes },
+    ...said(review),
+  };
+}
+
+/** Returns the response, or the error that stands for one too large; a denial shrinks to its status. */
+function limited(response: ReviewResponseMessage): Outcome {
+  const bytesAtMost = bound(response);
+  if (bytesAtMost <= MAX_RESPONSE_BYTES) return { response, bytesAtMost };
+  const size = reviewResponse.encode(response).length;
+  if (size <= MAX_RESPONSE_BYTES) return { response, bytesAtMost: size + AROUND_A_TEXT };
+  if (!response.allowed && response.status !== undefined) {
+    const { code, reason, message } = response.status;
+    const short = { code, reason: beginning(reason, 64), message: beginning(message, 4096), causes: [] };
+    return limited({ allowed: false, status: short });
+  }
+  const patched = response.patch?.length ?? 0;
+  return failure(
+    status.RESOURCE_EXHAUSTED,
+    `the answer has ${size} bytes (${patched} of them patch), more than ${MAX_RESPONSE_BYTES}`,
+  );
+}
+
+/** Returns an upper bound of the response's size, without encoding it. */
+function bound(response: ReviewResponseMessage): number {
+  let units = 0;
+  let texts = 1;
+  const add = (text: string): void => {
+    units += text.length;
+    texts++;
+  };
+  response.warnings?.forEach(add);
+  for (const [key, value] of Object.entries(response.auditAnnotations ?? {})) {
+    add(key);
+    add(value);
+  }
+  if (response.status !== undefined) {
+    add(response.status.reason);
+    add(response.status.message);
+    for (const cause of response.status.causes) {
+      add(cause.reason);
+      add(cause.message);
+      add(cause.field);
+    }
+  }
+  return (response.patch?.length ?? 0) + 3 * units + AROUND_A_TEXT * (texts + 1);
+}
+
+/** Returns the first characters of a text, none of them cut in two. */
+function beginning(text: string, characters: number): string {
+  return Array.from(text.slice(0, 2 * characters))
+    .slice(0, characters)
+    .join("");
+}
+
+function log(policy: Policy, problem: unknown): void {
+  const now = performance.now();
+  if (now < policy.quietUntil) {
+    policy.unlogged++;
+    return;
+  }
+  const more = policy.unlogged > 0 ? ` (${policy.unlogged} failures since the last one shown)` : "";
+  const trace = problem instanceof Error ? printed(problem.stack) : printed(problem);
+  console.error(`worker: policy "${policy.name}" failed${more}\n${trace}`);
+  policy.quietUntil = now + LOG_INTERVAL_MS;
+  policy.unlogged = 0;
+}

@@ -1,0 +1,182 @@
+/**
+ * Two JSON documents to the JSON Patch that turns the first into the second.
+ *
+ * Every SDK derives the same patch to the byte, whatever its language, so this is the algorithm of the Python SDK
+ * and of the gateway to the letter (gateway/core/diff.py): keys in order of code points, list items aligned by
+ * their common head and tail, whole members replaced where naming each change would be too much work to apply.
+ */
+
+import { sorted } from "./json.js";
+
+/** One operation of a JSON Patch (RFC 6902). */
+export interface Operation {
+  op: "add" | "remove" | "replace" | "move" | "copy" | "test";
+  path: string;
+  from?: string;
+  value?: unknown;
+}
+
+/** What kube-apiserver allows a user's own JSON Patch (maxJSONPatchOperations). */
+const MAX_OPERATIONS = 10_000;
+
+/** Items of lists that make room, or close up, summed over a patch. */
+const MAX_SHIFTED = 100_000_000;
+
+/** Parts of all paths of a patch: fifty for each operation. */
+const MAX_PATH_PARTS = 500_000;
+
+/** Levels at which equal parts are looked for as a whole before it is looked into them: each reads all below it. */
+const SEARCHED_LEVELS = 8;
+
+type JsonObject = Record<string, unknown>;
+
+class TooMuch extends Error {}
+
+/**
+ * Returns the operations that turn `before` into `after`, both as `parseJson` or `plain` make them. They share
+ * values with `after`.
+ *
+ * @throws RangeError - nested deeper than the stack allows.
+ */
+export function diff(before: unknown, after: unknown): Operation[] {
+  const script = new Script();
+  try {
+    diffValue("", before, after, script, 0, 0);
+  } catch (problem) {
+    if (problem instanceof TooMuch) return replacedMembers(before, after);
+    throw problem;
+  }
+  return script.operations;
+}
+
+/** Whether two JSON values are equal; objects regardless of the order of their keys. */
+export function same(left: unknown, right: unknown): boolean {
+  if (left === right) return true;
+  if (typeof left !== "object" || typeof right !== "object" || left === null || right === null) return false;
+  if (Array.isArray(left)) {
+    if (!Array.isArray(right) || left.length !== right.length) return false;
+    for (let index = 0; index < left.length; index++) if (!same(left[index], right[index])) return false;
+    return true;
+  }
+  if (Array.isArray(right)) return false;
+  const keys = Object.keys(left);
+  if (keys.length !== Object.keys(right).length) return false;
+  for (const key of keys) {
+    if (!Object.hasOwn(right, key) || !same((left as JsonObject)[key], (right as JsonObject)[key]))
+      return false;
+  }
+  return true;
+}
+
+/** Returns a key as a JSON Pointer token (RFC 6901). */
+export function escapeKey(key: string): string {
+  return key.replaceAll("~", "~0").replaceAll("/", "~1");
+}
+
+class Script {
+  readonly operations: Operation[] = [];
+  #shifted = 0;
+  #parts = 0;
+
+  /** Adds an operation by which `shifted` items of a list change their place. */
+  note(operation: Operation, shifted = 0): void {
+    this.#shifted += shifted;
+    this.#parts += operation.path.split("/").length - 1;
+    const isLong = this.operations.length === MAX_OPERATIONS;
+    if (isLong || this.#shifted > MAX_SHIFTED || this.#parts > MAX_PATH_PARTS) throw new TooMuch();
+    this.operations.push(operation);
+  }
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function allKeys(before: JsonObject, after: JsonObject): string[] {
+  return [...Object.keys(before), ...Object.keys(after).filter((key) => !Object.hasOwn(before, key))];
+}
+
+function replacedMembers(before: unknown, after: unknown): Operation[] {
+  const whole: Operation[] = [{ op: "replace", path: "", value: after }];
+  if (!isObject(before) || !isObject(after)) return whole;
+  const operations: Operation[] = [];
+  for (const key of sorted(allKeys(before, after))) {
+    const path = `/${escapeKey(key)}`;
+    if (!Object.hasOwn(after, key)) operations.push({ op: "remove", path });
+    else if (!Object.hasOwn(before, key)) operations.push({ op: "add", path, value: after[key] });
+    else if (!same(before[key], after[key])) operations.push({ op: "replace", path, value: after[key] });
+  }
+  return operations.length <= MAX_OPERATIONS ? operations : whole;
+}
+
+/** `level` says how many levels deep it is, `lists` how many of these are lists. */
+function diffValue(
+  path: string,
+  before: unknown,
+  after: unknown,
+  script: Script,
+  level: number,
+  lists: number,
+): void {
+  if (isObject(before) && isObject(after)) {
+    diffObject(path, before, after, script, level + 1, lists);
+  } else if (Array.isArray(before) && Array.isArray(after)) {
+    if (lists < SEARCHED_LEVELS) diffArray(path, before, after, script, level + 1, lists + 1);
+    else if (!same(before, after)) script.note({ op: "replace", path, value: after });
+  } else if (before !== after) {
+    script.note({ op: "replace", path, value: after });
+  }
+}
+
+function diffObject(
+  path: string,
+  before: JsonObject,
+  after: JsonObject,
+  script: Script,
+  level: number,
+  lists: number,
+): void {
+  const isSearched = level <= SEARCHED_LEVELS;
+  const keys = allKeys(before, after).filter((key) => {
+    if (!Object.hasOwn(before, key) || !Object.hasOwn(after, key)) return true;
+    const value = before[key];
+    // Below the searched levels looked into in any case: containers that differ or were not compared.
+    return typeof value === "object" && value !== null
+      ? !(isSearched && same(value, after[key]))
+      : value !== after[key];
+  });
+  for (const key of sorted(keys)) {
+    const child = `${path}/${escapeKey(key)}`;
+    if (!Object.hasOwn(after, key)) script.note({ op: "remove", path: child });
+    else if (!Object.hasOwn(before, key)) script.note({ op: "add", path: child, value: after[key] });
+    else diffValue(child, before[key], after[key], script, level, lists);
+  }
+}
+
+function diffArray(
+  path: string,
+  before: unknown[],
+  after: unknown[],
+  script: Script,
+  level: number,
+  lists: number,
+): void {
+  const shorter = Math.min(before.length, after.length);
+  let head = 0;
+  while (head < shorter && same(before[head], after[head])) head++;
+  let tail = 0;
+  while (tail < shorter - head && same(before.at(-1 - tail), after.at(-1 - tail))) tail++;
+  const old = before.length - tail;
+  const now = after.length - tail;
+  const paired = Math.min(old, now);
+  for (let index = head; index < paired; index++) {
+    diffValue(`${path}/${index}`, before[index], after[index], script, level, lists);
+  }
+  // From the end, so that each index still means what it meant in `before`.
+  for (let index = old - 1; index >= paired; index--) {
+    script.note({ op: "remove", path: `${path}/${index}` }, tail);
+  }
+  for (let index = paired; index < now; index++) {
+    script.note({ op: "add", path: `${path}/${index}`, value: after[index] }, tail);
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * Running policies. Knows nothing of gRPC calls: the caller gets the outcome back, at once or through `finish`.
+ *
+ * A plain function ends at once. An async one gives a promise, also where it awaits nothing; whoever sends the
+ * outcome lets such promises settle first (`afterPromises`), so that their verdicts still go out with the others.
+ */
+
+import { ended, threw, tooLate, type Outcome } from "./answer.js";
+import type { Policy } from "./policy.js";
+import type { Review } from "./review.js";
+
+/** setTimeout takes no more, and fires at once when given more. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/**
+ * Runs a policy and returns its outcome, or the call that goes on; then `finish` is called with the outcome later,
+ * never before this returns.
+ */
+export function begin(
+  policy: Policy,
+  review: Review,
+  finish: (outcome: Outcome) => void,
+): Outcome | RunningCall {
+  if (review.remainingMs <= 0) return tooLate();
+  const { run } = policy;
+  let result: unknown;
+  try {
+    result = run(review);
+  } catch (problem) {
+    return threw(policy, review, problem);
+  }
+  return isThenable(result) ? new RunningCall(policy, review, result, finish) : ended(policy, review, result);
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof value === "object" && value !== null && "then" in value && typeof value.then === "function";
+}
+
+/** A call that did not end at once. `finish` is called once with its outcome, unless it is cancelled. */
+export class RunningCall {
+  readonly #review: Review;
+  #finish: ((outcome: Outcome) => void) | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    policy: Policy,
+    review: Review,
+    result: PromiseLike<unknown>,
+    finish: (outcome: Outcome) => void,
+  ) {
+    this.#review = review;
+    this.#finish = finish;
+    result.then(
+      (value) => this.#finish && this.#settle(ended(policy, review, value)),
+      (problem) => this.#finish && this.#settle(threw(policy, review, problem)),
+    );
+  }
+
+  /** Watches the deadline from now on; not from the start, since most calls end before there is need to. */
+  watchDeadline(): void {
+    if (this.#finish === undefined || this.#review.deadline === Infinity) return;
+    const delay = Math.min(Math.max(this.#review.remainingMs, 0), LONGEST_TIMER_MS);
+    this.#timer = setTimeout(() => this.#expire(), delay);
+  }
+
+  /** Tells the policy that nobody wants the outcome any more. */
+  cancel(): void {
+    this.#end();
+    this.#abort();
+  }
+
+  #expire(): void {
+    if (this.#review.remainingMs > 0) return this.watchDeadline(); // timers may come a little early
+    this.#settle(tooLate());
+    this.#abort();
+  }
+
+  #abort(): void {
+    const isLate = this.#review.remainingMs <= 0;
+    const [text, name] = isLate
+      ? ["the deadline of this review has passed", "TimeoutError"]
+      : ["the gateway no longer wants the answer", "AbortError"];
+    this.#review.abort(new DOMException(text, name));
+  }
+
+  #settle(outcome: Outcome): void {
+    const finish = this.#finish;
+    this.#end();
+    finish?.(outcome);
+  }
+
+  #end(): void {
+    clearTimeout(this.#timer);
+    this.#finish = undefined;
+  }
+}
+
+/** Calls back once all promises that can settle without waiting for anything have settled. */
+export function afterPromises(callback: () => void): void {
+  // Node runs its nextTick queue when the queue of promise callbacks is empty, and that is where this adds to it.
+  queueMicrotask(() => process.nextTick(callback));
+}

@@ -1,0 +1,51 @@
+/**
+ * A worker as a program: command line, signals, exit status. Errors go to stderr in one line. The first SIGTERM or
+ * SIGINT drains, the second exits at once.
+ */
+
+import { constants } from "node:os";
+
+import { HELP, parseOptions, type Options } from "./options.js";
+import type { PolicyServer } from "./server.js";
+
+/** Runs the worker and ends the process. */
+export async function main(server: PolicyServer, argv: readonly string[]): Promise<void> {
+  let options: Options | undefined;
+  try {
+    options = parseOptions(argv);
+  } catch (problem) {
+    exit(2, (problem as Error).message);
+  }
+  if (options === undefined) {
+    process.stdout.write(HELP);
+    exit(0);
+  }
+  let addresses: string[];
+  try {
+    addresses = await server.start(options.listen, options.tls);
+  } catch (problem) {
+    exit(1, (problem as Error).message);
+  }
+  // What a policy left running behind its own back is no reason to fail the reviews of all others.
+  process.on("uncaughtException", (problem) =>
+    console.error("worker: an error that nobody caught\n", problem),
+  );
+  stopOnSignals(() => void server.stop(options.graceMs).then(() => exit(0)));
+  console.error(`worker: serving ${server.policies.size} policies on ${addresses.join(", ")}`);
+}
+
+function stopOnSignals(stop: () => void): void {
+  let isStopping = false;
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.on(signal, () => {
+      if (isStopping) process.exit(128 + constants.signals[signal]);
+      isStopping = true;
+      stop();
+    });
+  }
+}
+
+function exit(code: number, problem?: string): never {
+  if (problem !== undefined) console.error(`worker: ${problem}`);
+  process.exit(code);
+}

@@ -1,0 +1,239 @@
+/**
+ * What a policy is given. Nothing here knows gRPC, so a policy can be called with a `Review.fromJson(...)` in a
+ * plain unit test.
+ */
+
+import { isUtf8 } from "node:buffer";
+
+import { diff, same, type Operation } from "./diff.js";
+import { cleanText, clone, parseJson, plain, writeJson } from "./json.js";
+import type {
+  AdmissionRequest,
+  GroupVersionKind,
+  GroupVersionResource,
+  KubernetesObject,
+  UserInfo,
+} from "./kubernetes.js";
+
+/** What the gateway sent is not the JSON object that the contract asks for. */
+export class MalformedPayload extends Error {}
+
+/** How a call is made: all of it is known to the server, none of it to the policy. */
+export interface ReviewOptions {
+  /** Instant of `performance.now()`, in milliseconds; infinite where none is known. */
+  deadline?: number;
+  mutating?: boolean;
+}
+
+/**
+ * One admission request, as one policy gets to see it. Everything is parsed on first use and belongs to this one
+ * call: a policy may change what it finds, and no other policy sees it.
+ */
+export class Review {
+  /** A mutating policy's own JSON Patch, which then counts instead of what it changed in `object`. */
+  patch: readonly Operation[] | undefined;
+  /** Until when the gateway waits: an instant of `performance.now()`, in milliseconds. */
+  readonly deadline: number;
+  /** What was said with `warn` so far. */
+  readonly warnings: string[] = [];
+  /** What was said with `annotate` so far. */
+  readonly annotations = new Map<string, string>();
+
+  readonly #payload: Buffer;
+  readonly #namespaceJson: Buffer;
+  readonly #mutating: boolean;
+  #request: AdmissionRequest | undefined;
+  #before: unknown;
+  #controller: AbortController | undefined;
+  #aborted: DOMException | undefined;
+
+  constructor(admissionRequest: Buffer, namespaceObject: Buffer, options: ReviewOptions = {}) {
+    this.#payload = admissionRequest;
+    this.#namespaceJson = namespaceObject;
+    this.deadline = options.deadline ?? Infinity;
+    this.#mutating = options.mutating ?? false;
+  }
+
+  /**
+   * Returns a Review for a unit test, from an AdmissionReview or the AdmissionRequest in it, as an object or as
+   * JSON. It keeps track of changes, so `changes()` answers for mutating policies.
+   */
+  static fromJson(
+    review: string | object,
+    options: { namespaceObject?: object; timeoutMs?: number } = {},
+  ): Review {
+    const document = (typeof review === "string" ? parseJson(review) : plain(review)) as {
+      request?: object;
+    } | null;
+    const request = document?.request ?? document;
+    const namespace = options.namespaceObject === undefined ? "" : text(options.namespaceObject);
+    const deadline = performance.now() + (options.timeoutMs ?? Infinity);
+    return new Review(Buffer.from(text(request)), Buffer.from(namespace), { deadline, mutating: true });
+  }
+
+  /** The AdmissionRequest as Kubernetes wrote it; whole numbers beyond 2^53 in it are bigints. */
+  get request(): AdmissionRequest {
+    if (this.#request === undefined) {
+      this.#request = decode("admission_request", this.#payload) as AdmissionRequest;
+      if (this.#mutating) this.#before = clone(this.#request.object ?? null);
+    }
+    return this.#request;
+  }
+
+  /** The object of the request; null where there is none (DELETE). For CONNECT it is one such as PodExecOptions. */
+  get object(): KubernetesObject | null {
+    return this.request.object ?? null;
+  }
+
+  set object(value: object | null) {
+    this.request.object = value as KubernetesObject | null;
+  }
+
+  /** The stored object, for UPDATE and DELETE; null for the rest. */
+  get oldObject(): KubernetesObject | null {
+    return this.request.oldObject ?? null;
+  }
+
+  /** `object` as a type of yours, such as Pod; it is the same object, and nothing is checked. */
+  objectAs<Kind>(): Kind | null {
+    return this.object as Kind | null;
+  }
+
+  /** `oldObject` as a type of yours. */
+  oldObjectAs<Kind>(): Kind | null {
+    return this.oldObject as Kind | null;
+  }
+
+  /** The Namespace that the request is in, parsed at each use; null if cluster-scoped or not known. */
+  get namespaceObject(): KubernetesObject | null {
+    if (this.#namespaceJson.length === 0) return null;
+    return decode("namespace_object", this.#namespaceJson) as KubernetesObject;
+  }
+
+  /** CREATE, UPDATE, DELETE or CONNECT. */
+  get operation(): string {
+    return this.request.operation ?? "";
+  }
+
+  /** Kind of the object; its parts are empty where the request does not say. */
+  get kind(): GroupVersionKind {
+    return this.request.kind ?? { group: "", version: "", kind: "" };
+  }
+
+  /** Resource that the request is for. */
+  get resource(): GroupVersionResource {
+    return this.request.resource ?? { group: "", version: "", resource: "" };
+  }
+
+  /** `status`, `scale` and the like; empty for the resource itself. */
+  get subResource(): string {
+    return this.request.subResource ?? "";
+  }
+
+  /** Name of the object; empty for a CREATE that lets the API server generate one. */
+  get name(): string {
+    return this.request.name ?? "";
+  }
+
+  /** Namespace of the request; empty for cluster-scoped resources. */
+  get namespace(): string {
+    return this.request.namespace ?? "";
+  }
+
+  /** Who made the request. */
+  get userInfo(): UserInfo {
+    return this.request.userInfo ?? {};
+  }
+
+  /** Whether nothing will be stored, so that a policy must not leave a trace elsewhere. */
+  get dryRun(): boolean {
+    return this.request.dryRun === true;
+  }
+
+  /** Names this one review; a repeated or reinvoked one has another. */
+  get uid(): string {
+    return this.request.uid ?? "";
+  }
+
+  /** Milliseconds until the gateway stops waiting; negative once it has. */
+  get remainingMs(): number {
+    return this.deadline - performance.now();
+  }
+
+  /** Aborted when the deadline passes or the gateway no longer wants the answer; hand it to `fetch` and the like. */
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#aborted !== undefined) this.#controller.abort(this.#aborted);
+    }
+    return this.#controller.signal;
+  }
+
+  /** Aborts `signal`. For the server, and for tests. */
+  abort(reason: DOMException): void {
+    this.#aborted ??= reason;
+    this.#controller?.abort(this.#aborted);
+  }
+
+  /** Shows a text to the user; the gateway cuts it to 256 characters. */
+  warn(text: string): void {
+    this.warnings.push(cleanText(text));
+  }
+
+  /** Adds an audit annotation; it becomes `WEBHOOK.key`. A later value replaces an earlier one. */
+  annotate(key: string, value: string): void {
+    this.annotations.set(cleanText(key), cleanText(value));
+  }
+
+  /**
+   * Returns the JSON Patch of this call: `patch` if set, else what was changed in `object`. Always empty for a
+   * policy that is not mutating.
+   *
+   * @throws Error - there was no object to change, it was replaced by no object, or it cannot be written as JSON.
+   */
+  changes(): Operation[] {
+    if (!this.#mutating || (this.patch === undefined && this.#request === undefined)) return [];
+    const after: unknown = this.object;
+    if (this.patch !== undefined) {
+      if (!Array.isArray(this.patch)) throw new TypeError("review.patch is to be a list of operations");
+      if (this.patch.length > 0 && after === null) {
+        throw new Error("review.patch is set, but the request has no object to patch");
+      }
+      return plain(this.patch) as Operation[];
+    }
+    if (same(this.#before, after)) return [];
+    if (this.#before === null)
+      throw new Error("review.object was set, but the request has no object to change");
+    const written = plain(after);
+    if (wordFor(written) !== "object") {
+      throw new Error(`review.object is to stay an object, found ${wordFor(written)}`);
+    }
+    return diff(this.#before, written);
+  }
+}
+
+/** JSON of a test's document; a bigint in it is written as the number it is. */
+function text(value: unknown): string {
+  return writeJson(plain(value));
+}
+
+function decode(what: string, bytes: Buffer): object {
+  const json = bytes.toString();
+  // Node reads anything as UTF-8 and puts U+FFFD for what is none.
+  if (json.includes("\ufffd") && !isUtf8(bytes))
+    throw new MalformedPayload(`${what} is not JSON: it is not UTF-8`);
+  let value: unknown;
+  try {
+    value = parseJson(json);
+  } catch (problem) {
+    throw new MalformedPayload(`${what} is not JSON: ${(problem as Error).message}`);
+  }
+  const word = wordFor(value);
+  if (word !== "object") throw new MalformedPayload(`${what} is to be a JSON object, found ${word}`);
+  return value as object;
+}
+
+function wordFor(value: unknown): string {
+  if (value === null) return "null";
+  return Array.isArray(value) ? "array" : typeof value === "bigint" ? "number" : typeof value;
+}

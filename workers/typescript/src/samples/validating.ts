@@ -1,0 +1,75 @@
+/** Sample policies that say yes or no. */
+
+import { Denied, type Cause, type Review } from "../index.js";
+import { containersOf, findPod, isObject } from "./pods.js";
+
+const REQUIRED_LABELS = ["team"];
+
+const HOST_NAMESPACES = ["hostNetwork", "hostPID", "hostIPC"] as const;
+
+export function requireLabels(review: Review): void {
+  const found = review.object;
+  if (!["CREATE", "UPDATE"].includes(review.operation) || review.subResource || !isObject(found)) return;
+  if (found.metadata?.deletionTimestamp) return; // only its finalizers are taken off
+  const labels = found.metadata?.labels ?? {};
+  deny(
+    REQUIRED_LABELS.filter((label) => !labels[label]).map((label) => ({
+      message: `label "${label}" is missing`,
+      field: `metadata.labels[${label}]`,
+      reason: "FieldValueRequired",
+    })),
+  );
+}
+
+export function denyLatestTag(review: Review): void {
+  const pod = findPod(review);
+  if (pod === undefined) return;
+  const causes: Cause[] = [];
+  for (const { path, container } of containersOf(pod)) {
+    const problem = container.image ? tagProblem(container.image) : "";
+    if (problem) causes.push({ message: `image "${container.image}" ${problem}`, field: `${path}.image` });
+  }
+  deny(causes);
+}
+
+/** Returns what is wrong with the tag; empty if nothing is. */
+function tagProblem(image: string): string {
+  const at = image.indexOf("@");
+  if (at !== -1 && at < image.length - 1) return "";
+  const name = at === -1 ? image : image.slice(0, at);
+  // A colon before the last slash is the registry's port.
+  const last = name.slice(name.lastIndexOf("/") + 1);
+  const tag = last.includes(":") ? last.slice(last.indexOf(":") + 1) : "";
+  if (!tag) return "has no tag, which means latest";
+  return tag === "latest" ? "has the tag latest" : "";
+}
+
+export function denyPrivileged(review: Review): void {
+  const pod = findPod(review);
+  if (pod === undefined) return;
+  const causes: Cause[] = HOST_NAMESPACES.filter((field) => pod.spec[field]).map((field) => ({
+    message: `${field} shares a namespace of the node`,
+    field: `${pod.path}.${field}`,
+  }));
+  for (const { path, container } of containersOf(pod)) {
+    if (container.securityContext?.privileged) {
+      const message = `container "${container.name ?? ""}" is privileged`;
+      causes.push({ message, field: `${path}.securityContext.privileged` });
+    }
+  }
+  deny(causes);
+}
+
+export function warnNoMemoryLimit(review: Review): void {
+  const pod = findPod(review);
+  if (pod === undefined) return;
+  const unlimited = containersOf(pod)
+    .filter(({ container }) => !container.resources?.limits?.memory)
+    .map(({ container }) => container.name ?? "");
+  for (const name of unlimited) review.warn(`container "${name}" has no memory limit`);
+  if (unlimited.length > 0) review.annotate("no-memory-limit", unlimited.join(","));
+}
+
+function deny(causes: Cause[]): void {
+  if (causes.length > 0) throw new Denied(causes.map(({ message }) => message).join("; "), { causes });
+}

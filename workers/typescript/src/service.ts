@@ -1,0 +1,146 @@
+/** The methods of PolicyWorker, and their gRPC registration. Messages come and go as bytes. */
+
+import {
+  status,
+  type handleBidiStreamingCall,
+  type handleUnaryCall,
+  type MethodDefinition,
+  type Server,
+} from "@grpc/grpc-js";
+
+import { ALLOWED, failure, unknownPolicy, type Outcome } from "./answer.js";
+import { afterPromises, begin, RunningCall } from "./evaluation.js";
+import { listPoliciesResponse, reviewRequest, reviewResponse, SERVICE } from "./messages.js";
+import type { Policy } from "./policy.js";
+import { Review } from "./review.js";
+import { ReviewStream } from "./stream.js";
+
+/** As many as on a stream. */
+const MAX_UNARY_IN_FLIGHT = 4096;
+
+const ALLOWED_BYTES = reviewResponse.encode(ALLOWED.response!);
+
+/** Returns the definition of a method that takes and gives bytes. */
+export function bytesMethod(
+  service: string,
+  method: string,
+  streams: { in?: boolean; out?: boolean } = {},
+): MethodDefinition<Buffer, Buffer> {
+  const same = (bytes: Buffer): Buffer => bytes;
+  return {
+    path: `/${service}/${method}`,
+    requestStream: streams.in ?? false,
+    responseStream: streams.out ?? false,
+    requestSerialize: same,
+    requestDeserialize: same,
+    responseSerialize: same,
+    responseDeserialize: same,
+  };
+}
+
+/** The policies of one running server, and the calls that are open. */
+export class PolicyWorker {
+  readonly #policies: ReadonlyMap<string, Policy>;
+  readonly #streams = new Set<ReviewStream>();
+  #unary = 0;
+  #isDraining = false;
+  #idle: (() => void) | undefined;
+
+  constructor(policies: ReadonlyMap<string, Policy>) {
+    this.#policies = policies;
+  }
+
+  addTo(server: Server): void {
+    server.addService(
+      {
+        ListPolicies: bytesMethod(SERVICE, "ListPolicies"),
+        Review: bytesMethod(SERVICE, "Review"),
+        ReviewStream: bytesMethod(SERVICE, "ReviewStream", { in: true, out: true }),
+      },
+      { ListPolicies: this.#listPolicies, Review: this.#review, ReviewStream: this.#reviewStream },
+    );
+  }
+
+  /** Tells every open stream, and each that still comes, that this worker goes away. */
+  drain(): void {
+    this.#isDraining = true;
+    for (const stream of this.#streams) stream.drain();
+  }
+
+  /** Resolves when no Review and no ReviewStream is open. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#idle = resolve;
+      this.#left();
+    });
+  }
+
+  #left(): void {
+    if (this.#unary === 0 && this.#streams.size === 0) this.#idle?.();
+  }
+
+  readonly #listPolicies: handleUnaryCall<Buffer, Buffer> = (_, callback) => {
+    const policies = [...this.#policies.values()].map(({ name, description, mutating, version }) => ({
+      name,
+      description,
+      mutating,
+      version,
+    }));
+    callback(null, listPoliciesResponse.encode({ policies }));
+  };
+
+  readonly #review: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
+    let running: RunningCall | undefined;
+    this.#unary++;
+    // gRPC says "cancelled" after every end, also a good one.
+    call.on("cancelled", () => {
+      running?.cancel();
+      this.#unary--;
+      this.#left();
+    });
+    const answer = ({ response, error }: Outcome): void => {
+      running = undefined;
+      if (error !== undefined) callback({ code: error.code, details: error.message });
+      else callback(null, response === ALLOWED.response ? ALLOWED_BYTES : reviewResponse.encode(response!));
+    };
+    const outcome = this.#begin(call.request, call.getDeadline(), answer);
+    if (outcome instanceof RunningCall) {
+      running = outcome;
+      afterPromises(() => outcome.watchDeadline());
+    } else {
+      answer(outcome);
+    }
+  };
+
+  #begin(
+    message: Buffer,
+    deadline: Date | number,
+    finish: (outcome: Outcome) => void,
+  ): Outcome | RunningCall {
+    let request;
+    try {
+      request = reviewRequest.decode(message);
+    } catch (problem) {
+      return failure(status.INVALID_ARGUMENT, `not a ReviewRequest: ${(problem as Error).message}`);
+    }
+    const policy = this.#policies.get(request.policy);
+    if (policy === undefined) return unknownPolicy(request.policy, this.#policies);
+    if (this.#unary > MAX_UNARY_IN_FLIGHT) {
+      return failure(status.RESOURCE_EXHAUSTED, `${MAX_UNARY_IN_FLIGHT} calls are in flight`);
+    }
+    const review = new Review(request.admissionRequest, request.namespaceObject, {
+      deadline: performance.now() + (Number(deadline) - Date.now()),
+      mutating: policy.mutating,
+    });
+    return begin(policy, review, finish);
+  }
+
+  readonly #reviewStream: handleBidiStreamingCall<Buffer, Buffer> = (call) => {
+    const stream = new ReviewStream(call, this.#policies, () => {
+      this.#streams.delete(stream);
+      this.#left();
+    });
+    this.#streams.add(stream);
+    if (this.#isDraining) stream.drain();
+  };
+}

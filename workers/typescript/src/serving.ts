@@ -1,0 +1,93 @@
+/**
+ * One running gRPC server: ports, health, and the order in which it stops. Health says NOT_SERVING and every stream
+ * is told, the listeners close, what is in flight finishes within the grace, and what is still open is cut off.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Server, ServerCredentials } from "@grpc/grpc-js";
+
+import { MAX_MESSAGE_BYTES } from "./answer.js";
+import { Health } from "./health.js";
+import { addressText, claim, credentials, startError, type Address, type Tls } from "./listen.js";
+import type { Policy } from "./policy.js";
+import { PolicyWorker } from "./service.js";
+
+/** As long as the gateway drains by default, and well within the 30 s that Kubernetes gives a pod. */
+export const DEFAULT_GRACE_MS = 10_000;
+
+/** For connections without a call to close by themselves. */
+const CLOSE_MS = 100;
+
+const OPTIONS = {
+  "grpc.max_receive_message_length": MAX_MESSAGE_BYTES,
+  "grpc.max_send_message_length": MAX_MESSAGE_BYTES,
+  // As often as the gateway does it. How often the gateway pings, grpc-js does not limit.
+  "grpc.keepalive_time_ms": 30_000,
+  "grpc.keepalive_timeout_ms": 10_000,
+};
+
+/**
+ * Policies being served on some addresses. (Channelz stays on, though it is not served: without it grpc-js's `forceShutdown` leaves
+ * connections open.)
+ */
+export class Serving {
+  readonly #server = new Server(OPTIONS);
+  readonly #health = new Health();
+  readonly #worker: PolicyWorker;
+
+  constructor(policies: ReadonlyMap<string, Policy>) {
+    this.#worker = new PolicyWorker(policies);
+    this.#worker.addTo(this.#server);
+    this.#health.addTo(this.#server);
+  }
+
+  /**
+   * Binds and serves; returns what was bound, with the ports that were chosen.
+   *
+   * @throws StartError - an address cannot be bound, or the TLS files cannot be used.
+   */
+  async start(addresses: readonly Address[], tls: Tls | undefined): Promise<string[]> {
+    const secret = tls === undefined ? ServerCredentials.createInsecure() : credentials(tls);
+    try {
+      const bound: string[] = [];
+      for (const address of addresses) {
+        await claim(address);
+        const port = await this.#bind(address, secret);
+        bound.push(addressText(address.path === undefined ? { ...address, port } : address));
+      }
+      return bound;
+    } catch (problem) {
+      this.#server.forceShutdown();
+      throw problem;
+    }
+  }
+
+  #bind(address: Address, secret: ServerCredentials): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.bindAsync(addressText(address), secret, (problem, port) => {
+        if (problem === null) resolve(port);
+        else reject(startError(address, problem));
+      });
+    });
+  }
+
+  /** Drains for at most `graceMs`, then cancels what is left. */
+  async stop(graceMs: number): Promise<void> {
+    this.#health.stopServing();
+    this.#worker.drain();
+    const closed = new Promise<void>((resolve) => this.#server.tryShutdown(() => resolve()));
+    await within(graceMs, this.#worker.idle());
+    this.#health.endWatches();
+    await within(CLOSE_MS, closed);
+    this.#server.forceShutdown();
+  }
+}
+
+/** Waits for a promise, but no longer than that. */
+async function within(ms: number, promise: Promise<void>): Promise<void> {
+  const timer = new AbortController();
+  const timeout = sleep(ms, undefined, { signal: timer.signal }).catch(() => undefined);
+  await Promise.race([promise, timeout]);
+  timer.abort();
+}

@@ -1,0 +1,221 @@
+/**
+ * One ReviewStream: batches of calls in, batches of verdicts out.
+ *
+ * All calls of a batch that need not wait are answered in one message. While a message is being written, verdicts
+ * collect and go out together in the next. Bounds: MAX_IN_FLIGHT calls that wait for something, and one message of
+ * verdicts that the gateway has not taken yet, past which no further batch is read.
+ */
+
+import { status, type ServerDuplexStream } from "@grpc/grpc-js";
+
+import { failure, MAX_MESSAGE_BYTES, unknownPolicy, type Outcome } from "./answer.js";
+import { afterPromises, begin, RunningCall } from "./evaluation.js";
+import {
+  keyOf,
+  reviewBatch,
+  verdictBatch,
+  type Call,
+  type Id,
+  type Payload,
+  type Verdict,
+} from "./messages.js";
+import type { Policy } from "./policy.js";
+import { Review } from "./review.js";
+
+/** Calls of one stream that wait for something: four times what the gateway sends unless told otherwise. */
+export const MAX_IN_FLIGHT = 4096;
+
+/** What a verdict takes beside its outcome: tags, lengths and the id. */
+const VERDICT_BYTES = 32;
+
+/** A draining stream is ended by the worker once nothing has come in for so long: several round trips. */
+const QUIET_MS = 500;
+
+/** The worker's side of one stream, from its beginning to its end. */
+export class ReviewStream {
+  readonly #call: ServerDuplexStream<Buffer, Buffer>;
+  readonly #policies: ReadonlyMap<string, Policy>;
+  readonly #closed: () => void;
+  readonly #running = new Map<number | bigint, RunningCall>();
+  #fresh: RunningCall[] = [];
+  #verdicts: Verdict[] = [];
+  #bytes = 0;
+  #full: Buffer[] = [];
+  #writing = false;
+  #scheduled = false;
+  #isDraining = false;
+  #tellDraining = false;
+  /** Nothing more will be read. */
+  #over = false;
+  #ended = false;
+  #lastBatch = 0;
+  #quietTimer: NodeJS.Timeout | undefined;
+
+  /** Answers calls from now on; `closed` is called once when the stream is over, for whatever reason. */
+  constructor(
+    call: ServerDuplexStream<Buffer, Buffer>,
+    policies: ReadonlyMap<string, Policy>,
+    closed: () => void,
+  ) {
+    this.#call = call;
+    this.#policies = policies;
+    this.#closed = closed;
+    call.on("data", (message: Buffer) => this.#accept(message));
+    call.on("end", () => this.#endReading());
+    // gRPC says "cancelled" after every end, also a good one.
+    call.on("cancelled", () => this.#close());
+  }
+
+  /** Tells the gateway to send nothing new; the stream ends when it is done, or quiet. */
+  drain(): void {
+    if (this.#isDraining || this.#over) return;
+    this.#isDraining = this.#tellDraining = true;
+    this.#lastBatch = performance.now();
+    this.#quietTimer = setTimeout(() => this.#endIfQuiet(), QUIET_MS);
+    this.#flush();
+  }
+
+  #endIfQuiet(): void {
+    const idle = performance.now() - this.#lastBatch;
+    if (this.#over) return;
+    if (this.#running.size === 0 && idle >= QUIET_MS) return this.#endReading();
+    this.#quietTimer = setTimeout(() => this.#endIfQuiet(), Math.max(QUIET_MS - idle, 50));
+  }
+
+  #endReading(): void {
+    this.#over = true;
+    this.#flush();
+  }
+
+  #accept(message: Buffer): void {
+    if (this.#over) return;
+    const arrived = (this.#lastBatch = performance.now());
+    let batch;
+    try {
+      batch = reviewBatch.decode(message);
+    } catch (problem) {
+      return this.#violated(`not a ReviewBatch: ${(problem as Error).message}`);
+    }
+    const cancelled = new Set(batch.cancelled.map(keyOf));
+    for (const call of batch.calls) {
+      const key = keyOf(call.id);
+      if (cancelled.has(key)) continue;
+      if (this.#running.has(key)) {
+        return this.#violated(`call id ${key} is used again while its call is in flight`);
+      }
+      const outcome = this.#begin(call, key, batch.payloads, arrived);
+      if (outcome instanceof RunningCall) {
+        this.#running.set(key, outcome);
+        this.#fresh.push(outcome);
+      } else {
+        this.#add(call.id, outcome);
+      }
+    }
+    for (const key of cancelled) {
+      this.#running.get(key)?.cancel();
+      this.#running.delete(key);
+    }
+    if (this.#fresh.length > 0) this.#flushSoon();
+    else this.#flush();
+  }
+
+  #begin(
+    call: Call,
+    key: number | bigint,
+    payloads: readonly Payload[],
+    arrived: number,
+  ): Outcome | RunningCall {
+    const policy = this.#policies.get(call.policy);
+    if (policy === undefined) return unknownPolicy(call.policy, this.#policies);
+    const payload = payloads[call.payload];
+    if (payload === undefined) {
+      const text = `the call is for payload ${call.payload}, the batch has ${payloads.length}`;
+      return failure(status.INVALID_ARGUMENT, text);
+    }
+    if (this.#running.size >= MAX_IN_FLIGHT) {
+      return failure(status.RESOURCE_EXHAUSTED, `${MAX_IN_FLIGHT} calls of this stream are in flight`);
+    }
+    const deadline = arrived + call.timeoutMillis;
+    const { mutating } = policy;
+    const review = new Review(payload.admissionRequest, payload.namespaceObject, { deadline, mutating });
+    return begin(policy, review, (outcome) => {
+      this.#running.delete(key);
+      this.#add(call.id, outcome);
+      this.#flushSoon();
+    });
+  }
+
+  /** Puts a verdict into the message that goes out next. */
+  #add(id: Id, outcome: Outcome): void {
+    const { response, error, bytesAtMost } = outcome;
+    const size = VERDICT_BYTES + bytesAtMost;
+    if (this.#bytes + size > MAX_MESSAGE_BYTES) {
+      this.#seal();
+      this.#call.pause();
+    }
+    this.#bytes += size;
+    this.#verdicts.push(response !== undefined ? { id, response } : { id, error: error! });
+  }
+
+  #seal(): void {
+    this.#full.push(verdictBatch.encode({ verdicts: this.#verdicts, draining: this.#tellDraining }));
+    this.#verdicts = [];
+    this.#bytes = 0;
+    this.#tellDraining = false;
+  }
+
+  /** Flushes after all verdicts that need nothing but promises to settle are there too. */
+  #flushSoon(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    afterPromises(() => {
+      this.#scheduled = false;
+      for (const running of this.#fresh) running.watchDeadline();
+      this.#fresh = [];
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    if (this.#writing || this.#ended) return;
+    if (this.#full.length === 0) {
+      if (this.#verdicts.length > 0 || this.#tellDraining) this.#seal();
+      else if (this.#over && this.#running.size === 0) return this.#end();
+      else return;
+    }
+    this.#writing = true;
+    this.#call.write(this.#full.shift()!, () => {
+      this.#writing = false;
+      if (this.#full.length === 0 && this.#call.isPaused()) this.#call.resume();
+      this.#flush();
+    });
+  }
+
+  #end(): void {
+    this.#ended = true;
+    this.#call.end();
+  }
+
+  /** Ends the stream because the gateway has broken the contract; what runs is cancelled. */
+  #violated(details: string): void {
+    this.#over = true;
+    this.#cancelAll();
+    this.#seal();
+    for (const message of this.#full) this.#call.write(message);
+    this.#ended = true;
+    const { message } = failure(status.INVALID_ARGUMENT, details).error!;
+    this.#call.emit("error", { code: status.INVALID_ARGUMENT, details: message });
+  }
+
+  #close(): void {
+    this.#over = this.#ended = true;
+    clearTimeout(this.#quietTimer);
+    this.#cancelAll();
+    this.#closed();
+  }
+
+  #cancelAll(): void {
+    for (const running of this.#running.values()) running.cancel();
+    this.#running.clear();
+  }
+}
