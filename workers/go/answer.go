@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"admission-gateway.io/worker/internal/tree"
+	pb "admission-gateway.io/worker/internal/workerpb"
+)
+
+const (
+	// maxMessageBytes holds for both ways, as the gateway has it: a review is at most 7 MiB.
+	maxMessageBytes = 8 * 1024 * 1024
+	// maxResponseBytes leaves room for the verdict and the batch around a response: tags, lengths and an id.
+	maxResponseBytes = maxMessageBytes - 128
+	// maxErrorBytes is of an Error's text. In a unary answer it travels percent-encoded, up to three times as
+	// long, in the trailers, for which gRPC has 8 KiB.
+	maxErrorBytes = 2000
+)
+
+// outcome is how a call ended: the one or the other. It may be shared between calls, so nothing changes it.
+type outcome struct {
+	response *pb.ReviewResponse
+	err      *pb.Error
+}
+
+// allowed is the usual one.
+var allowed = outcome{response: &pb.ReviewResponse{Allowed: true}}
+
+// errorOutcome returns an Error with its text cut to what fits.
+func errorOutcome(code codes.Code, text string) outcome {
+	text = validText(text)
+	if len(text) > maxErrorBytes {
+		cut := maxErrorBytes - len("...")
+		for !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "..."
+	}
+	return outcome{err: &pb.Error{Code: int32(code), Message: text}}
+}
+
+func internalError(text string) outcome { return errorOutcome(codes.Internal, text) }
+
+func malformedOutcome(err error) outcome { return errorOutcome(codes.InvalidArgument, err.Error()) }
+
+func tooLate() outcome {
+	return errorOutcome(codes.DeadlineExceeded, "the deadline passed before the policy answered")
+}
+
+// stoppedOutcome returns the outcome of a call whose context is done, if it is.
+func stoppedOutcome(ctx context.Context) (outcome, bool) {
+	switch deadline, ok := ctx.Deadline(); {
+	case ok && !time.Now().Before(deadline):
+		return tooLate(), true
+	case ctx.Err() != nil:
+		return errorOutcome(codes.Canceled, "the call was cancelled"), true
+	}
+	return outcome{}, false
+}
+
+func unknownPolicy(name string, policies map[string]*policy) outcome {
+	served := strings.Join(slices.Sorted(maps.Keys(policies)), ", ")
+	if served == "" {
+		served = "none"
+	}
+	return errorOutcome(codes.NotFound, fmt.Sprintf(`policy "%s" is not served here; served are: %s`, name, served))
+}
+
+func denialIn(err error) (*Denial, bool) {
+	var denial *Denial
+	ok := errors.As(err, &denial)
+	return denial, ok && denial != nil
+}
+
+func denied(review *Review, denial *Denial) outcome {
+	code := denial.Code
+	if code < 400 || code > 599 {
+		code = 400
+	}
+	status := &pb.Status{
+		Code: int32(code), Reason: validText(string(denial.Reason)), Message: validText(denial.Message),
+	}
+	for _, cause := range denial.Causes {
+		status.Causes = append(status.Causes, &pb.StatusCause{
+			Reason: validText(string(cause.Type)), Message: validText(cause.Message), Field: validText(cause.Field),
+		})
+	}
+	return limited(&pb.ReviewResponse{
+		Status: status, Warnings: review.warnings, AuditAnnotations: review.annotations,
+	})
+}
+
+func allowedWith(review *Review, operations []Operation) outcome {
+	if len(operations) == 0 && len(review.warnings) == 0 && len(review.annotations) == 0 {
+		return allowed
+	}
+	response := &pb.ReviewResponse{
+		Allowed: true, Warnings: review.warnings, AuditAnnotations: review.annotations,
+	}
+	if len(operations) > 0 {
+		response.Patch = tree.AppendPatch(nil, operations)
+	}
+	return limited(response)
+}
+
+// limited returns the response, or what stands for one that is too large.
+func limited(response *pb.ReviewResponse) outcome {
+	size := proto.Size(response)
+	if size <= maxResponseBytes {
+		return outcome{response: response}
+	}
+	if !response.Allowed {
+		// It stays a denial whatever it is too large for.
+		return outcome{response: &pb.ReviewResponse{Status: &pb.Status{
+			Code:    response.Status.Code,
+			Reason:  firstRunes(response.Status.Reason, 64),
+			Message: firstRunes(response.Status.Message, 4096),
+		}}}
+	}
+	return errorOutcome(codes.ResourceExhausted, fmt.Sprintf(
+		"the answer has %d bytes (%d of them patch), more than %d", size, len(response.Patch), maxResponseBytes,
+	))
+}
+
+func firstRunes(text string, count int) string {
+	for at := range text {
+		if count == 0 {
+			return text[:at]
+		}
+		count--
+	}
+	return text
+}
+
+// validText returns text as protobuf takes it.
+func validText(text string) string {
+	return strings.ToValidUTF8(text, "?")
+}

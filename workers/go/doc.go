@@ -1,0 +1,16 @@
+// Package worker is the SDK for admission policies in Go: write a function per policy, [Server] does the rest.
+//
+//	server := worker.NewServer()
+//	server.Policy("require-team-label", "Every workload names its team.",
+//		func(ctx context.Context, review *worker.Review) error {
+//			team, _, _ := unstructured.NestedString(review.Object(), "metadata", "labels", "team")
+//			if team == "" {
+//				return worker.Deny("every workload names its team", worker.WithField("metadata.labels"))
+//			}
+//			return nil
+//		})
+//	server.Main()
+//
+// A policy returns nil to allow and the error of [Deny] to deny. Any other error, and a panic, is a failure of
+// the webhook, for which the webhook's failurePolicy decides.
+package worker

@@ -1,0 +1,221 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a patch. Whoever made the two documents may have meant harm, and a patch is work for whoever
+// applies it: past these whole members are replaced, however much longer that is to write.
+const (
+	// maxOperations is what kube-apiserver allows a user's own JSON Patch.
+	maxOperations = 10_000
+	// maxShifted bounds the items of lists that make room or close up, summed over a patch.
+	maxShifted = 100_000_000
+	// maxPathParts bounds the parts of all its paths.
+	maxPathParts = 500_000
+	// searchedLevels is the number of levels at which equal parts are looked for as a whole before it is
+	// looked into them, and of the lists in lists that are looked into at all: a list below is replaced whole.
+	// Each level reads all that is below it.
+	searchedLevels = 8
+)
+
+// Operation is one of a JSON Patch. Value counts for add, replace and test, From for move and copy.
+type Operation struct {
+	Op    string
+	Path  string
+	From  string
+	Value any
+}
+
+// AppendPatch writes operations whose values are documents.
+func AppendPatch(text []byte, operations []Operation) []byte {
+	text = append(text, '[')
+	for index, operation := range operations {
+		if index > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, '{')
+		if operation.From != "" || operation.Op == "move" || operation.Op == "copy" {
+			text = append(AppendString(append(text, `"from":`...), operation.From), ',')
+		}
+		text = AppendString(append(text, `"op":`...), operation.Op)
+		text = AppendString(append(text, `,"path":`...), operation.Path)
+		if operation.Value != nil || operation.Op == "add" || operation.Op == "replace" || operation.Op == "test" {
+			text = Append(append(text, `,"value":`...), operation.Value)
+		}
+		text = append(text, '}')
+	}
+	return append(text, ']')
+}
+
+// Diff returns the operations that turn before into after: add, remove and replace on paths that exist, keys
+// in order of their code points. Lists are aligned by their common head and tail, which finds what policies do
+// without the cost of an edit distance.
+//
+// There may be other Go values than those of a document in after, which is not changed. The values of the
+// operations are documents, and shared with after where they can be.
+func Diff(before, after any) ([]Operation, error) {
+	script := &script{}
+	script.value("", before, after, levels{})
+	operations := script.operations
+	if script.tooMuch {
+		operations = replacedMembers(before, after)
+	}
+	if script.err != nil {
+		return nil, script.err
+	}
+	return operations, normalValues(operations)
+}
+
+func normalValues(operations []Operation) error {
+	for index := range operations {
+		value, err := Normal(operations[index].Value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", operations[index].Path, err)
+		}
+		operations[index].Value = value
+	}
+	return nil
+}
+
+// levels says how many levels deep it is, and how many of these are lists.
+type levels struct{ all, lists int }
+
+type script struct {
+	operations []Operation
+	shifted    int
+	parts      int
+	tooMuch    bool
+	err        error
+}
+
+// note adds an operation by which shifted items of a list change their place.
+func (s *script) note(operation Operation, shifted int) {
+	s.shifted += shifted
+	s.parts += strings.Count(operation.Path, "/")
+	if len(s.operations) == maxOperations || s.shifted > maxShifted || s.parts > maxPathParts {
+		s.tooMuch = true
+	}
+	if !s.tooMuch {
+		s.operations = append(s.operations, operation)
+	}
+}
+
+func (s *script) value(path string, before, after any, at levels) {
+	after, err := shallow(after)
+	if s.tooMuch || err != nil {
+		s.err = errors.Join(s.err, err)
+		return
+	}
+	switch before := before.(type) {
+	case map[string]any:
+		if after, ok := after.(map[string]any); ok {
+			s.object(path, before, after, levels{at.all + 1, at.lists})
+			return
+		}
+	case []any:
+		if after, ok := after.([]any); ok && at.lists < searchedLevels {
+			s.array(path, before, after, levels{at.all + 1, at.lists + 1})
+			return
+		}
+	}
+	if !Same(before, after) {
+		s.note(Operation{Op: "replace", Path: path, Value: after}, 0)
+	}
+}
+
+func (s *script) object(path string, before, after map[string]any, at levels) {
+	for _, key := range keysToLookInto(before, after, at.all <= searchedLevels) {
+		old, had := before[key]
+		value, has := after[key]
+		child := path + "/" + Escape(key)
+		switch {
+		case !has:
+			s.note(Operation{Op: "remove", Path: child}, 0)
+		case !had:
+			s.note(Operation{Op: "add", Path: child, Value: value}, 0)
+		default:
+			s.value(child, old, value, at)
+		}
+	}
+}
+
+func (s *script) array(path string, before, after []any, at levels) {
+	head := sharedHead(before, after)
+	tail := sharedTail(before[head:], after[head:])
+	old, added := before[head:len(before)-tail], after[head:len(after)-tail]
+	paired := min(len(old), len(added))
+	child := func(index int) string { return path + "/" + strconv.Itoa(head+index) }
+	for index := range paired {
+		s.value(child(index), old[index], added[index], at)
+	}
+	// From the end, so that each index still means what it meant in before.
+	for index := len(old) - 1; index >= paired && !s.tooMuch; index-- {
+		s.note(Operation{Op: "remove", Path: child(index)}, tail)
+	}
+	for index := paired; index < len(added) && !s.tooMuch; index++ {
+		s.note(Operation{Op: "add", Path: child(index), Value: added[index]}, tail)
+	}
+}
+
+func replacedMembers(before, after any) []Operation {
+	whole := []Operation{{Op: "replace", Path: "", Value: after}}
+	old, wasObject := before.(map[string]any)
+	made, isObject := after.(map[string]any)
+	if !wasObject || !isObject {
+		return whole
+	}
+	var operations []Operation
+	for _, key := range keysToLookInto(old, made, true) {
+		path := "/" + Escape(key)
+		value, has := made[key]
+		if _, had := old[key]; !has {
+			operations = append(operations, Operation{Op: "remove", Path: path})
+		} else if !had {
+			operations = append(operations, Operation{Op: "add", Path: path, Value: value})
+		} else {
+			operations = append(operations, Operation{Op: "replace", Path: path, Value: value})
+		}
+	}
+	if len(operations) > maxOperations {
+		return whole
+	}
+	return operations
+}
+
+// keysToLookInto returns the keys of members that differ, in order; with searched false also those of lists
+// and objects in both that may differ.
+func keysToLookInto(before, after map[string]any, searched bool) []string {
+	var keys []string
+	for key, old := range before {
+		value, has := after[key]
+		if !has || (!searched && isContainer(old)) || !Same(old, value) {
+			keys = append(keys, key)
+		}
+	}
+	for key := range after {
+		if _, had := before[key]; !had {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func isContainer(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
+// Escape returns key as a token of a JSON Pointer (RFC 6901).
+func Escape(key string) string {
+	key = strings.ToValidUTF8(key, "\ufffd")
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}

@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// defaultGrace is as long as the gateway drains by default, and well within the 30 s that Kubernetes gives
+	// a pod.
+	defaultGrace = 10 * time.Second
+	// collectAt is how far the heap may grow between two collections, in percent. A worker's reviews are
+	// garbage in a moment and little else is there, so that the default of 100 would collect every 4 MB.
+	collectAt = 800
+)
+
+const usage = `Serves admission policies over gRPC.
+
+  --listen ADDRESS    HOST:PORT or unix:PATH, repeatable; default ` + DefaultListen + `
+  --tls-cert FILE     PEM certificate chain to serve with
+  --tls-key FILE      its private key
+  --client-ca FILE    let in only clients that it signed
+  --grace SECONDS     for calls in flight when told to stop; default 10
+  --help
+`
+
+// Main serves as a program until SIGTERM or SIGINT, and ends the process: with 0 after a stop, 1 if it could not
+// start, 2 for bad usage. The first signal drains, the second exits at once.
+func (s *Server) Main() {
+	os.Exit(s.run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// commandLine is what the arguments say.
+type commandLine struct {
+	Options
+	grace time.Duration
+}
+
+func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
+	say := func(text string) { fmt.Fprintln(stderr, "worker: "+strings.ReplaceAll(text, "\n", " ")) }
+	parsed, err := parseCommandLine(arguments)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, usage)
+		return 0
+	}
+	if err != nil {
+		say(err.Error())
+		return 2
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	addresses, err := s.Start(parsed.Options)
+	if err != nil {
+		say(err.Error())
+		return 1
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
+	}
+	say(fmt.Sprintf("serving %d policies on %s", len(s.policies), strings.Join(addresses, ", ")))
+	<-signals
+	ctx, cancel := context.WithTimeout(context.Background(), parsed.grace)
+	defer cancel()
+	stopped := make(chan struct{})
+	go func() {
+		_ = s.Stop(ctx) // what was cut off is told by the calls themselves
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		return 0
+	case second := <-signals:
+		return 128 + int(second.(syscall.Signal))
+	}
+}
+
+func parseCommandLine(arguments []string) (commandLine, error) {
+	parsed := commandLine{grace: defaultGrace}
+	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Func("listen", "", func(text string) error {
+		_, err := parseAddress(text)
+		parsed.Listen = append(parsed.Listen, text)
+		return err
+	})
+	flags.StringVar(&parsed.CertFile, "tls-cert", "", "")
+	flags.StringVar(&parsed.KeyFile, "tls-key", "", "")
+	flags.StringVar(&parsed.ClientCAFile, "client-ca", "", "")
+	flags.Func("grace", "", func(text string) error {
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(seconds >= 0) || math.IsInf(seconds, 0) {
+			return fmt.Errorf("%q is not a number of seconds", text)
+		}
+		parsed.grace = time.Duration(min(seconds*float64(time.Second), math.MaxInt64/2))
+		return nil
+	})
+	if err := flags.Parse(arguments); err != nil {
+		return parsed, err
+	}
+	return parsed, parsed.check(flags.Args())
+}
+
+func (c *commandLine) check(rest []string) error {
+	isUnix := func(text string) bool { return strings.HasPrefix(text, "unix:") }
+	sorted := slices.Sorted(slices.Values(c.Listen))
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unrecognized arguments: %s", strings.Join(rest, " "))
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("--tls-cert and --tls-key go together")
+	case c.ClientCAFile != "" && c.CertFile == "":
+		return errors.New("--client-ca needs --tls-cert and --tls-key")
+	case c.CertFile != "" && slices.ContainsFunc(c.Listen, isUnix):
+		return errors.New("TLS is for HOST:PORT; a unix: socket is guarded by the permissions of its folder")
+	case len(slices.Compact(sorted)) != len(c.Listen):
+		return errors.New("--listen names the same address twice")
+	}
+	return nil
+}

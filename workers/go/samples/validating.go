@@ -1,0 +1,128 @@
+package samples
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"admission-gateway.io/worker"
+)
+
+var (
+	requiredLabels = []string{"team"}
+	hostNamespaces = []string{"hostNetwork", "hostPID", "hostIPC"}
+)
+
+// RequireLabels denies objects that do not name their team in a label.
+func RequireLabels(_ context.Context, review *worker.Review) error {
+	found := review.Object()
+	operation := review.Operation()
+	if operation != admissionv1.Create && operation != admissionv1.Update {
+		return nil
+	}
+	if found == nil || review.SubResource() != "" || isOnItsWayOut(found) {
+		return nil
+	}
+	labels := member(member(found, "metadata"), "labels")
+	var causes []metav1.StatusCause
+	for _, label := range requiredLabels {
+		if !isSet(labels[label]) {
+			causes = append(causes, metav1.StatusCause{
+				Type:    metav1.CauseTypeFieldValueRequired,
+				Message: fmt.Sprintf(`label "%s" is missing`, label),
+				Field:   fmt.Sprintf("metadata.labels[%s]", label),
+			})
+		}
+	}
+	return deny(causes)
+}
+
+// DenyLatestTag denies images that are not named by a digest or by a tag other than latest.
+func DenyLatestTag(_ context.Context, review *worker.Review) error {
+	pod := findPod(review)
+	if pod == nil {
+		return nil
+	}
+	var causes []metav1.StatusCause
+	for _, container := range pod.containers() {
+		image := text(container.object, "image")
+		if problem := tagProblem(image); problem != "" {
+			message := fmt.Sprintf(`image "%s" %s`, image, problem)
+			causes = append(causes, worker.Cause(message, container.path+".image"))
+		}
+	}
+	return deny(causes)
+}
+
+// tagProblem returns what is wrong with the tag; nothing if nothing is, or there is no image.
+func tagProblem(image string) string {
+	name, digest, _ := strings.Cut(image, "@")
+	if image == "" || digest != "" {
+		return ""
+	}
+	// A colon before the last slash is the registry's port.
+	switch _, tag, _ := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":"); tag {
+	case "":
+		return "has no tag, which means latest"
+	case "latest":
+		return "has the tag latest"
+	}
+	return ""
+}
+
+// DenyPrivileged denies pods that run privileged or share the node's namespaces.
+func DenyPrivileged(_ context.Context, review *worker.Review) error {
+	pod := findPod(review)
+	if pod == nil {
+		return nil
+	}
+	var causes []metav1.StatusCause
+	for _, field := range hostNamespaces {
+		if isSet(pod.spec[field]) {
+			causes = append(causes, worker.Cause(field+" shares a namespace of the node", pod.path+"."+field))
+		}
+	}
+	for _, container := range pod.containers() {
+		if isSet(member(container.object, "securityContext")["privileged"]) {
+			message := fmt.Sprintf(`container "%s" is privileged`, text(container.object, "name"))
+			causes = append(causes, worker.Cause(message, container.path+".securityContext.privileged"))
+		}
+	}
+	return deny(causes)
+}
+
+// WarnNoMemoryLimit lets containers without a memory limit through with a warning.
+func WarnNoMemoryLimit(_ context.Context, review *worker.Review) error {
+	pod := findPod(review)
+	if pod == nil {
+		return nil
+	}
+	var unlimited []string
+	for _, container := range pod.containers() {
+		limits := member(member(container.object, "resources"), "limits")
+		if !isSet(limits["memory"]) {
+			name := text(container.object, "name")
+			unlimited = append(unlimited, name)
+			review.Warn(fmt.Sprintf(`container "%s" has no memory limit`, name))
+		}
+	}
+	if len(unlimited) > 0 {
+		review.Annotate("no-memory-limit", strings.Join(unlimited, ","))
+	}
+	return nil
+}
+
+// deny returns the denial that has these causes; nil if there are none.
+func deny(causes []metav1.StatusCause) error {
+	if len(causes) == 0 {
+		return nil
+	}
+	messages := make([]string, len(causes))
+	for index, cause := range causes {
+		messages[index] = cause.Message
+	}
+	return worker.Deny(strings.Join(messages, "; "), worker.WithCauses(causes...))
+}

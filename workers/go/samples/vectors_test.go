@@ -1,0 +1,199 @@
+package samples_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"reflect"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"admission-gateway.io/worker"
+	pb "admission-gateway.io/worker/internal/workerpb"
+	"admission-gateway.io/worker/samples"
+)
+
+// vector is one of the vectors that the samples of all languages share.
+type vector struct {
+	Name            string
+	Policy          string
+	Request         json.RawMessage
+	NamespaceObject json.RawMessage
+	Outcome         outcome
+}
+
+type outcome struct {
+	Response *response
+	Error    *failure
+}
+
+type failure struct {
+	Code    int32
+	Message string
+}
+
+type response struct {
+	Allowed          bool
+	Status           state
+	Patch            json.RawMessage
+	Warnings         []string
+	AuditAnnotations map[string]string
+}
+
+type state struct {
+	Code            int32
+	Reason, Message string
+	Causes          []cause
+}
+
+type cause struct{ Reason, Message, Field string }
+
+func vectors(t *testing.T) []vector {
+	t.Helper()
+	text, err := os.ReadFile("../../conformance/samples.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []vector
+	if err := json.Unmarshal(text, &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatal("there are no vectors")
+	}
+	return found
+}
+
+func serve(t *testing.T) pb.PolicyWorkerClient {
+	t.Helper()
+	server := worker.NewServer()
+	samples.Register(server)
+	addresses, err := server.Start(worker.Options{Listen: []string{"127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection, err := grpc.NewClient(addresses[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = connection.Close()
+		_ = server.Stop(context.Background())
+	})
+	return pb.NewPolicyWorkerClient(connection)
+}
+
+func TestVectorsByReview(t *testing.T) {
+	client := serve(t)
+	for _, vector := range vectors(t) {
+		t.Run(vector.Name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			answer, err := client.Review(ctx, &pb.ReviewRequest{
+				Policy: vector.Policy, AdmissionRequest: vector.Request, NamespaceObject: vector.NamespaceObject,
+			})
+			if err != nil {
+				got := status.Convert(err)
+				compare(t, vector, nil, &pb.Error{Code: int32(got.Code()), Message: got.Message()})
+			} else {
+				compare(t, vector, answer, nil)
+			}
+		})
+	}
+}
+
+func TestVectorsByReviewStream(t *testing.T) {
+	client := serve(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	stream, err := client.ReviewStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := vectors(t)
+	batch := &pb.ReviewBatch{}
+	for index, vector := range all {
+		batch.Payloads = append(batch.Payloads, &pb.Payload{
+			AdmissionRequest: vector.Request, NamespaceObject: vector.NamespaceObject,
+		})
+		batch.Calls = append(batch.Calls, &pb.Call{
+			Id: uint64(index), Payload: uint32(index), Policy: vector.Policy, TimeoutMillis: 10_000,
+		})
+	}
+	if err := stream.Send(batch); err != nil {
+		t.Fatal(err)
+	}
+	verdicts := make(map[uint64]*pb.Verdict)
+	for len(verdicts) < len(all) {
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, verdict := range answer.Verdicts {
+			verdicts[verdict.Id] = verdict
+		}
+	}
+	for index, vector := range all {
+		t.Run(vector.Name, func(t *testing.T) {
+			verdict := verdicts[uint64(index)]
+			compare(t, vector, verdict.GetResponse(), verdict.GetError())
+		})
+	}
+}
+
+func compare(t *testing.T, vector vector, answer *pb.ReviewResponse, failed *pb.Error) {
+	t.Helper()
+	var got outcome
+	if failed != nil {
+		got.Error = &failure{failed.Code, failed.Message}
+	} else {
+		got.Response = &response{
+			Allowed: answer.Allowed, Warnings: answer.Warnings, AuditAnnotations: answer.AuditAnnotations,
+		}
+		if answer.Status != nil {
+			got.Response.Status = state{
+				Code: answer.Status.Code, Reason: answer.Status.Reason, Message: answer.Status.Message,
+			}
+			for _, found := range answer.Status.Causes {
+				got.Response.Status.Causes = append(got.Response.Status.Causes, cause{found.Reason, found.Message, found.Field})
+			}
+		}
+		comparePatch(t, answer.Patch, vector.Outcome.Response)
+	}
+	want := vector.Outcome
+	if want.Response != nil {
+		copied := *want.Response
+		copied.Patch, want.Response = nil, &copied
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s, expected %s", asJSON(got), asJSON(want))
+	}
+}
+
+// comparePatch compares the values; that the text is canonical the vectors of the diff show.
+func comparePatch(t *testing.T, patch []byte, want *response) {
+	t.Helper()
+	var got, expected any
+	if len(patch) > 0 {
+		if err := json.Unmarshal(patch, &got); err != nil {
+			t.Fatalf("%v in the patch %s", err, patch)
+		}
+	}
+	if want != nil && len(want.Patch) > 0 {
+		if err := json.Unmarshal(want.Patch, &expected); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(got, expected) {
+		t.Errorf("the patch is %s, expected %s", patch, asJSON(expected))
+	}
+}
+
+func asJSON(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}

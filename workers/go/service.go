@@ -1,0 +1,133 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "admission-gateway.io/worker/internal/workerpb"
+)
+
+// maxUnaryInFlight is as many as on a stream.
+const maxUnaryInFlight = 4096
+
+// service has the methods of the PolicyWorker service.
+type service struct {
+	pb.UnimplementedPolicyWorkerServer
+	policies map[string]*policy
+	ordered  []*policy
+
+	mu       sync.Mutex
+	unary    int
+	streams  map[*stream]bool
+	draining bool
+	// idle is signalled when nothing is open any more.
+	idle chan struct{}
+}
+
+func newService(ordered []*policy) *service {
+	s := &service{
+		ordered: ordered, policies: make(map[string]*policy, len(ordered)),
+		streams: make(map[*stream]bool), idle: make(chan struct{}, 1),
+	}
+	for _, registered := range ordered {
+		s.policies[registered.name] = registered
+	}
+	return s
+}
+
+// ListPolicies answers in the order of registration.
+func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.ListPoliciesResponse, error) {
+	response := &pb.ListPoliciesResponse{}
+	for _, served := range s.ordered {
+		response.Policies = append(response.Policies, &pb.Policy{
+			Name: served.name, Description: served.description, Mutating: served.mutating, Version: served.version,
+		})
+	}
+	return response, nil
+}
+
+// Review runs the policy in the goroutine that gRPC has for the call.
+func (s *service) Review(ctx context.Context, request *pb.ReviewRequest) (*pb.ReviewResponse, error) {
+	full := s.enter(nil)
+	defer s.leave(nil)
+	result := s.outcome(ctx, request, full)
+	if result.err != nil {
+		return nil, status.Error(codes.Code(result.err.Code), result.err.Message)
+	}
+	return result.response, nil
+}
+
+func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full bool) outcome {
+	policy, ok := s.policies[request.Policy]
+	if !ok {
+		return unknownPolicy(request.Policy, s.policies)
+	}
+	if full {
+		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls are in flight", maxUnaryInFlight))
+	}
+	if stopped, ok := stoppedOutcome(ctx); ok {
+		return stopped
+	}
+	return policy.run(ctx, &Review{
+		payload: string(request.AdmissionRequest), namespaceJSON: string(request.NamespaceObject),
+		mutating: policy.mutating,
+	})
+}
+
+// ReviewStream answers one stream.
+func (s *service) ReviewStream(rpc batchStream) error {
+	opened := newStream(rpc, s.policies)
+	s.enter(opened)
+	defer s.leave(opened)
+	return opened.serve()
+}
+
+// enter counts a call, or a stream that was opened, and returns whether there are too many calls.
+func (s *service) enter(opened *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if opened == nil {
+		s.unary++
+		return s.unary > maxUnaryInFlight
+	}
+	s.streams[opened] = true
+	if s.draining {
+		opened.drain()
+	}
+	return false
+}
+
+func (s *service) leave(opened *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if opened == nil {
+		s.unary--
+	} else {
+		delete(s.streams, opened)
+	}
+	s.signalIdle()
+}
+
+func (s *service) signalIdle() {
+	if s.draining && s.unary == 0 && len(s.streams) == 0 {
+		select {
+		case s.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// drain tells every open stream, and each that still comes, that this worker goes away.
+func (s *service) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	for opened := range s.streams {
+		opened.drain()
+	}
+	s.signalIdle()
+}

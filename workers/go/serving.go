@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	pb "admission-gateway.io/worker/internal/workerpb"
+)
+
+const (
+	// closeTime is for connections without a call to close by themselves.
+	closeTime = 100 * time.Millisecond
+	// pingAfter and pingTimeout find out that a gateway has gone without a word, so that its calls are cancelled.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 10 * time.Second
+	// minPingInterval is how often a gateway may ping; gRPC's default is once in five minutes.
+	minPingInterval = 10 * time.Second
+	// windowBytes is what a stream or connection may send ahead: a full message at once. A fixed window also
+	// spares the pings with which gRPC would measure how large it should be.
+	windowBytes = maxMessageBytes
+	// handshakeTime is for a client to say that it speaks HTTP/2.
+	handshakeTime = 20 * time.Second
+)
+
+// serving is one running gRPC server.
+type serving struct {
+	service   *service
+	health    *health.Server
+	server    *grpc.Server
+	addresses []string
+	// sockets are the unix sockets' files, as they were made.
+	sockets map[string]os.FileInfo
+}
+
+func newServing(policies []*policy) *serving {
+	return &serving{
+		service: newService(policies), health: health.NewServer(), sockets: make(map[string]os.FileInfo),
+	}
+}
+
+func serverOptions(secret *tls.Config) []grpc.ServerOption {
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.MaxSendMsgSize(maxMessageBytes),
+		grpc.InitialWindowSize(windowBytes),
+		grpc.InitialConnWindowSize(windowBytes),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: minPingInterval, PermitWithoutStream: true,
+		}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+	}
+	if secret != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secret)))
+	}
+	return options
+}
+
+func (s *serving) start(options Options) error {
+	secret, err := tlsConfig(options)
+	if err != nil {
+		return err
+	}
+	listen := options.Listen
+	if len(listen) == 0 {
+		listen = []string{DefaultListen}
+	}
+	var listeners []net.Listener
+	for _, text := range listen {
+		listener, err := s.listen(text)
+		if err != nil {
+			for _, opened := range listeners {
+				_ = opened.Close()
+			}
+			s.removeSockets()
+			return err
+		}
+		listeners = append(listeners, listener)
+	}
+	s.server = grpc.NewServer(serverOptions(secret)...)
+	s.server.RegisterService(description(), s.service)
+	healthpb.RegisterHealthServer(s.server, s.health)
+	s.health.SetServingStatus(pb.PolicyWorker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	for _, listener := range listeners {
+		// It returns when the server stops, or with an error once it can accept no more; then the calls on the
+		// connections that there are go on.
+		go func() { _ = s.server.Serve(listener) }()
+	}
+	return nil
+}
+
+func (s *serving) listen(text string) (net.Listener, error) {
+	at, err := parseAddress(text)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := at.listen()
+	if err != nil {
+		return nil, err
+	}
+	if at.path != "" {
+		if made, err := os.Stat(at.path); err == nil {
+			s.sockets[at.path] = made
+		}
+	} else if bound, ok := listener.Addr().(*net.TCPAddr); ok {
+		at.port = bound.Port
+	}
+	s.addresses = append(s.addresses, at.String())
+	return listener, nil
+}
+
+// stop drains until ctx is done, then cuts off what is left.
+func (s *serving) stop(ctx context.Context) error {
+	s.health.Shutdown()
+	s.service.drain()
+	closing := make(chan struct{})
+	go func() {
+		s.server.GracefulStop()
+		close(closing)
+	}()
+	var err error
+	select {
+	case <-s.service.idle:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	// Health watches never end by themselves, and what is idle is closed in a moment.
+	select {
+	case <-closing:
+	case <-time.After(closeTime):
+	}
+	s.server.Stop()
+	s.removeSockets()
+	return err
+}
+
+// removeSockets removes the files, unless another worker has put its own in their place.
+func (s *serving) removeSockets() {
+	for path, made := range s.sockets {
+		if found, err := os.Stat(path); err == nil && os.SameFile(found, made) {
+			_ = os.Remove(path)
+		}
+	}
+	clear(s.sockets)
+}
