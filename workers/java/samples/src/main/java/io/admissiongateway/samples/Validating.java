@@ -1,0 +1,113 @@
+package io.admissiongateway.samples;
+
+import io.admissiongateway.samples.Pods.Container;
+import io.admissiongateway.samples.Pods.PodSpec;
+import io.admissiongateway.worker.Cause;
+import io.admissiongateway.worker.Denied;
+import io.admissiongateway.worker.Review;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Collectors;
+import tools.jackson.databind.JsonNode;
+
+/** Sample policies that say yes or no. */
+final class Validating {
+    private static final List<String> REQUIRED_LABELS = List.of("team");
+
+    private static final List<String> HOST_NAMESPACES = List.of("hostNetwork", "hostPID", "hostIPC");
+
+    private Validating() {}
+
+    static void requireLabels(Review review) {
+        boolean isObject = Pods.isWrite(review) && review.subResource().isEmpty() && review.hasObject();
+        if (!isObject || Pods.isLeaving(review.object())) {
+            return;
+        }
+        JsonNode labels = review.object().path("metadata").path("labels");
+        List<Cause> causes = new ArrayList<>();
+        for (String label : REQUIRED_LABELS) {
+            if (labels.path(label).stringValue("").isEmpty()) {
+                String field = "metadata.labels[" + label + "]";
+                causes.add(new Cause("label \"" + label + "\" is missing", field, "FieldValueRequired"));
+            }
+        }
+        denyFor(causes);
+    }
+
+    static void denyLatestTag(Review review) {
+        PodSpec pod = Pods.specIn(review);
+        if (pod == null) {
+            return;
+        }
+        List<Cause> causes = new ArrayList<>();
+        for (Container container : pod.containers(Pods.ALL_LISTS)) {
+            String image = container.text("image");
+            String problem = tagProblem(image);
+            if (!image.isEmpty() && !problem.isEmpty()) {
+                causes.add(new Cause("image \"" + image + "\" " + problem, container.path() + ".image"));
+            }
+        }
+        denyFor(causes);
+    }
+
+    static void denyPrivileged(Review review) {
+        PodSpec pod = Pods.specIn(review);
+        if (pod == null) {
+            return;
+        }
+        List<Cause> causes = new ArrayList<>();
+        for (String field : HOST_NAMESPACES) {
+            if (pod.spec().path(field).booleanValue(false)) {
+                causes.add(new Cause(field + " shares a namespace of the node", pod.path() + "." + field));
+            }
+        }
+        for (Container container : pod.containers(Pods.ALL_LISTS)) {
+            if (container.json().path("securityContext").path("privileged").booleanValue(false)) {
+                String message = "container \"" + container.text("name") + "\" is privileged";
+                causes.add(new Cause(message, container.path() + ".securityContext.privileged"));
+            }
+        }
+        denyFor(causes);
+    }
+
+    static void warnNoMemoryLimit(Review review) {
+        PodSpec pod = Pods.specIn(review);
+        if (pod == null) {
+            return;
+        }
+        List<String> unlimited = new ArrayList<>();
+        for (Container container : pod.containers(Pods.ALL_LISTS)) {
+            if (container.json().path("resources").path("limits").path("memory").asString("").isEmpty()) {
+                unlimited.add(container.text("name"));
+            }
+        }
+        for (String name : unlimited) {
+            review.warn("container \"" + name + "\" has no memory limit");
+        }
+        if (!unlimited.isEmpty()) {
+            review.annotate("no-memory-limit", String.join(",", unlimited));
+        }
+    }
+
+    private static void denyFor(List<Cause> causes) {
+        if (!causes.isEmpty()) {
+            throw new Denied(causes.stream().map(Cause::message).collect(Collectors.joining("; "))).causes(causes);
+        }
+    }
+
+    /** Returns what is wrong with the tag of an image; empty if nothing is. */
+    private static String tagProblem(String image) {
+        int digest = image.indexOf('@');
+        if (digest >= 0 && digest < image.length() - 1) {
+            return "";
+        }
+        String name = digest < 0 ? image : image.substring(0, digest);
+        // A colon before the last slash is the registry's port.
+        int colon = name.indexOf(':', name.lastIndexOf('/') + 1);
+        String tag = colon < 0 ? "" : name.substring(colon + 1);
+        if (tag.isEmpty()) {
+            return "has no tag, which means latest";
+        }
+        return tag.equals("latest") ? "has the tag latest" : "";
+    }
+}

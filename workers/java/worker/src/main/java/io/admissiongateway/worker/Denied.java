@@ -1,0 +1,68 @@
+package io.admissiongateway.worker;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * Thrown by a policy to deny the request: {@code throw new Denied("every workload names its team")}.
+ *
+ * <p>An answer rather than an error, hence the name, and no stack trace. The message is shown to the user who made
+ * the request, and says what to change.
+ */
+public final class Denied extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    private int code = 403;
+    private String reason = "";
+    private final transient List<Cause> causes = new ArrayList<>();
+
+    /** Denies with code 403, no reason and no causes. */
+    public Denied(String message) {
+        super(Objects.requireNonNull(message, "a denial says what to change"), null, false, false);
+    }
+
+    /** Sets the HTTP status that the user gets, 400 to 599; anything else is answered as 400. */
+    public Denied code(int code) {
+        this.code = code;
+        return this;
+    }
+
+    /** Sets the machine-readable reason, such as {@code Forbidden}; empty leaves it to the gateway. */
+    public Denied reason(String reason) {
+        this.reason = Objects.requireNonNull(reason);
+        return this;
+    }
+
+    /** Names the offending field: short for one {@link Cause} of that field with the message of the denial. */
+    public Denied field(String field) {
+        return cause(new Cause(getMessage(), field));
+    }
+
+    /** Adds a cause; they are shown in the order in which they were added. */
+    public Denied cause(Cause cause) {
+        causes.add(Objects.requireNonNull(cause));
+        return this;
+    }
+
+    /** Adds causes; they are shown in this order. */
+    public Denied causes(Iterable<Cause> causes) {
+        causes.forEach(this::cause);
+        return this;
+    }
+
+    /** The HTTP status, as it was set. */
+    public int code() {
+        return code;
+    }
+
+    /** The machine-readable reason; empty where none was given. */
+    public String reason() {
+        return reason;
+    }
+
+    /** What is wrong, field by field. */
+    public List<Cause> causes() {
+        return List.copyOf(causes);
+    }
+}

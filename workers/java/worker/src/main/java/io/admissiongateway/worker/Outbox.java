@@ -1,0 +1,65 @@
+package io.admissiongateway.worker;
+
+import admissiongateway.worker.v1.Worker.Verdict;
+import admissiongateway.worker.v1.Worker.VerdictBatch;
+import java.util.ArrayDeque;
+import java.util.Deque;
+
+/** Verdicts that have not gone out yet, as messages that stay within the limit. Its stream guards it. */
+final class Outbox {
+    /** What a verdict takes at most beside its outcome: tags, lengths and a 64-bit id. */
+    private static final int VERDICT_BYTES = 64;
+
+    private final Deque<VerdictBatch> full = new ArrayDeque<>();
+    private VerdictBatch.Builder next = VerdictBatch.newBuilder();
+    private long nextBytes;
+
+    /** Puts a verdict into the message that goes out next. */
+    void add(long id, Outcome outcome) {
+        int size = VERDICT_BYTES + outcome.size();
+        if (nextBytes + size > Outcome.MAX_MESSAGE_BYTES) {
+            seal();
+        }
+        nextBytes += size;
+        Verdict.Builder verdict = next.addVerdictsBuilder().setId(id);
+        if (outcome.error() != null) {
+            verdict.setError(outcome.error());
+        } else {
+            verdict.setResponse(outcome.response());
+        }
+    }
+
+    /** Has the next message say that the worker goes away. */
+    void addDraining() {
+        next.setDraining(true);
+    }
+
+    boolean isEmpty() {
+        return full.isEmpty() && next.getVerdictsCount() == 0 && !next.getDraining();
+    }
+
+    /** Whether about one full message waits. */
+    boolean isFull() {
+        return !full.isEmpty();
+    }
+
+    /** Takes the message that goes out next; it must not be empty. */
+    VerdictBatch poll() {
+        if (full.isEmpty()) {
+            seal();
+        }
+        return full.poll();
+    }
+
+    void clear() {
+        full.clear();
+        next = VerdictBatch.newBuilder();
+        nextBytes = 0;
+    }
+
+    private void seal() {
+        full.add(next.build());
+        next = VerdictBatch.newBuilder();
+        nextBytes = 0;
+    }
+}

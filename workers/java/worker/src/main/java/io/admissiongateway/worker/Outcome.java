@@ -1,0 +1,158 @@
+package io.admissiongateway.worker;
+
+import admissiongateway.worker.v1.Worker;
+import admissiongateway.worker.v1.Worker.ReviewResponse;
+import com.google.protobuf.ByteString;
+import com.google.protobuf.MessageLite;
+import io.grpc.Status;
+import java.util.Collection;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.stream.Collectors;
+import tools.jackson.databind.node.ArrayNode;
+
+/**
+ * How a policy ended, as the message that goes to the gateway. The stream and the unary method send the same.
+ *
+ * <p>Whatever is neither "returned" nor a denial is an error, never an allow. No stack trace leaves the worker.
+ *
+ * @param response the answer; null for an error
+ * @param error why there is none; null for an answer
+ */
+record Outcome(ReviewResponse response, Worker.Error error) {
+    /** Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small. */
+    static final int MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
+
+    /** Leaves room for the verdict and the batch around it: short tags, lengths and an id. */
+    private static final int MAX_RESPONSE_BYTES = MAX_MESSAGE_BYTES - 128;
+
+    private static final Outcome ALLOWED = answer(ReviewResponse.newBuilder().setAllowed(true).build());
+
+    static final Outcome TOO_LATE =
+            error(Status.Code.DEADLINE_EXCEEDED, "the deadline passed before the policy answered");
+
+    /** Returns the error of that code, its text cut to what trailers can carry. */
+    static Outcome error(Status.Code code, String text) {
+        return new Outcome(
+                null, Worker.Error.newBuilder().setCode(code.value()).setMessage(Text.shorten(text)).build());
+    }
+
+    /** Returns the error of a call for a policy that is not served here. */
+    static Outcome unknownPolicy(String name, Collection<String> policies) {
+        String served = policies.stream().sorted(Json.BY_CODE_POINT).collect(Collectors.joining(", "));
+        String text = "policy \"" + name + "\" is not served here; served are: " + (served.isEmpty() ? "none" : served);
+        return error(Status.Code.NOT_FOUND, text);
+    }
+
+    /** Returns the outcome of a policy that returned: allow, with its patch. */
+    static Outcome returned(Review review) {
+        if (!review.hasMore()) {
+            return ALLOWED;
+        }
+        ArrayNode changes = review.changes();
+        if (changes.isEmpty() && review.ownWarnings().isEmpty() && review.ownAnnotations().isEmpty()) {
+            return ALLOWED;
+        }
+        ReviewResponse.Builder response =
+                ReviewResponse.newBuilder()
+                        .setAllowed(true)
+                        .addAllWarnings(review.ownWarnings())
+                        .putAllAuditAnnotations(review.ownAnnotations());
+        if (!changes.isEmpty()) {
+            response.setPatch(ByteString.copyFrom(Json.write(changes)));
+        }
+        return limited(response.build());
+    }
+
+    /** Returns the outcome of a policy that threw: a denial, or an error. */
+    static Outcome thrown(Review review, Throwable problem) {
+        Denied denial = denialIn(problem);
+        if (denial != null) {
+            return limited(denied(review, denial));
+        }
+        if (problem instanceof MalformedPayload) {
+            return error(Status.Code.INVALID_ARGUMENT, problem.getMessage());
+        }
+        return error(Status.Code.INTERNAL, describe(problem));
+    }
+
+    /** Whether it is to be logged: the worker's own trouble, rather than an answer or the gateway's. */
+    boolean isFailure() {
+        return error != null && error.getCode() == Status.Code.INTERNAL.value();
+    }
+
+    int size() {
+        return (response != null ? response : (MessageLite) error).getSerializedSize();
+    }
+
+    private static Outcome answer(ReviewResponse response) {
+        return new Outcome(response, null);
+    }
+
+    /** Returns the denial; also one that was thrown in another thread, whose result the policy asked for. */
+    private static Denied denialIn(Throwable problem) {
+        Throwable inner = problem;
+        while (inner instanceof CompletionException || inner instanceof ExecutionException) {
+            inner = inner.getCause();
+        }
+        return inner instanceof Denied denial ? denial : null;
+    }
+
+    private static String describe(Throwable problem) {
+        Class<?> type = problem.getClass();
+        String text = problem.getMessage();
+        if (text == null || text.isEmpty()) {
+            return name(type);
+        }
+        boolean saysMore = type != Exception.class && type != RuntimeException.class;
+        return saysMore ? name(type) + ": " + text : text;
+    }
+
+    private static String name(Class<?> type) {
+        return type.getSimpleName().isEmpty() ? type.getName() : type.getSimpleName();
+    }
+
+    private static ReviewResponse denied(Review review, Denied denial) {
+        Worker.Status.Builder status =
+                Worker.Status.newBuilder()
+                        .setCode(denial.code() >= 400 && denial.code() <= 599 ? denial.code() : 400)
+                        .setReason(Text.clean(denial.reason()))
+                        .setMessage(Text.clean(denial.getMessage()));
+        for (Cause cause : denial.causes()) {
+            status.addCauses(
+                    Worker.StatusCause.newBuilder()
+                            .setReason(Text.clean(cause.reason()))
+                            .setMessage(Text.clean(cause.message()))
+                            .setField(Text.clean(cause.field())));
+        }
+        return ReviewResponse.newBuilder()
+                .setStatus(status)
+                .addAllWarnings(review.ownWarnings())
+                .putAllAuditAnnotations(review.ownAnnotations())
+                .build();
+    }
+
+    /** Returns the response, or the error that stands for one too large; a denial shrinks to its status. */
+    private static Outcome limited(ReviewResponse response) {
+        int size = response.getSerializedSize();
+        if (size <= MAX_RESPONSE_BYTES) {
+            return answer(response);
+        }
+        if (!response.getAllowed()) {
+            Worker.Status status = response.getStatus();
+            return answer(
+                    ReviewResponse.newBuilder()
+                            .setStatus(
+                                    Worker.Status.newBuilder()
+                                            .setCode(status.getCode())
+                                            .setReason(Text.start(status.getReason(), 64))
+                                            .setMessage(Text.start(status.getMessage(), 4096)))
+                            .build());
+        }
+        return error(
+                Status.Code.RESOURCE_EXHAUSTED,
+                String.format(
+                        "the answer has %d bytes (%d of them patch), more than %d",
+                        size, response.getPatch().size(), MAX_RESPONSE_BYTES));
+    }
+}

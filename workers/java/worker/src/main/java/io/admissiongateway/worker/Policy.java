@@ -1,0 +1,99 @@
+package io.admissiongateway.worker;
+
+import com.google.protobuf.ByteString;
+import java.util.concurrent.TimeUnit;
+import tools.jackson.databind.node.ObjectNode;
+
+/** A registered policy: its function, and what the worker has learnt about it. */
+final class Policy {
+    /** Between two failures of one policy that the log shows; each costs more than many reviews. */
+    private static final long LOG_INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+    /** A run that ends within this waited for nothing. */
+    private static final long QUICK_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
+
+    /** Quick runs in a row after which a policy counts as quick again; a JVM is slow at first. */
+    private static final int QUICK_AGAIN = 32;
+
+    private static final System.Logger LOG = System.getLogger("io.admissiongateway.worker");
+
+    final String name;
+    final String description;
+    final String version;
+    final boolean mutating;
+    private final PolicyFunction function;
+
+    /** Whether a run has lately held up others, so that the next one gets a thread of its own. */
+    private volatile boolean slow;
+
+    private int quickRuns;
+    private long quietUntil = System.nanoTime();
+    private int unlogged;
+
+    Policy(String name, String description, String version, boolean mutating, PolicyFunction function) {
+        this.name = name;
+        this.description = description;
+        this.version = version;
+        this.mutating = mutating;
+        this.function = function;
+    }
+
+    /**
+     * Runs a policy that is nobody's, so that the first review does not wait for a second or so until the JVM has
+     * loaded what every review needs.
+     */
+    static void warmUp() {
+        ByteString request = ByteString.copyFromUtf8("{\"object\": {\"a\": [1, 0.5, \"\"]}}");
+        Payload payload = new Payload(request, ByteString.EMPTY);
+        PolicyFunction function = review -> ((ObjectNode) review.object()).put("b", review.operation());
+        new Policy("", "", "", true, function).evaluate(new Review(payload.use(), true, Review.NEVER));
+    }
+
+    /** Runs the policy and returns how it ended; never throws. */
+    Outcome evaluate(Review review) {
+        try {
+            function.review(review);
+            return Outcome.returned(review);
+        } catch (Throwable problem) { // an Error too: one broken policy does not end a worker
+            Outcome outcome = Outcome.thrown(review, problem);
+            if (outcome.isFailure() && !review.isCancelled()) {
+                logFailure(problem);
+            }
+            return outcome;
+        }
+    }
+
+    boolean isSlow() {
+        return slow;
+    }
+
+    /** Notes that a run took long. */
+    void markSlow() {
+        slow = true;
+    }
+
+    /** Notes how long a run in a thread of its own took. */
+    synchronized void ran(long nanos) {
+        quickRuns = nanos < QUICK_NANOS ? quickRuns + 1 : 0;
+        if (quickRuns >= QUICK_AGAIN) {
+            quickRuns = 0;
+            slow = false;
+        }
+    }
+
+    private void logFailure(Throwable problem) {
+        int more;
+        synchronized (this) {
+            long now = System.nanoTime();
+            if (now - quietUntil < 0) {
+                unlogged++;
+                return;
+            }
+            quietUntil = now + LOG_INTERVAL_NANOS;
+            more = unlogged;
+            unlogged = 0;
+        }
+        String since = more == 0 ? "" : " (" + more + " failures since the last one shown)";
+        LOG.log(System.Logger.Level.ERROR, "policy \"" + name + "\" failed" + since, problem);
+    }
+}

@@ -1,0 +1,96 @@
+package io.admissiongateway.worker;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.util.concurrent.CountDownLatch;
+
+/**
+ * A worker as a program: command line, signals, exit status.
+ *
+ * <p>Errors go to stderr in one line. The first SIGTERM or SIGINT drains, the second exits at once.
+ */
+final class Program {
+    private static final String LOG_FORMAT = "java.util.logging.SimpleFormatter.format";
+
+    private Program() {}
+
+    /** Runs the worker and returns its exit status: 0 after a stop, 1 if it could not start, 2 for bad usage. */
+    static int run(PolicyServer server, String... args) {
+        Options options;
+        try {
+            options = Options.parse(args);
+        } catch (IllegalArgumentException problem) {
+            say(problem.getMessage());
+            return 2;
+        }
+        if (options.isHelp()) {
+            System.out.print(Options.USAGE);
+            return 0;
+        }
+        if (System.getProperty(LOG_FORMAT) == null) {
+            System.setProperty(LOG_FORMAT, "worker: %5$s%6$s%n");
+        }
+        try {
+            return serve(server, options);
+        } catch (IOException | IllegalStateException problem) {
+            say(problem.getMessage());
+            return 1;
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+            return 1;
+        }
+    }
+
+    private static int serve(PolicyServer server, Options options) throws IOException, InterruptedException {
+        CountDownLatch stopping = new CountDownLatch(1);
+        // Not a shutdown hook: within one a second signal would wait for the first.
+        onSignal("TERM", 15, stopping);
+        onSignal("INT", 2, stopping);
+        var addresses = server.start(options.tls(), options.listen().toArray(String[]::new));
+        say("serving " + server.size() + " policies on " + String.join(", ", addresses));
+        stopping.await();
+        int busy = server.stop(options.grace());
+        if (busy > 0) {
+            say(busy + " policies have not come back from their threads; leaving them");
+        }
+        return 0;
+    }
+
+    /**
+     * Counts down at the first signal of that name and exits with 128 + its number at the second.
+     *
+     * <p>By reflection: {@code sun.misc.Signal} is the JDK's only word for this, supported and part of the module
+     * jdk.unsupported, but compilers warn of it in a way that cannot be turned off.
+     */
+    private static void onSignal(String name, int number, CountDownLatch stopping) {
+        try {
+            Class<?> signal = Class.forName("sun.misc.Signal");
+            Class<?> handler = Class.forName("sun.misc.SignalHandler");
+            Object onSignal =
+                    Proxy.newProxyInstance(
+                            Program.class.getClassLoader(),
+                            new Class<?>[] {handler},
+                            (proxy, method, arguments) -> {
+                                if (stopping.getCount() == 0) {
+                                    Runtime.getRuntime().halt(128 + number);
+                                }
+                                stopping.countDown();
+                                return null;
+                            });
+            Object handled = signal.getConstructor(String.class).newInstance(name);
+            signal.getMethod("handle", signal, handler).invoke(null, handled, onSignal);
+        } catch (ReflectiveOperationException unavailable) {
+            boolean isReserved =
+                    unavailable instanceof InvocationTargetException
+                            && unavailable.getCause() instanceof IllegalArgumentException;
+            if (!isReserved) { // reserved: the JVM was told to leave signals alone (-Xrs)
+                throw new IllegalStateException("cannot listen to SIG" + name + ": " + unavailable, unavailable);
+            }
+        }
+    }
+
+    static void say(String text) {
+        System.err.println("worker: " + text);
+    }
+}

@@ -1,0 +1,166 @@
+package io.admissiongateway.worker;
+
+import io.grpc.InsecureServerCredentials;
+import io.grpc.Server;
+import io.grpc.ServerCredentials;
+import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
+import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
+import io.grpc.netty.shaded.io.netty.bootstrap.ServerBootstrap;
+import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.nio.NioIoHandler;
+import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioServerDomainSocketChannel;
+import io.grpc.protobuf.services.HealthStatusManager;
+import java.io.IOException;
+import java.net.SocketAddress;
+import java.net.UnixDomainSocketAddress;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.logging.Level;
+import java.util.logging.Logger;
+
+/**
+ * Policies being served on some addresses, and the order in which that ends.
+ *
+ * <p>Stopping: health says NOT_SERVING and every stream is told, the ports close, what is in flight finishes within
+ * the grace, and then whatever is still open (health watches, late calls) is cut off.
+ */
+final class Serving {
+    /** For connections without a call to close by themselves. */
+    private static final long CLOSE_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+
+    /** For policies whose thread was interrupted to come back. */
+    private static final long INTERRUPTED_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+    /** Warns at each connection to a unix socket that it cannot have TCP's keepalive, which nobody asked for. */
+    private static final Logger BOOTSTRAP_LOG = Logger.getLogger(ServerBootstrap.class.getName());
+
+    private final Evaluator evaluator = new Evaluator();
+    private final HealthStatusManager health = new HealthStatusManager();
+    private final WorkerService service;
+    private final List<Server> servers = new ArrayList<>();
+    private final List<String> addresses = new ArrayList<>();
+    private final Map<Path, Object> socketFiles = new LinkedHashMap<>();
+
+    /** For unix sockets; gRPC's own is for TCP. Null until there is one. */
+    private EventLoopGroup unixLoops;
+
+    Serving(Map<String, Policy> policies) {
+        service = new WorkerService(policies, evaluator);
+    }
+
+    /** What was bound, with the ports that were chosen. */
+    List<String> addresses() {
+        return List.copyOf(addresses);
+    }
+
+    /** Binds and serves. */
+    void start(List<Address> wanted, Tls tls) throws StartException {
+        try {
+            ServerCredentials credentials = tls == null ? InsecureServerCredentials.create() : Pem.credentials(tls);
+            Policy.warmUp();
+            for (Address address : wanted) {
+                bind(address, credentials);
+            }
+            health.setStatus(WorkerService.NAME, ServingStatus.SERVING);
+        } catch (StartException problem) {
+            servers.forEach(Server::shutdownNow);
+            close();
+            throw problem;
+        }
+    }
+
+    /** Drains for {@code grace} at most, then cuts off what is left; returns how many threads have not come back. */
+    int stop(Duration grace) throws InterruptedException {
+        health.enterTerminalState();
+        service.drain();
+        servers.forEach(Server::shutdown);
+        service.awaitIdle(grace.toNanos());
+        long end = System.nanoTime() + CLOSE_NANOS;
+        for (Server server : servers) {
+            server.awaitTermination(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
+        }
+        for (Server server : servers) {
+            server.shutdownNow();
+            server.awaitTermination(CLOSE_NANOS, TimeUnit.NANOSECONDS);
+        }
+        close();
+        return evaluator.close(INTERRUPTED_NANOS);
+    }
+
+    private void bind(Address address, ServerCredentials credentials) throws StartException {
+        SocketAddress target = address.claim();
+        Path hidden = address.isUnix() ? address.hiddenPath() : null;
+        if (hidden != null) {
+            target = UnixDomainSocketAddress.of(hidden);
+        }
+        NettyServerBuilder builder =
+                NettyServerBuilder.forAddress(target, credentials)
+                        // The service never waits, and a second thread per message costs more than it does.
+                        .directExecutor()
+                        .maxInboundMessageSize(Outcome.MAX_MESSAGE_BYTES)
+                        // The gateway pings every 30 s, also when no call is open; gRPC's default is to allow one
+                        // ping in five minutes and to close the connection of a client that sends more.
+                        .permitKeepAliveTime(10, TimeUnit.SECONDS)
+                        .permitKeepAliveWithoutCalls(true)
+                        // So that what runs for a gateway that vanished without a word is stopped.
+                        .keepAliveTime(30, TimeUnit.SECONDS)
+                        .keepAliveTimeout(10, TimeUnit.SECONDS)
+                        .addService(service.definition())
+                        .addService(health.getHealthService());
+        if (address.isUnix()) {
+            if (unixLoops == null) {
+                BOOTSTRAP_LOG.setLevel(Level.SEVERE);
+                unixLoops = new MultiThreadIoEventLoopGroup(NioIoHandler.newFactory());
+            }
+            builder.channelType(NioServerDomainSocketChannel.class)
+                    .bossEventLoopGroup(unixLoops)
+                    .workerEventLoopGroup(unixLoops);
+        }
+        Server server = builder.build();
+        try {
+            server.start();
+            servers.add(server);
+            if (hidden != null) {
+                // Who waits for the file to appear connects at once, and is to find somebody who listens.
+                Files.move(hidden, address.path(), StandardCopyOption.ATOMIC_MOVE);
+            }
+            if (address.isUnix()) {
+                socketFiles.put(address.path(), fileKey(address.path()));
+            }
+        } catch (IOException problem) {
+            Throwable reason = problem.getCause() == null ? problem : problem.getCause();
+            throw new StartException(address + ": " + reason.getMessage());
+        }
+        addresses.add((address.isUnix() ? address : address.withPort(server.getPort())).toString());
+    }
+
+    private void close() {
+        if (unixLoops != null) {
+            unixLoops.shutdownGracefully(0, CLOSE_NANOS, TimeUnit.NANOSECONDS);
+        }
+        socketFiles.forEach(
+                (path, key) -> {
+                    try {
+                        // Unless another worker has put its own in its place.
+                        if (Files.exists(path) && fileKey(path).equals(key)) {
+                            Files.delete(path);
+                        }
+                    } catch (IOException alreadyGone) {
+                        // All the better.
+                    }
+                });
+        socketFiles.clear();
+    }
+
+    private static Object fileKey(Path path) throws IOException {
+        return Files.getAttribute(path, "fileKey");
+    }
+}

@@ -1,0 +1,24 @@
+package io.admissiongateway.worker;
+
+import java.nio.file.Path;
+import java.util.Objects;
+
+/**
+ * The PEM files to serve TLS with.
+ *
+ * @param cert the certificate chain
+ * @param key its private key, without a password
+ * @param clientCa lets in only clients with a certificate that it signed; null lets in all
+ */
+public record Tls(Path cert, Path key, Path clientCa) {
+    /** Checks that certificate and key are there. */
+    public Tls {
+        Objects.requireNonNull(cert, "TLS needs a certificate");
+        Objects.requireNonNull(key, "TLS needs a key");
+    }
+
+    /** TLS that lets in every client. */
+    public Tls(Path cert, Path key) {
+        this(cert, key, null);
+    }
+}

@@ -1,0 +1,220 @@
+package io.admissiongateway.worker;
+
+import admissiongateway.worker.v1.Worker;
+import admissiongateway.worker.v1.Worker.ListPoliciesRequest;
+import admissiongateway.worker.v1.Worker.ListPoliciesResponse;
+import admissiongateway.worker.v1.Worker.ReviewBatch;
+import admissiongateway.worker.v1.Worker.ReviewRequest;
+import admissiongateway.worker.v1.Worker.ReviewResponse;
+import admissiongateway.worker.v1.Worker.VerdictBatch;
+import com.google.protobuf.Message;
+import io.grpc.Context;
+import io.grpc.Deadline;
+import io.grpc.MethodDescriptor;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
+import io.grpc.protobuf.ProtoUtils;
+import io.grpc.stub.ServerCallStreamObserver;
+import io.grpc.stub.ServerCalls;
+import io.grpc.stub.StreamObserver;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+
+/** The methods of the service, over one Evaluator. They run on the threads of the connections and never wait. */
+final class WorkerService {
+    static final String NAME = "admissiongateway.worker.v1.PolicyWorker";
+
+    /** As many as on a stream. */
+    private static final int MAX_UNARY_IN_FLIGHT = 4096;
+
+    private final Map<String, Policy> policies;
+    private final Evaluator evaluator;
+    private final Set<ReviewStream> streams = ConcurrentHashMap.newKeySet();
+    private volatile boolean draining;
+    private int unary;
+    private int open;
+
+    WorkerService(Map<String, Policy> policies, Evaluator evaluator) {
+        this.policies = policies;
+        this.evaluator = evaluator;
+    }
+
+    ServerServiceDefinition definition() {
+        return ServerServiceDefinition.builder(NAME)
+                .addMethod(
+                        method(
+                                "ListPolicies",
+                                MethodType.UNARY,
+                                ListPoliciesRequest.getDefaultInstance(),
+                                ListPoliciesResponse.getDefaultInstance()),
+                        ServerCalls.asyncUnaryCall(this::listPolicies))
+                .addMethod(
+                        method(
+                                "Review",
+                                MethodType.UNARY,
+                                ReviewRequest.getDefaultInstance(),
+                                ReviewResponse.getDefaultInstance()),
+                        ServerCalls.asyncUnaryCall(this::review))
+                .addMethod(
+                        method(
+                                "ReviewStream",
+                                MethodType.BIDI_STREAMING,
+                                ReviewBatch.getDefaultInstance(),
+                                VerdictBatch.getDefaultInstance()),
+                        ServerCalls.asyncBidiStreamingCall(this::reviewStream))
+                .build();
+    }
+
+    /** Tells every open stream, and each that still comes, that this worker goes away. */
+    void drain() {
+        draining = true;
+        streams.forEach(ReviewStream::drain);
+    }
+
+    /** Waits until no Review and no ReviewStream is open, for {@code nanos} at most. */
+    synchronized void awaitIdle(long nanos) throws InterruptedException {
+        long end = System.nanoTime() + nanos;
+        for (long rest = nanos; open > 0 && rest > 0; rest = end - System.nanoTime()) {
+            TimeUnit.NANOSECONDS.timedWait(this, rest);
+        }
+    }
+
+    private static <Q extends Message, A extends Message> MethodDescriptor<Received<Q>, A> method(
+            String name, MethodType type, Q request, A response) {
+        return MethodDescriptor.<Received<Q>, A>newBuilder()
+                .setType(type)
+                .setFullMethodName(MethodDescriptor.generateFullMethodName(NAME, name))
+                .setRequestMarshaller(Received.marshaller(request))
+                .setResponseMarshaller(ProtoUtils.marshaller(response))
+                .build();
+    }
+
+    private void listPolicies(
+            Received<ListPoliciesRequest> received, StreamObserver<ListPoliciesResponse> gateway) {
+        ListPoliciesResponse.Builder served = ListPoliciesResponse.newBuilder();
+        for (Policy policy : policies.values()) {
+            served.addPolicies(
+                    Worker.Policy.newBuilder()
+                            .setName(policy.name)
+                            .setDescription(policy.description)
+                            .setMutating(policy.mutating)
+                            .setVersion(policy.version));
+        }
+        gateway.onNext(served.build());
+        gateway.onCompleted();
+    }
+
+    private void review(Received<ReviewRequest> received, StreamObserver<ReviewResponse> observer) {
+        ServerCallStreamObserver<ReviewResponse> gateway = (ServerCallStreamObserver<ReviewResponse>) observer;
+        int inFlight = entered(1);
+        gateway.setOnCloseHandler(() -> left(1));
+        if (received.problem() != null) {
+            refuse(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, received.problem()));
+            return;
+        }
+        ReviewRequest request = received.message();
+        Policy policy = policies.get(request.getPolicy());
+        if (policy == null) {
+            refuse(gateway, Outcome.unknownPolicy(request.getPolicy(), policies.keySet()));
+            return;
+        }
+        if (inFlight > MAX_UNARY_IN_FLIGHT) {
+            String text = MAX_UNARY_IN_FLIGHT + " calls are in flight";
+            refuse(gateway, Outcome.error(Status.Code.RESOURCE_EXHAUSTED, text));
+            return;
+        }
+        Deadline deadline = Context.current().getDeadline();
+        Review review =
+                new Review(
+                        new Payload(request.getAdmissionRequest(), request.getNamespaceObject()),
+                        policy.mutating,
+                        deadline == null
+                                ? Review.NEVER
+                                : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS));
+        UnaryCall call = new UnaryCall(policy, review, gateway);
+        gateway.setOnCancelHandler(
+                () -> {
+                    left(1);
+                    call.cancel();
+                });
+        evaluator.run(new Batch(List.of(call)));
+    }
+
+    private void refuse(ServerCallStreamObserver<?> gateway, Outcome outcome) {
+        gateway.setOnCancelHandler(() -> left(1));
+        fail(gateway, outcome);
+    }
+
+    private static void fail(StreamObserver<?> gateway, Outcome outcome) {
+        gateway.onError(
+                Status.fromCodeValue(outcome.error().getCode())
+                        .withDescription(outcome.error().getMessage())
+                        .asRuntimeException());
+    }
+
+    private StreamObserver<Received<ReviewBatch>> reviewStream(StreamObserver<VerdictBatch> observer) {
+        ServerCallStreamObserver<VerdictBatch> gateway = (ServerCallStreamObserver<VerdictBatch>) observer;
+        ReviewStream stream = new ReviewStream(gateway, policies, evaluator);
+        entered(0);
+        streams.add(stream);
+        Runnable gone =
+                () -> {
+                    stream.cancelAll();
+                    streams.remove(stream);
+                    left(0);
+                };
+        gateway.setOnCancelHandler(gone);
+        gateway.setOnCloseHandler(gone);
+        if (draining) {
+            stream.drain();
+        }
+        return stream;
+    }
+
+    private synchronized int entered(int unaryCalls) {
+        open++;
+        unary += unaryCalls;
+        return unary;
+    }
+
+    private synchronized void left(int unaryCalls) {
+        open--;
+        unary -= unaryCalls;
+        if (open == 0) {
+            notifyAll();
+        }
+    }
+
+    private static final class UnaryCall extends Call {
+        private final ServerCallStreamObserver<ReviewResponse> gateway;
+
+        UnaryCall(Policy policy, Review review, ServerCallStreamObserver<ReviewResponse> gateway) {
+            super(policy, review);
+            this.gateway = gateway;
+        }
+
+        @Override
+        void answer(Outcome outcome) {
+            if (outcome.error() != null) {
+                fail(gateway, outcome);
+            } else {
+                gateway.onNext(outcome.response());
+                gateway.onCompleted();
+            }
+        }
+
+        @Override
+        void flush() {
+            // It went out when it was answered.
+        }
+
+        @Override
+        void flushSoon() {
+            // Likewise.
+        }
+    }
+}
