@@ -1,0 +1,117 @@
+//! Sample policies that say yes or no.
+
+use std::collections::HashMap;
+
+use admission_gateway_worker::{Cause, Denied, Result, Review, Value};
+use serde::Deserialize;
+
+use crate::pods::{containers, is_set, pod_in};
+
+const REQUIRED_LABELS: [&str; 1] = ["team"];
+
+const HOST_NAMESPACES: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
+
+/// The part of an object that is looked at. Reading no more than that is the quickest way to read one.
+#[derive(Deserialize)]
+struct Labelled {
+    metadata: Option<Metadata>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    deletion_timestamp: Option<String>,
+    labels: Option<HashMap<String, Value>>,
+}
+
+pub fn require_labels(review: &mut Review) -> Result {
+    if !matches!(review.operation()?, "CREATE" | "UPDATE") || !review.sub_resource()?.is_empty() {
+        return Ok(());
+    }
+    let Some(object) = review.object_as::<Labelled>()? else {
+        return Ok(());
+    };
+    let metadata = object.metadata.unwrap_or_default();
+    if metadata.deletion_timestamp.is_some() {
+        return Ok(()); // only its finalizers are taken off
+    }
+    let labels = metadata.labels.unwrap_or_default();
+    let missing = REQUIRED_LABELS.iter().filter(|label| !labels.get(**label).is_some_and(is_set));
+    denied_for(missing.map(|label| {
+        Cause::new(format!("label \"{label}\" is missing"))
+            .field(format!("metadata.labels[{label}]"))
+            .reason("FieldValueRequired")
+    }))
+}
+
+pub fn deny_latest_tag(review: &mut Review) -> Result {
+    let Some(pod) = pod_in(review)? else {
+        return Ok(());
+    };
+    denied_for(containers(pod, review.object()?).filter_map(|container| {
+        let image = container.value["image"].as_str().filter(|image| !image.is_empty())?;
+        let problem = tag_problem(image)?;
+        Some(Cause::new(format!("image \"{image}\" {problem}")).field(container.path("image")))
+    }))
+}
+
+/// Returns what is wrong with the tag.
+fn tag_problem(image: &str) -> Option<&'static str> {
+    let (name, digest) = image.split_once('@').unwrap_or((image, ""));
+    if !digest.is_empty() {
+        return None;
+    }
+    // A colon before the last slash is the registry's port.
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.split_once(':').map(|(_, tag)| tag) {
+        None | Some("") => Some("has no tag, which means latest"),
+        Some("latest") => Some("has the tag latest"),
+        Some(_) => None,
+    }
+}
+
+pub fn deny_privileged(review: &mut Review) -> Result {
+    let Some(pod) = pod_in(review)? else {
+        return Ok(());
+    };
+    let object = review.object()?;
+    let spec = object.pointer(pod.pointer);
+    let shared = HOST_NAMESPACES.iter().filter(|field| spec.is_some_and(|spec| is_set(&spec[**field])));
+    let shared = shared.map(|field| {
+        Cause::new(format!("{field} shares a namespace of the node")).field(format!("{}.{field}", pod.path))
+    });
+    let privileged = containers(pod, object)
+        .filter(|container| is_set(&container.value["securityContext"]["privileged"]))
+        .map(|container| {
+            Cause::new(format!("container \"{}\" is privileged", container.name()))
+                .field(container.path("securityContext.privileged"))
+        });
+    denied_for(shared.chain(privileged))
+}
+
+pub fn warn_no_memory_limit(review: &mut Review) -> Result {
+    let Some(pod) = pod_in(review)? else {
+        return Ok(());
+    };
+    let unlimited: Vec<_> = containers(pod, review.object()?)
+        .filter(|container| !is_set(&container.value["resources"]["limits"]["memory"]))
+        .map(|container| container.name().to_owned())
+        .collect();
+    for name in &unlimited {
+        review.warn(format!("container \"{name}\" has no memory limit"));
+    }
+    if !unlimited.is_empty() {
+        review.annotate("no-memory-limit", unlimited.join(","));
+    }
+    Ok(())
+}
+
+/// Denies for these causes, if there are any.
+fn denied_for(causes: impl Iterator<Item = Cause>) -> Result {
+    let causes: Vec<_> = causes.collect();
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let messages: Vec<_> = causes.iter().map(Cause::message).collect();
+    Err(Denied::new(messages.join("; ")).causes(causes).into())
+}

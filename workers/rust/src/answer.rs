@@ -1,0 +1,216 @@
+//! How a policy ended, as the message that goes to the gateway: a `ReviewResponse` or an `Error`.
+//!
+//! Laws:
+//! 1. A denial is honoured whatever else is wrong: with odd codes, or as the source of another error.
+//! 2. Whatever is neither `Ok` nor a denial is an Error, never an allow.
+//! 3. No backtrace and no more than `MAX_ERROR_BYTES` of text leave the worker.
+
+use std::any::Any;
+
+use prost::Message;
+use tonic::Code;
+
+use crate::denied::{Cause, Denied, Kind, PolicyError, Result};
+use crate::log::take_panic_place;
+use crate::pb;
+use crate::policy::Policy;
+use crate::review::{Review, Said};
+
+/// Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Leaves room for the verdict and the batch around it: short tags, lengths and an id.
+const MAX_RESPONSE_BYTES: usize = MAX_MESSAGE_BYTES - 128;
+
+/// Of an Error's text. In a unary answer it travels percent-encoded, up to three times as long, in the
+/// trailers, for which gRPC has 8 KiB.
+const MAX_ERROR_BYTES: usize = 2000;
+
+pub(crate) enum Outcome {
+    /// The usual answer: an allow without anything else.
+    Allowed,
+    Response(pb::ReviewResponse),
+    Error(pb::Error),
+}
+
+impl Outcome {
+    /// How long it is as a part of a message.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Allowed => 2,
+            Self::Response(response) => response.encoded_len(),
+            Self::Error(error) => error.encoded_len(),
+        }
+    }
+}
+
+/// Returns the Error of that code, its text cut to `MAX_ERROR_BYTES`.
+pub(crate) fn error(code: Code, text: impl Into<String>) -> Outcome {
+    let mut message = text.into();
+    if message.len() > MAX_ERROR_BYTES {
+        let room = MAX_ERROR_BYTES - "...".len();
+        let end = (0..=room).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.push_str("...");
+    }
+    Outcome::Error(pb::Error { code: code as i32, message })
+}
+
+/// Returns the Error of a call whose deadline has passed.
+pub(crate) fn too_late() -> Outcome {
+    error(Code::DeadlineExceeded, "the deadline passed before the policy answered")
+}
+
+/// Returns the outcome of a policy that returned.
+pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Outcome {
+    match result.and_then(|()| review.patch_text()) {
+        Ok(patch) => {
+            let said = review.said();
+            if patch.is_empty() && said.is_empty() {
+                return Outcome::Allowed;
+            }
+            limited(pb::ReviewResponse {
+                allowed: true,
+                status: None,
+                patch: patch.into(),
+                audit_annotations: said.annotations,
+                warnings: said.warnings,
+            })
+        }
+        Err(PolicyError(Kind::Denied(denied))) => limited(denial(*denied, review.said())),
+        Err(PolicyError(Kind::Malformed(text))) => error(Code::InvalidArgument, text),
+        Err(PolicyError(Kind::Failed(problem))) => {
+            let text = problem.to_string();
+            let text = if text.is_empty() { format!("{problem:?}") } else { text };
+            let sources = std::iter::successors(problem.source(), |outer| outer.source());
+            let details = sources.fold(text.clone(), |told, source| format!("{told}: {source}"));
+            policy.failures.show(&policy.name, &details);
+            error(Code::Internal, text)
+        }
+    }
+}
+
+/// Returns the outcome of a policy that panicked.
+pub(crate) fn panicked(policy: &Policy, panic: &(dyn Any + Send)) -> Outcome {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text.as_str(),
+        _ => "the policy panicked",
+    };
+    let place = take_panic_place().map(|place| format!(", at {place}")).unwrap_or_default();
+    policy.failures.show(&policy.name, &format!("panic: {text}{place}"));
+    error(Code::Internal, text)
+}
+
+fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
+    let code = if (400..=599).contains(&denied.code) { denied.code } else { 400 };
+    let cause = |Cause { message, field, reason }| pb::StatusCause { reason, message, field };
+    let causes = denied.causes.into_iter().map(cause).collect();
+    pb::ReviewResponse {
+        allowed: false,
+        status: Some(pb::Status { code, reason: denied.reason, message: denied.message, causes }),
+        patch: prost::bytes::Bytes::new(),
+        audit_annotations: said.annotations,
+        warnings: said.warnings,
+    }
+}
+
+/// Returns the response, or the Error that stands for one too large; a denial shrinks to its status.
+fn limited(mut response: pb::ReviewResponse) -> Outcome {
+    let size = response.encoded_len();
+    if size <= MAX_RESPONSE_BYTES {
+        return Outcome::Response(response);
+    }
+    if let Some(status) = response.status.take() {
+        let head = |text: String, length| text.chars().take(length).collect();
+        let status = pb::Status {
+            code: status.code,
+            reason: head(status.reason, 64),
+            message: head(status.message, 4096),
+            causes: Vec::new(),
+        };
+        return Outcome::Response(pb::ReviewResponse { status: Some(status), ..Default::default() });
+    }
+    let patch = response.patch.len();
+    error(
+        Code::ResourceExhausted,
+        format!("the answer has {size} bytes ({patch} of them patch), more than {MAX_RESPONSE_BYTES}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn outcome(judge: impl Fn(&mut Review) -> Result + Send + Sync + 'static) -> Outcome {
+        let policy = Policy::new("p", "", judge).mutating();
+        let mut review = Review::from_json(&json!({"object": {"a": 1}}));
+        let crate::policy::Function::Plain(function) = &policy.function else { unreachable!() };
+        let result = function(&mut review);
+        ended(&policy, review, result)
+    }
+
+    fn status_of(outcome: Outcome) -> pb::Status {
+        match outcome {
+            Outcome::Response(response) if !response.allowed => response.status.expect("a status"),
+            _ => panic!("no denial"),
+        }
+    }
+
+    fn error_of(outcome: Outcome) -> (i32, String) {
+        match outcome {
+            Outcome::Error(error) => (error.code, error.message),
+            _ => panic!("no error"),
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_no_denials_is_sent_as_400() {
+        for (given, sent) in [(200, 400), (399, 400), (400, 400), (599, 599), (600, 400), (-1, 400)] {
+            let status = status_of(outcome(move |_| Err(Denied::new("no").code(given).into())));
+            assert_eq!(status.code, sent);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let (code, text) = error_of(outcome(|_| Err(PolicyError::failed("é".repeat(1001)))));
+        assert_eq!(code, 13);
+        assert_eq!(text, format!("{}...", "é".repeat(998)));
+        let (_, text) = error_of(outcome(|_| Err(PolicyError::failed("x".repeat(2000)))));
+        assert_eq!(text, "x".repeat(2000));
+    }
+
+    #[test]
+    fn an_answer_too_large_is_an_error_and_a_denial_shrinks() {
+        let (code, text) = error_of(outcome(|review| {
+            review.object_mut()?["a"] = "x".repeat(MAX_MESSAGE_BYTES).into();
+            Ok(())
+        }));
+        assert_eq!(code, 8);
+        let patch = MAX_MESSAGE_BYTES + "[{\"op\":\"replace\",\"path\":\"/a\",\"value\":\"\"}]".len();
+        let size = patch + 7;
+        assert_eq!(text, format!("the answer has {size} bytes ({patch} of them patch), more than 8388480"));
+        let status = status_of(outcome(|review| {
+            review.warn("x".repeat(MAX_MESSAGE_BYTES));
+            Err(Denied::new("n".repeat(5000)).field("a").into())
+        }));
+        assert_eq!((status.message.len(), status.causes.len()), (4096, 0));
+    }
+
+    #[test]
+    fn warnings_go_with_a_denial_and_with_an_allow() {
+        for denies in [false, true] {
+            let found = outcome(move |review| {
+                review.warn("careful");
+                review.annotate("k", "v");
+                if denies { Err(Denied::new("no").into()) } else { Ok(()) }
+            });
+            let Outcome::Response(response) = found else { panic!("no response") };
+            assert_eq!(response.warnings, ["careful"]);
+            assert_eq!(response.audit_annotations["k"], "v");
+            assert_eq!(response.allowed, !denies);
+        }
+    }
+}

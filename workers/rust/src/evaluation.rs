@@ -1,0 +1,173 @@
+//! Running policies: at once where that is possible, later where it is not.
+//!
+//! Knows nothing of gRPC calls: the caller gets the outcome, or what is to be waited for.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tonic::Code;
+
+use crate::answer::{Outcome, ended, error, panicked, too_late};
+use crate::log::{InPolicy, say};
+use crate::policy::{Call, Function, Policy};
+use crate::review::Review;
+
+/// The policies of a server.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    by_name: HashMap<String, Arc<Policy>>,
+    in_order: Vec<Arc<Policy>>,
+    busy_threads: Arc<AtomicUsize>,
+}
+
+impl Policies {
+    pub(crate) fn new(policies: Vec<Policy>) -> Self {
+        let in_order: Vec<_> = policies.into_iter().map(Arc::new).collect();
+        let by_name = in_order.iter().map(|policy| (policy.name.clone(), Arc::clone(policy))).collect();
+        Self { by_name, in_order, busy_threads: Arc::default() }
+    }
+
+    pub(crate) fn in_order(&self) -> &[Arc<Policy>] {
+        &self.in_order
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(name)
+    }
+
+    /// Returns the Error of a call for a policy that is not served here.
+    pub(crate) fn unknown(&self, name: &str) -> Outcome {
+        let mut served: Vec<_> = self.by_name.keys().map(String::as_str).collect();
+        served.sort_unstable();
+        let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+        error(Code::NotFound, format!("policy \"{name}\" is not served here; served are: {served}"))
+    }
+
+    /// How many threads are in a policy right now.
+    pub(crate) fn busy_threads(&self) -> usize {
+        self.busy_threads.load(Ordering::Relaxed)
+    }
+
+    /// Runs a policy as far as it goes without waiting.
+    pub(crate) fn begin(&self, policy: &Arc<Policy>, review: Review, context: &mut Context<'_>) -> Begun {
+        let deadline = review.deadline();
+        let started = Instant::now();
+        if deadline.is_some_and(|deadline| deadline <= started) {
+            return Begun::Ended(too_late());
+        }
+        let work = match &policy.function {
+            Function::Plain(_) if policy.is_blocking() => self.on_thread(policy, review),
+            Function::Plain(_) => {
+                let size = review.size();
+                let outcome = run(policy, review);
+                if policy.took(started.elapsed(), size) {
+                    say(&format!(
+                        "policy \"{}\" held up other calls for milliseconds; it runs in a thread from now on",
+                        policy.name
+                    ));
+                }
+                return Begun::Ended(outcome);
+            }
+            Function::Async(function) => {
+                let mut work = Work::Async(Arc::clone(policy), function(review));
+                if let Poll::Ready(outcome) = Pin::new(&mut work).poll(context) {
+                    return Begun::Ended(outcome);
+                }
+                work
+            }
+        };
+        Begun::Waits(Waiting { work, deadline })
+    }
+
+    fn on_thread(&self, policy: &Arc<Policy>, review: Review) -> Work {
+        let (policy, busy) = (Arc::clone(policy), Arc::clone(&self.busy_threads));
+        Work::Thread(tokio::task::spawn_blocking(move || {
+            if review.remaining() == Some(Duration::ZERO) {
+                return too_late();
+            }
+            busy.fetch_add(1, Ordering::Relaxed);
+            let outcome = run(&policy, review);
+            busy.fetch_sub(1, Ordering::Relaxed);
+            outcome
+        }))
+    }
+}
+
+/// How far a call got without waiting.
+pub(crate) enum Begun {
+    Ended(Outcome),
+    Waits(Waiting),
+}
+
+/// A call that waits for something. Dropping it cancels it.
+pub(crate) struct Waiting {
+    work: Work,
+    deadline: Option<Instant>,
+}
+
+impl Waiting {
+    /// Waits for the outcome, until the deadline at most.
+    pub(crate) async fn outcome(self) -> Outcome {
+        match self.deadline {
+            None => self.work.await,
+            Some(deadline) => {
+                let in_time = tokio::time::timeout_at(deadline.into(), self.work).await;
+                in_time.unwrap_or_else(|_| too_late())
+            }
+        }
+    }
+}
+
+enum Work {
+    Async(Arc<Policy>, Call),
+    Thread(JoinHandle<Outcome>),
+}
+
+impl Future for Work {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut *self {
+            Self::Async(policy, call) => {
+                let _marked = InPolicy::enter();
+                match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
+                    Ok(Poll::Pending) => Poll::Pending,
+                    Ok(Poll::Ready((review, result))) => Poll::Ready(ended(policy, review, result)),
+                    Err(panic) => Poll::Ready(panicked(policy, &*panic)),
+                }
+            }
+            Self::Thread(handle) => {
+                let joined = ready!(Pin::new(handle).poll(context));
+                Poll::Ready(joined.unwrap_or_else(|gone| error(Code::Internal, gone.to_string())))
+            }
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Self::Thread(handle) = self {
+            handle.abort(); // which only one that has not begun yet takes notice of
+        }
+    }
+}
+
+/// Calls a plain policy.
+fn run(policy: &Policy, mut review: Review) -> Outcome {
+    let Function::Plain(function) = &policy.function else {
+        unreachable!("only plain functions run without a context");
+    };
+    let _marked = InPolicy::enter();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let result = function(&mut review);
+        ended(policy, review, result)
+    }));
+    result.unwrap_or_else(|panic| panicked(policy, &*panic))
+}

@@ -1,0 +1,195 @@
+//! What calls are about: an AdmissionRequest, and the Namespace that it is in.
+//!
+//! Parsed on first use, and once for all calls of a batch that are about the same. The objects, which are
+//! nearly all of a request, are passed over until someone asks for them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use prost::bytes::Bytes;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::denied::Malformed;
+use crate::json;
+
+static NULL: Value = Value::Null;
+
+/// The members that are kept as text.
+const OBJECTS: [&str; 2] = ["object", "oldObject"];
+
+type Parsed<T = Value> = Result<T, Malformed>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Payload {
+    admission_request: Bytes,
+    namespace_object: Bytes,
+    members: OnceLock<Parsed<Members>>,
+    request: OnceLock<Parsed>,
+    namespace: OnceLock<Parsed>,
+}
+
+/// Which of the two objects.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    New = 0,
+    Old = 1,
+}
+
+impl Payload {
+    pub(crate) fn new(admission_request: Bytes, namespace_object: Bytes) -> Arc<Self> {
+        Arc::new(Self { admission_request, namespace_object, ..Self::default() })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.admission_request.len()
+    }
+
+    pub(crate) fn admission_request(&self) -> &Bytes {
+        &self.admission_request
+    }
+
+    /// The whole request.
+    pub(crate) fn request(&self) -> Result<&Map<String, Value>, Malformed> {
+        let parsed = self.request.get_or_init(|| decode("admission_request", &self.admission_request));
+        parsed.as_ref().map(|value| value.as_object().expect("decoded as one")).map_err(Clone::clone)
+    }
+
+    /// A member of the request that is none of the objects; null where it is absent.
+    pub(crate) fn member(&self, key: &str) -> Result<&Value, Malformed> {
+        Ok(self.members()?.others.get(key).unwrap_or(&NULL))
+    }
+
+    /// One of the objects; null where it is absent.
+    pub(crate) fn object(&self, which: Which) -> Result<&Value, Malformed> {
+        let object = &self.members()?.objects[which as usize];
+        let parse = || {
+            json::parse(&self.admission_request[object.place.clone()])
+                .map_err(|problem| Malformed(format!("admission_request is not JSON: {problem}")))
+        };
+        object.value.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// One of the objects as a type, without its JSON in between where nobody asked for that yet.
+    pub(crate) fn object_as<T: DeserializeOwned>(
+        &self,
+        which: Which,
+    ) -> Result<serde_json::Result<T>, Malformed> {
+        let object = &self.members()?.objects[which as usize];
+        if object.value.get().is_none()
+            && let Ok(typed) = serde_json::from_slice(&self.admission_request[object.place.clone()])
+        {
+            return Ok(Ok(typed));
+        }
+        // What is wrong with it, if anything, is to be said in the same words either way.
+        Ok(T::deserialize(self.object(which)?))
+    }
+
+    /// The Namespace; null where there is none.
+    pub(crate) fn namespace(&self) -> Result<&Value, Malformed> {
+        if self.namespace_object.is_empty() {
+            return Ok(&NULL);
+        }
+        let parsed = self.namespace.get_or_init(|| decode("namespace_object", &self.namespace_object));
+        parsed.as_ref().map_err(Clone::clone)
+    }
+
+    fn members(&self) -> Result<&Members, Malformed> {
+        let parsed = self.members.get_or_init(|| self.find_members());
+        parsed.as_ref().map_err(Clone::clone)
+    }
+
+    fn find_members(&self) -> Parsed<Members> {
+        let text = &self.admission_request[..];
+        if let Ok(Found { objects, others }) = serde_json::from_slice(text) {
+            let objects = objects.map(|found| found.map(|raw| Object::at(place(raw.get(), text))));
+            return Ok(Members { objects: objects.map(Option::unwrap_or_default), others });
+        }
+        // It is malformed, which this says, or nested deeper than serde_json goes by itself.
+        let mut others = self.request()?.clone();
+        let objects = OBJECTS.map(|key| Object::parsed(others.remove(key).unwrap_or_default()));
+        Ok(Members { objects, others })
+    }
+}
+
+/// The members of a request.
+#[derive(Debug)]
+struct Members {
+    objects: [Object; 2],
+    others: Map<String, Value>,
+}
+
+/// One of the objects: where it is in the request, and what it is once someone asked.
+#[derive(Debug)]
+struct Object {
+    place: Range<usize>,
+    value: OnceLock<Parsed>,
+}
+
+impl Object {
+    fn at(place: Range<usize>) -> Self {
+        Self { place, value: OnceLock::new() }
+    }
+
+    fn parsed(value: Value) -> Self {
+        Self { place: 0..0, value: OnceLock::from(Ok(value)) }
+    }
+}
+
+impl Default for Object {
+    fn default() -> Self {
+        Self::parsed(Value::Null)
+    }
+}
+
+/// Where `part` is in the text that it was taken from.
+fn place(part: &str, text: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - text.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// The members of a request, as they are found in its text.
+#[derive(Default)]
+struct Found<'a> {
+    objects: [Option<&'a RawValue>; 2],
+    others: Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for Found<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Finder;
+
+        impl<'de> Visitor<'de> for Finder {
+            type Value = Found<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an AdmissionRequest")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Found<'de>, M::Error> {
+                let mut found = Found::default();
+                while let Some(key) = members.next_key::<String>()? {
+                    match OBJECTS.iter().position(|object| *object == key) {
+                        Some(which) => found.objects[which] = Some(members.next_value()?),
+                        None => {
+                            found.others.insert(key, members.next_value()?);
+                        }
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_map(Finder)
+    }
+}
+
+fn decode(what: &str, text: &[u8]) -> Parsed {
+    match json::parse(text) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(value) => Err(Malformed(format!("{what} is to be a JSON object, found {}", json::kind(&value)))),
+        Err(problem) => Err(Malformed(format!("{what} is not JSON: {problem}"))),
+    }
+}

@@ -1,0 +1,82 @@
+//! A worker as a program: signals and exit status. Errors go to stderr in one line.
+
+use std::process::exit;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::log::{note_panics, say};
+use crate::options::{Instead, Options, parse};
+use crate::server::Server;
+use crate::serving::StartError;
+
+/// For objects nested as deep as the gateway takes them, which are gone through level by level.
+const STACK_BYTES: usize = 8 * 1024 * 1024;
+
+/// How long to wait for threads of policies that came to their end only now.
+const THREADS: Duration = Duration::from_millis(10);
+
+pub(crate) fn main(server: Server) -> ! {
+    let options = match parse(std::env::args_os().map(|text| text.to_string_lossy().into_owned())) {
+        Ok(options) => options,
+        Err(Instead::Help(text)) => {
+            print!("{text}");
+            exit(0)
+        }
+        Err(Instead::BadUsage(text)) => {
+            say(&text);
+            exit(2)
+        }
+    };
+    note_panics();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(STACK_BYTES)
+        .build()
+        .expect("threads can be started");
+    let status = match runtime.block_on(serve(server, options)) {
+        Ok(()) => 0,
+        Err(problem) => {
+            say(&problem.to_string());
+            1
+        }
+    };
+    runtime.shutdown_timeout(THREADS);
+    exit(status)
+}
+
+async fn serve(server: Server, options: Options) -> Result<(), StartError> {
+    let mut signals = Signals::new().map_err(|error| StartError::new(error.to_string()))?;
+    let count = server.count();
+    let serving = server.told(options.listen, options.tls).start().await?;
+    say(&format!("serving {count} policies on {}", serving.addresses().join(", ")));
+    signals.next().await;
+    let stopped = serving.stop(options.grace);
+    let busy = tokio::select! {
+        busy = stopped => busy,
+        number = signals.next() => exit(128 + number),
+    };
+    if busy > 0 {
+        say(&format!("{busy} policies have not come back from their threads; leaving them"));
+    }
+    Ok(())
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for SIGTERM or SIGINT; returns its number.
+    async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! One running server: sockets, connections, health, and the order in which it stops.
+//!
+//! Stopping: health says NOT_SERVING, every stream is told, nothing new is let in, and every connection
+//! says goodbye. What is in flight ends within the grace; what is still open then is cut off.
+
+use std::fmt;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::evaluation::Policies;
+use crate::listen::{Address, Listener, SocketFile, bind};
+use crate::service::{Routes, Worker};
+use crate::tls::Tls;
+
+/// A gateway that is silent for so long is asked whether it is still there, and lost if it does not answer
+/// within the time after it. Its own pings are taken however often they come.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// HTTP/2 streams of a connection. More than the 4,096 calls that a process takes, so that one too many is
+/// refused with words rather than kept waiting.
+const MAX_STREAMS: u32 = 8192;
+
+/// Streams that a client may open and take back again before they were looked at. A gateway that gives up
+/// a thousand calls at once means no harm.
+const MAX_RESETS: usize = 1024;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long to wait for a file descriptor when there are none left.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// For connections without a call to close by themselves.
+const CLOSE: Duration = Duration::from_millis(100);
+
+/// For what was cut off to come to its end.
+const CUT: Duration = Duration::from_secs(1);
+
+/// The worker cannot start as it was told to; the text says what to change.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl StartError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Policies being served, until [`stop`](Self::stop) or until it is dropped.
+pub struct Serving {
+    addresses: Vec<String>,
+    worker: Worker,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+    socket_files: Vec<SocketFile>,
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Serving {
+    pub(crate) async fn start(
+        policies: Policies,
+        listen: &[Address],
+        tls: Option<&Tls>,
+    ) -> Result<Self, StartError> {
+        let acceptor = tls.map(Tls::acceptor).transpose()?;
+        let mut bound = Vec::new();
+        let mut serving = Self {
+            addresses: Vec::new(),
+            worker: Worker {
+                policies: policies.into(),
+                activity: Default::default(),
+                drain: CancellationToken::new(),
+            },
+            tasks: TaskTracker::new(),
+            cut: CancellationToken::new(),
+            socket_files: Vec::new(),
+        };
+        for address in listen {
+            let (listener, address, file) = bind(address).await?;
+            serving.addresses.push(address.to_string());
+            serving.socket_files.extend(file);
+            bound.push(listener);
+        }
+        let routes = Routes::new(serving.worker.clone());
+        for listener in bound {
+            let connections = Connections {
+                routes: routes.clone(),
+                acceptor: acceptor.clone(),
+                drain: serving.worker.drain.clone(),
+                cut: serving.cut.clone(),
+                tasks: serving.tasks.clone(),
+            };
+            match listener {
+                Listener::Tcp(listener) => serving.tasks.spawn(connections.accept_tcp(listener)),
+                Listener::Unix(listener) => serving.tasks.spawn(connections.accept_unix(listener)),
+            };
+        }
+        Ok(serving)
+    }
+
+    /// The addresses that were bound, with the port in place of a 0.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Drains for at most `grace`, then cancels what is left.
+    ///
+    /// Returns how many threads are still in a policy: nothing can stop those.
+    pub async fn stop(self, grace: Duration) -> usize {
+        self.worker.drain.cancel();
+        self.tasks.close();
+        let _ = timeout(grace, self.worker.activity.idle()).await;
+        // Health watches never end by themselves.
+        let _ = timeout(CLOSE, self.tasks.wait()).await;
+        self.cut.cancel();
+        let _ = timeout(CUT, async {
+            self.tasks.wait().await;
+            self.worker.activity.idle().await;
+        })
+        .await;
+        self.worker.policies.busy_threads()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.worker.drain.cancel();
+        self.cut.cancel();
+    }
+}
+
+/// What accepts the connections of one socket, and serves them.
+#[derive(Clone)]
+struct Connections {
+    routes: Routes,
+    acceptor: Option<TlsAcceptor>,
+    drain: CancellationToken,
+    cut: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Connections {
+    async fn accept_tcp(self, listener: TcpListener) {
+        while let Some(accepted) = self.drain.run_until_cancelled(listener.accept()).await {
+            let Ok((stream, _)) = accepted else {
+                sleep(ACCEPT_AGAIN).await;
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let connections = self.clone();
+            self.tasks.spawn(async move {
+                match connections.acceptor.clone() {
+                    None => connections.serve(stream).await,
+                    Some(acceptor) => {
+                        let handshake = timeout(HANDSHAKE, acceptor.accept(stream));
+                        if let Some(Ok(Ok(stream))) = connections.cut.run_until_cancelled(handshake).await {
+                            connections.serve(stream).await;
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    async fn accept_unix(self, listener: UnixListener) {
+        while let Some(accepted) = self.drain.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    let connections = self.clone();
+                    self.tasks.spawn(async move { connections.serve(stream).await });
+                }
+                Err(_) => sleep(ACCEPT_AGAIN).await,
+            }
+        }
+    }
+
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE.0)
+            .keep_alive_timeout(KEEPALIVE.1)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_pending_accept_reset_streams(MAX_RESETS)
+            .auto_date_header(false);
+        let connection = builder.serve_connection(TokioIo::new(stream), self.routes.clone());
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = self.drain.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = self.cut.run_until_cancelled(connection).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! Workers over real connections, in this process and as processes of their own.
+
+mod gateway;
+mod policies;
+mod process;
+
+mod ending;
+mod program;
+mod readme;
+mod stream;
+mod tls;
+mod typed;
+mod unary;
+mod vectors;

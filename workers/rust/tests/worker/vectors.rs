@@ -1,0 +1,107 @@
+//! The sample policies, as a process of their own, against the vectors that all languages share.
+
+use crate::gateway::pb::{Payload, ReviewBatch, ReviewResponse};
+use crate::gateway::{Conversation, call, connect, error_of, response_of};
+use crate::process::{Socket, Worker};
+use admission_gateway_worker::{Value, json};
+
+fn vectors() -> Vec<Value> {
+    let found: Vec<Value> = serde_json::from_str(include_str!("../../../conformance/samples.json"))
+        .expect("the vectors are JSON");
+    assert!(!found.is_empty());
+    found
+}
+
+fn payload(vector: &Value) -> Payload {
+    let text = |value: &Value| if value.is_null() { Vec::new() } else { value.to_string().into_bytes() };
+    Payload {
+        admission_request: text(&vector["request"]),
+        namespace_object: text(&vector["namespaceObject"]),
+    }
+}
+
+/// The response in the form of the vectors; its patch to the byte.
+fn told(response: &ReviewResponse) -> Value {
+    let mut found = json!({"allowed": response.allowed});
+    if let Some(status) = &response.status {
+        let cause =
+            |cause: &crate::gateway::pb::StatusCause| json!([cause.reason, cause.message, cause.field]);
+        let causes: Vec<_> = status.causes.iter().map(cause).collect();
+        found["status"] = json!([status.code, status.reason, status.message, causes]);
+    }
+    found["patch"] = String::from_utf8(response.patch.clone()).expect("UTF-8").into();
+    found["warnings"] = response.warnings.clone().into();
+    found["auditAnnotations"] = json!(response.audit_annotations);
+    found
+}
+
+fn expected(response: &Value) -> Value {
+    let or = |value: &Value, default: Value| if value.is_null() { default } else { value.clone() };
+    let mut found = json!({"allowed": response["allowed"]});
+    if let Some(status) = response.get("status") {
+        let text = |key: &str| or(&status[key], json!(""));
+        let causes = or(&status["causes"], json!([]));
+        let cause = |cause: &Value| {
+            let text = |key: &str| or(&cause[key], json!(""));
+            json!([text("reason"), text("message"), text("field")])
+        };
+        let causes: Vec<_> = causes.as_array().expect("a list").iter().map(cause).collect();
+        found["status"] = json!([status["code"], text("reason"), text("message"), causes]);
+    }
+    let patch = response.get("patch").filter(|patch| **patch != json!([]));
+    found["patch"] = patch.map(Value::to_string).unwrap_or_default().into();
+    found["warnings"] = or(&response["warnings"], json!([]));
+    found["auditAnnotations"] = or(&response["auditAnnotations"], json!({}));
+    found
+}
+
+#[tokio::test]
+async fn the_vectors_hold_call_by_call() {
+    let worker = Worker::start(&["--listen", "127.0.0.1:0"]);
+    let mut client = connect(&worker.addresses[0]).await;
+    for vector in vectors() {
+        let Payload { admission_request, namespace_object } = payload(&vector);
+        let policy = vector["policy"].as_str().expect("a name").to_owned();
+        let request = crate::gateway::pb::ReviewRequest { policy, admission_request, namespace_object };
+        let name = &vector["name"];
+        match client.review(request).await {
+            Ok(response) => {
+                let wanted = expected(&vector["outcome"]["response"]);
+                assert_eq!(told(response.get_ref()), wanted, "{name}");
+            }
+            Err(status) => {
+                let found = json!({"code": status.code() as i32, "message": status.message()});
+                assert_eq!(found, vector["outcome"]["error"], "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_vectors_hold_all_at_once() {
+    let socket = Socket::new("vectors");
+    let worker = Worker::start(&["--listen", &socket.address()]);
+    let mut client = connect(&worker.addresses[0]).await;
+    let mut stream = Conversation::open(&mut client).await;
+    let vectors = vectors();
+    let calls = vectors.iter().enumerate().map(|(position, vector)| {
+        let mut one = call(position as u64, vector["policy"].as_str().expect("a name"), 60_000);
+        one.payload = position as u32;
+        one
+    });
+    stream.send(ReviewBatch {
+        payloads: vectors.iter().map(payload).collect(),
+        calls: calls.collect(),
+        cancelled: Vec::new(),
+    });
+    for (vector, verdict) in vectors.iter().zip(stream.verdicts(vectors.len()).await) {
+        let name = &vector["name"];
+        if vector["outcome"]["error"].is_null() {
+            let wanted = expected(&vector["outcome"]["response"]);
+            assert_eq!(told(response_of(&verdict)), wanted, "{name}");
+        } else {
+            let (code, message) = error_of(&verdict);
+            assert_eq!(json!({"code": code, "message": message}), vector["outcome"]["error"], "{name}");
+        }
+    }
+}
