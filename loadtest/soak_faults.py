@@ -149,7 +149,7 @@ def run(plan: Plan, on_sample: Callable[[Sample], None]) -> Ran:
         BenchError: something did not start, or the clients failed.
     """
     with running(plan.processes, plan.hedge_after) as all_:
-        began = all_.held()
+        began = all_.await_rest()
         on_sample(all_.sample(0))
         faults: Counter[str] = Counter()
         tally = _load(all_, plan, faults, on_sample)

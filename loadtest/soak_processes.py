@@ -30,6 +30,7 @@ GRACE_S: Final = 3
 """What a worker that is told to stop has for its calls: more than any of them waits."""
 QUIET_WITHIN_S: Final = 45.0
 """Longer than the gateway gives a connection to end."""
+REST_S: Final = 1.0
 _POLL_S: Final = 0.1
 _SCRAPE_S: Final = 30.0
 
@@ -40,6 +41,10 @@ class Held:
 
     descriptors: int
     threads: int
+
+    def is_within(self, other: Held) -> bool:
+        """Return whether it is no more than *other*, of either."""
+        return self.descriptors <= other.descriptors and self.threads <= other.threads
 
 
 def held(pid: int) -> Held:
@@ -143,12 +148,26 @@ class Running:
                 raise BenchError(f"the gateway does not reach its workers in {QUIET_WITHIN_S:g} s")
             time.sleep(_POLL_S)
 
+    def await_rest(self) -> dict[str, Held]:
+        """Return what each process holds when that has been the same for ``REST_S``, or when time is up.
+
+        At first connections for health are still to come, and one for a scrape still to go.
+        """
+        now, since = self.held(), time.monotonic()
+        give_up = since + QUIET_WITHIN_S
+        while time.monotonic() < min(since + REST_S, give_up):
+            time.sleep(_POLL_S)
+            if now != (now := self.held()):
+                since = time.monotonic()
+        return now
+
     def await_quiet(self, began: Mapping[str, Held]) -> dict[str, Held]:
-        """Return what each process holds when it is back to what it *began* with, or when time is up."""
+        """Return what each process holds when that is no more than it *began* with, or when time is up."""
         give_up = time.monotonic() + QUIET_WITHIN_S
         while True:
             now = self.held()
-            is_quiet = now == began and not self.scrape()("reviews_in_flight")
+            is_within = all(now[name].is_within(before) for name, before in began.items())
+            is_quiet = is_within and not self.scrape()("reviews_in_flight")
             if is_quiet or time.monotonic() > give_up:
                 return now
             time.sleep(_POLL_S)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from hypothesis import HealthCheck, settings
 
 from tests.kit import GatewayProcess, WorkerProcess
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A busy machine takes its time for an example now and then, which says nothing of what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -374,7 +374,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
 def test_whatever_happens_meanwhile_it_ends_with_what_the_server_has(
     steps: list[tuple[str, ...]], tmp_path: Path

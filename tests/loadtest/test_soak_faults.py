@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
+import subprocess
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -232,14 +233,27 @@ def test_descriptors_and_threads_that_stay_are_judged() -> None:
     }
 
 
+HOLDER = """\
+import socket, sys, threading
+print(flush=True)
+sys.stdin.readline()
+held = socket.socket()
+threading.Thread(target=sys.stdin.read).start()
+print(flush=True)
+"""
+
+
+@pytest.mark.slow
 def test_what_a_process_holds_is_counted() -> None:
-    before, over = held(os.getpid()), threading.Event()
-    thread = threading.Thread(target=over.wait)
-    with socket.socket():
-        thread.start()
-        assert held(os.getpid()) == Held(before.descriptors + 1, before.threads + 1)
-        over.set()
-        thread.join()
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = held(child.pid)
+        print(file=child.stdin, flush=True)
+        child.stdout.readline()
+        assert held(child.pid) == Held(before.descriptors + 1, before.threads + 1)
 
 
 def test_a_tally_is_read_as_it_is_printed() -> None:
@@ -304,7 +318,8 @@ def test_everything_adds_up_in_a_run_with_faults(processes: int, hedge_after: st
     ran = run(plan, samples.append)
     assert not ran.tally.wrong, ran.log[-4000:]
     assert [sum_ for sum_ in ran.sums if sum_.off] == []
-    assert ran.ended == ran.began
+    assert ran.ended.keys() == ran.began.keys()
+    assert all(ended.is_within(ran.began[name]) for name, ended in ran.ended.items()), (ran.began, ran.ended)
     assert ran.tally.ended == plan.count
     assert ran.tally.sent.total() + ran.tally.broken_off.total() == plan.count
     assert ran.faults["cut"]

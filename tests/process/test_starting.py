@@ -76,7 +76,9 @@ def test_signals_are_expected_before_the_long_imports(
 ) -> None:
     """Left to the kernel, a hang-up would end it, and the init of a container would not get the other."""
     importing = temporary / "importing"
-    (tmp_path / "uvloop.py").write_text(f"import time\nopen({str(importing)!r}, 'w')\ntime.sleep(1000)\n")
+    # Python looks for signals between its steps, so one that comes just before a sleep waits for its end.
+    long = f"import time\nopen({str(importing)!r}, 'w')\nwhile True:\n    time.sleep(0.01)\n"
+    (tmp_path / "uvloop.py").write_text(long)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     gateway = start(NOBODY)
     eventually(importing.exists)

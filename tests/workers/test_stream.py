@@ -189,7 +189,8 @@ def test_when_the_gateway_goes_away_what_runs_is_cancelled(
             await probe.until(lambda: probe.ended == ["cancelled", "cancelled"])
 
     uvloop.run(scenario())
-    assert not caplog.records
+    # What grpc has left over from a loop that is closed, it complains about on the next one.
+    assert not [said for said in caplog.messages if "PollerCompletionQueue" not in said]
 
 
 def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:

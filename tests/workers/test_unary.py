@@ -19,7 +19,7 @@ from workers import Cause, Denied, PolicyServer, Review
 
 Code = Callable[[Any], grpc.StatusCode]
 SETTINGS = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 TEXT = st.text(max_size=8)
