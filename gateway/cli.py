@@ -1,4 +1,4 @@
-"""The command line: ``serve``, ``check``, ``review``, ``manifests``.
+"""The command line: ``serve``, ``check``, ``review``, ``manifests``, ``conformance``.
 
 Results go to standard output and everything else to standard error. Exit status: 0 done, 1 it failed, 2 it
 was called wrongly. An error is words for a person, never a traceback.
@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway import __version__
+from gateway import __version__, manifests
+from gateway.conformance import command as conformance
 from gateway.errors import ConfigError, GatewayError
-from gateway.manifests import add_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,11 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     review.add_argument("--explain", action="store_true", help="say for each webhook what came of it")
     review.set_defaults(run=_review)
 
-    manifests = commands.add_parser(
+    registering = commands.add_parser(
         "manifests", help="print or apply what registers the gateway in a cluster"
     )
-    _add_config(manifests, required=True)
-    add_arguments(manifests)
+    _add_config(registering, required=True)
+    manifests.add_arguments(registering)
+
+    conformance.add_arguments(
+        commands.add_parser("conformance", help="hold a running worker against the worker contract")
+    )
     return parser
 
 

@@ -130,14 +130,16 @@ class Signals:
         stop = asyncio.create_task(self._stop.wait())
         work = asyncio.create_task(self._work(start, reload))
         await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
-        if stop.done():
-            log.info("stopping: answering what is in flight")
+        is_told = stop.done()
         stop.cancel()
         work.cancel()
         # Its own end is an error; a cancelled one's is of no interest any more.
         await asyncio.wait((stop, work))
         if not work.cancelled():
             work.result()
+        if is_told:
+            # Said last, since from here on nothing new is taken: the drain begins without a wait.
+            log.info("stopping: answering what is in flight")
 
     async def _work(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
         await start

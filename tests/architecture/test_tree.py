@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from setuptools import find_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +19,13 @@ ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "gateway"
 MAX_LINES = 300
 
-MODULES = sorted(
-    path
-    for package in (GATEWAY, ROOT / "workers")
-    for path in package.rglob("*.py")
-    if path.parent != GATEWAY / "pb" and "__pycache__" not in path.parts
+PACKAGES = sorted(
+    path.parent
+    for package in ("gateway", "workers")
+    for path in (ROOT / package).glob("**/__init__.py")
+    if "node_modules" not in path.parts
 )
+MODULES = sorted(path for package in PACKAGES if package.name != "pb" for path in package.glob("*.py"))
 OWN = [path for path in MODULES if path.is_relative_to(GATEWAY) and path.name != "__init__.py"]
 
 
@@ -47,6 +50,16 @@ def test_the_gateways_readme_names_no_module_that_is_gone() -> None:
     assert [name for name in mentioned if not (GATEWAY / name).exists()] == []
 
 
+def test_the_wheel_has_the_packages_the_vectors_and_nothing_of_other_languages() -> None:
+    chosen = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    finder = chosen["packages"]["find"]
+    assert finder["namespaces"] is False
+    found = find_packages(str(ROOT), include=finder["include"])
+    assert sorted(found) == [package.relative_to(ROOT).as_posix().replace("/", ".") for package in PACKAGES]
+    (vectors,) = (pattern for pattern in chosen["package-data"]["workers"] if "conformance" in pattern)
+    assert len(list((ROOT / "workers").glob(vectors))) >= 2
+
+
 @pytest.mark.slow
 def test_generated_code_is_up_to_date() -> None:
     check = [sys.executable, str(ROOT / "protos" / "generate.py"), "--check"]
@@ -55,13 +68,15 @@ def test_generated_code_is_up_to_date() -> None:
 
 
 # Folders that are made by tools, and files that are not text or not ours.
-NOT_OURS = {"__pycache__", "build", "dist", "results"}
+NOT_OURS = {"__pycache__", "build", "dist", "node_modules", "results", "target"}
 FOREIGN = re.compile(
     r"""
     (?<![\w.~}$-]) / (?:root|work|home|Users|mnt|private) / [\w.-]   # a path of one machine
     | file:///(?!\$|\{)
     | --(?:extra-)?index-url | --trusted-host | --find-links
     | https?://[\w.-]*(?:artifactory|nexus|devpi|pypi|jfrog|mirror)[\w.-]*
+    | https?://(?:registry|repo\d?|index|proxy)\.[\w.-]+
+    | "resolved":                                                    # npm's lock file says where it was found
     """,
     re.VERBOSE,
 )
@@ -84,15 +99,22 @@ def texts() -> Iterator[Path]:
 
 TEXT_SUFFIXES = {
     ".cfg",
+    ".go",
     ".ini",
+    ".java",
+    ".js",
     ".json",
     ".md",
+    ".mod",
     ".proto",
     ".py",
     ".pyi",
+    ".rs",
     ".sh",
     ".toml",
+    ".ts",
     ".txt",
+    ".xml",
     ".yaml",
     ".yml",
 }
@@ -118,10 +140,14 @@ def test_no_path_of_one_machine_and_no_registry_is_written_down() -> None:
         ("--trusted-host=x", True),
         ("https://pypi.example/simple", True),
         ("https://mirror.example/simple", True),
+        ('"resolved": "x-1.0.0.tgz"', True),
+        ("https://registry.example/x-1.0.0.tgz", True),
+        ("https://repo1.example/maven2", True),
         ("/var/run/secrets/kubernetes.io", False),
         ("tests/home/x", False),
         ("~/home/x", False),
         ("https://kubernetes.io/docs", False),
+        ("http://maven.apache.org/POM/4.0.0", False),
     ],
 )
 def test_the_search_finds_what_it_looks_for(line: str, is_foreign: bool) -> None:

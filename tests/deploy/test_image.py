@@ -203,6 +203,7 @@ def test_the_builder_gets_nothing_else() -> None:
         "deploy/manifest.yaml",
         "certs/ca.key",
         "README.md",
+        "workers/typescript",
     ):
         assert not is_sent(path)
 

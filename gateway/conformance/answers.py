@@ -1,0 +1,94 @@
+"""What workers answer: compared by content, and put into words.
+
+Two answers are the same if every field is, patches to the byte. How protobuf orders the entries of a map is
+no content.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from gateway.config.fields import shown
+from gateway.conformance.rule import Breach
+from gateway.pb import worker_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Answer = pb.ReviewResponse | pb.Error
+
+_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+def code_name(answer: Answer) -> str:
+    """Return the name of the gRPC status that *answer* is or would be; OK for a response."""
+    return _NAMES.get(answer.code, f"code {answer.code}") if isinstance(answer, pb.Error) else "OK"
+
+
+def kind(answer: Answer) -> str:
+    """Return ``allowed``, ``denied`` or the name of the status."""
+    if isinstance(answer, pb.Error):
+        return code_name(answer)
+    return "allowed" if answer.allowed else "denied"
+
+
+def in_words(answer: Answer) -> str:
+    """Return what *answer* says, in one line."""
+    if isinstance(answer, pb.Error):
+        return f"{code_name(answer)} {shown(answer.message)}"
+    words = [kind(answer)]
+    if not answer.allowed:
+        words.append(f"{answer.status.code} {shown(answer.status.message)}")
+    if answer.patch:
+        words.append(f"a patch of {len(answer.patch)} bytes")
+    for count, what in ((len(answer.warnings), "warning"), (len(answer.audit_annotations), "annotation")):
+        if count:
+            words.append(f"{count} {what}{'s' if count > 1 else ''}")
+    return ", ".join(words)
+
+
+def difference(found: Answer, expected: Answer) -> tuple[str, str] | None:
+    """Return the first thing in which two answers differ, as each has it; None if they are the same."""
+    for (what, one), (_, other) in zip(_parts(found), _parts(expected), strict=False):
+        if one != other:
+            return f"{what} {_cut(one, other)}", f"{what} {_cut(other, one)}"
+    return None
+
+
+def expect_same(asked: str, found: Answer, expected: Answer) -> None:
+    """Raise a Breach if *found* is not *expected*."""
+    differing = difference(found, expected)
+    if differing is not None:
+        raise Breach(asked, *differing)
+
+
+def expect_kind(asked: str, found: Answer, *expected: str) -> None:
+    """Raise a Breach unless *found* is of one of the kinds."""
+    if kind(found) not in expected:
+        raise Breach(asked, in_words(found), " or ".join(expected))
+
+
+def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
+    yield "", kind(answer)
+    if isinstance(answer, pb.Error):
+        yield "details", answer.message
+        return
+    status = answer.status
+    yield "code", status.code
+    yield "reason", status.reason
+    yield "message", status.message
+    yield "causes", [f"{cause.field}: {cause.reason}: {cause.message}" for cause in status.causes]
+    yield "patch", answer.patch.decode("utf-8", "replace")
+    yield "warnings", list(answer.warnings)
+    yield "auditAnnotations", dict(sorted(answer.audit_annotations.items()))
+
+
+def _cut(value: object, other: object) -> str:
+    """Return *value* in a line; of long texts the place where it begins to differ from *other*."""
+    if isinstance(value, str) and isinstance(other, str) and len(value) > 60:
+        same = next((i for i, (a, b) in enumerate(zip(value, other, strict=False)) if a != b), len(other))
+        start = max(0, same - 20)
+        return f"{shown(value[start : start + 70])} (from character {start} on)" if start else shown(value)
+    return shown(value)

@@ -1,0 +1,80 @@
+"""What the kit asks: Pods that the sample policies know what to say about, of several sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIB: Final = 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 8 * MIB
+
+SAMPLES: Final = (
+    "require-labels",
+    "deny-latest-tag",
+    "deny-privileged",
+    "always-pull-images",
+    "inject-sidecar",
+    "default-resources",
+    "warn-no-memory-limit",
+    "team-from-namespace",
+    "sleeps",
+    "fails",
+)
+"""What the sample worker of every SDK serves."""
+
+UID: Final = "5f0a7c1e-1d5c-4a0b-9a37-000000000001"
+NO_JSON: Final = b'{"uid": '
+NO_OBJECTS: Final = (b"[]", b"null", b'"text"', b"1")
+
+
+def pod(images: Sequence[str] = ("registry.example/app:1.0",), *, uid: str = UID, padding: int = 0) -> bytes:
+    """Return the JSON of an AdmissionRequest that creates a Pod with a container for each image.
+
+    *padding* is the length of an annotation that nobody looks at.
+    """
+    return _created([{"name": f"c{i}", "image": image} for i, image in enumerate(images)], uid, padding)
+
+
+def many_containers(count: int) -> bytes:
+    """Return the JSON of an AdmissionRequest that creates a Pod with so many containers, 66 bytes each."""
+    image = "registry.example/app:1"
+    return _created([{"name": f"c{i:07}", "image": image, "tty": True} for i in range(count)], UID, 0)
+
+
+def unlike(number: int) -> bytes:
+    """Return a Pod that deny-latest-tag denies with a message that has this number in it."""
+    return pod([image_of(number)])
+
+
+def image_of(number: int) -> str:
+    """Return the image of ``unlike(number)``."""
+    return f"registry.example/app-{number}:latest"
+
+
+def _created(containers: list[dict[str, Any]], uid: str, padding: int) -> bytes:
+    metadata: dict[str, Any] = {"name": "web", "namespace": "shop", "labels": {"app": "web"}}
+    if padding:
+        metadata["annotations"] = {"example.com/padding": "x" * padding}
+    return orjson.dumps(
+        {
+            "uid": uid,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "web",
+            "namespace": "shop",
+            "operation": "CREATE",
+            "userInfo": {"username": "someone", "groups": ["system:authenticated"]},
+            "object": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": {"containers": containers},
+            },
+            "oldObject": None,
+            "dryRun": False,
+        }
+    )

@@ -1,0 +1,143 @@
+"""Where the worker is, and the ways in: channels for calls, and connections of the gateway's own making."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from gateway.config.model import WorkerTls
+from gateway.dispatch.channel import Link, Unreachable
+from gateway.dispatch.targets import addresses_of, parse_target
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.dispatch.rpc import CallStatus
+    from gateway.dispatch.wire import Wire
+
+_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
+    # What the worker refuses or keeps to is to be seen, and not what this side does.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Ears:
+    """Whom a wire reports to: keeps what came. Make it on a running event loop."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.is_leaving = False
+        """Whether the worker takes no more calls on this connection."""
+        self.status: CallStatus | None = None
+        """How the call ended; None while it goes on."""
+        self._news = asyncio.Event()
+
+    async def until(self, happened: Callable[[], bool], within_s: float) -> bool:
+        """Wait until something is so, which depends on what comes; False if it is not so in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not happened():
+                    self._news.clear()
+                    await self._news.wait()
+        return happened()
+
+    # -- called by the wire -----------------------------------------------------------------------
+
+    def received(self, message: bytes) -> None:
+        """Keep it."""
+        self.messages.append(message)
+        self._news.set()
+
+    def writable(self) -> None:
+        """Everything is small enough to be written at once."""
+
+    def leaving(self) -> None:
+        """The worker takes no more calls on this connection."""
+        self.is_leaving = True
+        self._news.set()
+
+    def ended(self, status: CallStatus) -> None:
+        """The call is over."""
+        self.status = status
+        self._news.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One address of the worker, and how to speak to it. To be used as a context manager."""
+
+    link: Link
+    tls: WorkerTls | None
+
+    async def __aenter__(self) -> Door:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.link.close()
+
+    def open_channel(self, keepalive_ms: int = 0) -> grpc.aio.Channel:
+        """Return a channel with a connection of its own, which pings after so much silence, if any."""
+        options = list(_OPTIONS)
+        if keepalive_ms:
+            options += [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", 10_000)]
+        if self.tls is None:
+            options.append(("grpc.default_authority", "localhost"))
+            return grpc.aio.insecure_channel(self.link.address, options=options)
+        if self.tls.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        files = (self.tls.ca_file, self.tls.key_file, self.tls.cert_file)
+        # They could be read when the link was made.
+        credentials = grpc.ssl_channel_credentials(
+            *(None if file is None else file.read_bytes() for file in files)
+        )
+        return grpc.aio.secure_channel(self.link.address, credentials, options=options)
+
+    async def dial(self, path: str, ears: Ears) -> Wire:
+        """Return a connection made by the gateway's own code, with a call of *path* begun on it.
+
+        Raises:
+            Unreachable: there is nobody, or nobody who speaks HTTP/2.
+        """
+        return await self.link.dial(path, ears)
+
+    async def is_answered(self) -> bool:
+        """Return whether anybody is there."""
+        return await self.link.knock()
+
+
+async def find(target: str, tls: WorkerTls | None) -> Door:
+    """Return the door to the first address of *target* that can be reached.
+
+    Raises:
+        ConfigError: the TLS files cannot be used.
+        GatewayError: none can be reached; says why.
+    """
+    try:
+        addresses = await addresses_of(parse_target(target))
+    except OSError as error:
+        raise GatewayError(f"{target} cannot be looked up: {error.strerror}") from None
+    why = f"{target} has no address"
+    for address, host in addresses.items():
+        name = host if tls is None or tls.server_name is None else tls.server_name
+        link = Link(address, tls, name)
+        try:
+            wire = await link.dial("/", Ears())
+        except Unreachable as error:
+            why = f"the worker cannot be reached: {error}"
+            await link.close()
+            continue
+        await wire.close()
+        return Door(link, None if tls is None else WorkerTls(tls.ca_file, tls.cert_file, tls.key_file, name))
+    raise GatewayError(why)

@@ -1,0 +1,115 @@
+"""What can be found out about a worker before it is held against any rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from gateway.conformance.answers import code_name, kind
+from gateway.conformance.asked import SAMPLES, pod
+from gateway.conformance.health import CHECK, WATCH, request
+from gateway.conformance.rule import ANSWER_S, Breach
+from gateway.conformance.worker import LIST, SERVICE, Facts, Worker
+from gateway.errors import GatewayError
+from gateway.pb import worker_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.conformance.door import Door
+    from gateway.conformance.vectors import Vector
+
+_UNSERVED: Final = "UNIMPLEMENTED"
+_BY_CHOICE: Final = "deny-latest-tag"
+"""Says something else to each Pod, and is quick."""
+
+
+async def look_at(door: Door, policy: str | None, vectors: Sequence[Vector]) -> Facts:
+    """Return what the worker serves, and which policy to ask where any will do: *policy*, if it is named.
+
+    Raises:
+        GatewayError: it is no policy worker, or does not serve *policy*.
+    """
+    facts = Facts(methods={"Review"})
+    async with Worker(door, facts) as worker:
+        names = await _listed(worker, facts)
+        await _look_at_methods(worker, facts)
+        facts.samples = await _samples(worker, names)
+        facts.vectors = tuple(vector for vector in vectors if vector.policy in facts.samples)
+        chosen = [_BY_CHOICE] if _BY_CHOICE in facts.samples else [*(names or sorted(facts.samples)), ""]
+        facts.policy = policy or chosen[0]
+        if facts.policy:
+            try:
+                answer = await worker.review(facts.policy, pod())
+            except Breach as breach:
+                raise GatewayError(f"the worker cannot be understood: {breach}") from None
+            facts.usual = kind(answer)
+            if isinstance(answer, pb.Error) and facts.usual in (_UNSERVED, "NOT_FOUND", "UNAVAILABLE"):
+                raise GatewayError(
+                    f'the worker answers policy "{facts.policy}" with {facts.usual} {answer.message}'
+                )
+    return facts
+
+
+async def _listed(worker: Worker, facts: Facts) -> list[str]:
+    """Return the names that ListPolicies has, none where it is not served."""
+    answer = await worker.call(LIST, b"")
+    if isinstance(answer, pb.Error):
+        if code_name(answer) != _UNSERVED:
+            facts.methods.add("ListPolicies")
+        return []
+    facts.methods.add("ListPolicies")
+    try:
+        return [policy.name for policy in pb.ListPoliciesResponse.FromString(answer).policies]
+    except DecodeError:
+        return []
+
+
+async def _look_at_methods(worker: Worker, facts: Facts) -> None:
+    answer = await worker.call(CHECK, request(""))
+    if not isinstance(answer, pb.Error) or code_name(answer) != _UNSERVED:
+        facts.methods.add("Check")
+    call = worker.watch(WATCH, request(""))
+    try:
+        is_served = isinstance(await call.read(), bytes) or await call.code() != grpc.StatusCode.UNIMPLEMENTED
+    except grpc.aio.AioRpcError as error:
+        is_served = error.code() != grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        call.cancel()
+    if is_served:
+        facts.methods.add("Watch")
+    try:
+        async with worker.stream() as stream:
+            await stream.half_close()
+            if code_name(await stream.end()) == _UNSERVED:
+                return
+    except Breach:
+        pass  # a rule will say so
+    facts.methods.add("ReviewStream")
+
+
+async def _samples(worker: Worker, names: Sequence[str]) -> set[str]:
+    """Return the samples among what is served; where that is not listed, those that answer at all."""
+    if names:
+        return set(SAMPLES).intersection(names)
+    served = set()
+    for policy in SAMPLES:
+        is_asleep = policy == "sleeps"
+        try:
+            answer = await worker.review(policy, pod(), within_s=0.1 if is_asleep else ANSWER_S)
+        except Breach:
+            continue
+        if policy == SAMPLES[0] and kind(answer) == _UNSERVED:
+            raise GatewayError(f"this is no policy worker: it does not serve Review of {SERVICE}")
+        expected = (
+            ("DEADLINE_EXCEEDED",)
+            if is_asleep
+            else ("INTERNAL",)
+            if policy == "fails"
+            else ("allowed", "denied")
+        )
+        if kind(answer) in expected:
+            served.add(policy)
+    return served

@@ -1,0 +1,75 @@
+"""The sample policies' vectors: what they are asked, and what each language's has to answer.
+
+The format is described in workers/conformance/README.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+import gateway
+from gateway.errors import GatewayError
+from gateway.pb import worker_pb2 as pb
+
+if TYPE_CHECKING:
+    from gateway.conformance.answers import Answer
+
+FILE: Final = "samples.json"
+
+FOLDER: Final = Path(gateway.__file__).parents[1] / "workers" / "conformance"
+"""Beside the gateway, in a clone as well as where both are installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """One review of one sample policy."""
+
+    name: str
+    policy: str
+    request: bytes
+    namespace: bytes
+    answer: Answer
+
+
+def load(folder: Path) -> tuple[Vector, ...]:
+    """Return the vectors in *folder*, in the order of the file.
+
+    Raises:
+        GatewayError: there is no such file, or it has another format.
+    """
+    file = folder / FILE
+    try:
+        return tuple(map(_vector, orjson.loads(file.read_bytes())))
+    except OSError as error:
+        raise GatewayError(f"{file}: {error.strerror}; --vectors DIR says where the vectors are") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise GatewayError(f"{file} holds no vectors: {type(error).__name__}: {error}") from None
+
+
+def _vector(entry: dict[str, Any]) -> Vector:
+    namespace = entry.get("namespaceObject")
+    return Vector(
+        entry["name"],
+        entry["policy"],
+        orjson.dumps(entry["request"]),
+        b"" if namespace is None else orjson.dumps(namespace),
+        _answer(entry["outcome"]),
+    )
+
+
+def _answer(outcome: dict[str, Any]) -> Answer:
+    if "error" in outcome:
+        return pb.Error(**outcome["error"])
+    response = outcome["response"]
+    patch, status = response.get("patch"), response.get("status")
+    return pb.ReviewResponse(
+        allowed=response["allowed"],
+        status=None if status is None else pb.Status(**status),
+        patch=orjson.dumps(patch, option=orjson.OPT_SORT_KEYS) if patch else b"",
+        warnings=response.get("warnings", ()),
+        audit_annotations=response.get("auditAnnotations", {}),
+    )

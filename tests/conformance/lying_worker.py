@@ -1,0 +1,607 @@
+"""The sample worker of the Python SDK, which breaks one rule of the contract at a time.
+
+``python tests/conformance/lying_worker.py LIE_FILE --listen ADDRESS``. Which lie it tells stands in LIE_FILE,
+which is read at every call; with an empty file it is honest. ``LIES`` has for each rule one lie or more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import orjson
+from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
+
+from gateway.pb import worker_pb2 as pb
+from workers import answer as answer_module
+from workers import serving as serving_module
+from workers import stream as stream_module
+from workers.samples import server
+from workers.unary import PolicyWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIES = {
+    "review-vectors": (
+        "other-message",
+        "other-code",
+        "no-causes",
+        "spaces-in-patch",
+        "no-patch",
+        "no-warnings",
+        "no-annotations",
+        "other-error",
+    ),
+    "review-again": ("counts",),
+    "review-unknown-policy": ("unknown-is-allowed",),
+    "review-names-what-is-served": ("unknown-without-names",),
+    "review-malformed": ("garbage-is-allowed", "dies-of-garbage"),
+    "review-unknown-fields": ("refuses-unknown-fields",),
+    "review-not-json": ("no-json-is-allowed", "null-is-allowed"),
+    "review-malformed-namespace": ("namespace-passes", "namespace-hurts-all"),
+    "review-long-details": ("long-details", "half-characters"),
+    "review-at-once": ("first-answer-for-all",),
+    "review-slow-neighbour": ("one-at-a-time",),
+    "review-deadline": ("early", "allows-at-deadline"),
+    "review-cancelled": ("fails-after-cancel",),
+    "review-of-7-mib": ("four-mib",),
+    "review-over-8-mib": ("sixteen-mib", "hangs-up-on-large"),
+    "review-answer-over-8-mib": ("large-answers",),
+    "stream-of-7-mib": ("four-mib",),
+    "stream-over-8-mib": ("sixteen-mib", "ends-all-on-large"),
+    "stream-answer-over-8-mib": ("large-answers", "ends-on-large-answer"),
+    "stream-verdicts-split": ("large-batches", "cut-denials"),
+    "batch-vectors": ("stream-other-message", "stream-no-patch"),
+    "batch-like-review": ("stream-other-error",),
+    "batch-shared-payload": ("leaks-changes",),
+    "batch-many": ("drops-one", "repeats-one", "invents-one", "no-outcome", "code-0", "no-batch"),
+    "batch-own-answers": ("old-payloads",),
+    "batch-replies": ("one-by-one",),
+    "batch-ids": ("double-ids", "signed-ids", "no-id-0"),
+    "batch-unknown-fields": ("refuses-unknown-fields",),
+    "batch-payload-out-of-range": ("clamps-payloads", "ends-on-payload"),
+    "batch-unknown-policy": ("stream-unknown-is-allowed", "ends-on-unknown-policy"),
+    "batch-not-json": ("stream-no-json-is-allowed",),
+    "batch-empty": ("ends-on-empty",),
+    "call-slow-neighbour": ("slow-first",),
+    "call-no-time": ("no-time-is-much",),
+    "call-timeout": ("stream-early", "stream-late"),
+    "call-longest-timeout": ("signed-timeout",),
+    "call-cancelled": ("ignores-cancelled",),
+    "call-cancelled-at-once": ("ignores-cancelled",),
+    "call-cancelled-unknown": ("ends-on-cancelled",),
+    "call-id-again": ("ids-once",),
+    "call-too-many": ("no-limit", "low-limit", "keeps-cancelled"),
+    "stream-of-the-gateway": ("grpc-only", "never-ok"),
+    "stream-half-close": ("half-close-is-cancel", "half-close-fails"),
+    "stream-half-close-at-once": ("half-close-fails", "half-close-hangs"),
+    "stream-duplicate-id": ("passes-over-duplicates", "ends-all-on-duplicate", "other-code-on-duplicate"),
+    "stream-garbage": ("passes-over-garbage", "ok-on-garbage", "ends-all-on-garbage"),
+    "stream-several": ("wrong-stream",),
+    "stream-cancelled": ("fails-after-stream",),
+    "list-unique": ("lists-twice", "lists-none", "lists-no-list"),
+    "list-served": ("lists-more",),
+    "list-mutating": ("lists-none-mutating", "lists-all-mutating"),
+    "health-check": ("not-serving",),
+    "health-check-unknown": ("knows-all",),
+    "health-watch": ("not-serving", "watch-ends"),
+    "health-watch-unknown": ("knows-all", "watch-ends"),
+    "keepalive-without-calls": ("few-pings",),
+    "keepalive-with-calls": ("few-pings",),
+    "stop-notice": ("no-notice",),
+    "stop-in-flight": ("cuts-off-at-stop",),
+    "stop-in-flight-review": ("cuts-off-at-stop",),
+    "stop-crossing": ("deaf-at-stop",),
+    "stop-half-closed": ("never-ok",),
+    "stop-quiet": ("impatient", "never-ends-when-quiet"),
+    "stop-health": ("always-healthy",),
+    "stop-refuses": ("keeps-open",),
+    "stop-exit": ("exit-status", "lingers"),
+    "stop-socket": ("leaves-socket",),
+}
+"""By rule: each of these makes it fail."""
+
+DEADLY = ("dies-of-garbage", "hangs-up-on-large")
+"""Lies after which the worker is gone."""
+
+# What is changed of them is Final, for honest workers.
+answer: Any = answer_module
+serving: Any = serving_module
+stream: Any = stream_module
+
+LIMIT = 8 << 20
+HONEST_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
+SIZES = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
+PINGS = (("grpc.http2.min_ping_interval_without_data_ms", 500), ("grpc.keepalive_permit_without_calls", 1))
+UNKNOWN_FIELD = b"\xc2\x3e\x05hello"
+INVALID, EXHAUSTED, INTERNAL = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.INTERNAL,
+)
+
+
+class Told:
+    """What lies have to remember; begun anew with each lie."""
+
+    def __init__(self, lie: str) -> None:
+        self.lie = lie
+        self.count = 0
+        self.is_broken = False
+        self.first: Any = None
+        self.turn = asyncio.Lock()
+        self.streams: list[LyingRpc] = []
+
+
+class Conscience:
+    """Knows which lie is to be told."""
+
+    file = Path(os.devnull)
+    told = Told("")
+
+
+def told() -> Told:
+    """Return what is remembered of the lie in force, and put it in force."""
+    lie = Conscience.file.read_text().strip()
+    if lie != Conscience.told.lie:
+        Conscience.told = Told(lie)
+        answer.MAX_RESPONSE_BYTES = (32 << 20) if lie == "large-answers" else HONEST_MAX_RESPONSE
+        stream.MAX_MESSAGE_BYTES = (32 << 20) if lie == "large-batches" else LIMIT
+        stream.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(lie, 4096)
+        answer.MAX_ERROR_BYTES = 1 << 20 if lie == "long-details" else 2000
+    return Conscience.told
+
+
+def error(code: grpc.StatusCode, text: str) -> pb.Error:
+    return pb.Error(code=code.value[0], message=text)
+
+
+def is_json_object(text: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def is_null(text: bytes) -> bool:
+    return text == b"null"
+
+
+class LyingWorker(PolicyWorker):
+    """Review and ListPolicies with lies; streams get a LyingRpc."""
+
+    async def review(self, message: bytes, rpc: Any) -> bytes:
+        now = told()
+        if len(message) > LIMIT and now.lie != "sixteen-mib":
+            if now.lie == "hangs-up-on-large":
+                os._exit(1)
+            await rpc.abort(EXHAUSTED, "larger than max")
+        self._unary += 1
+        self.idle.clear()
+        try:
+            outcome = await self._lied(message, rpc, now)
+            if isinstance(outcome, pb.Error):
+                await rpc.abort(answer.status_code(outcome), outcome.message)
+            if now.lie == "spaces-in-patch" and outcome.patch:
+                outcome.patch = outcome.patch.replace(b":", b": ")
+            return bytes(outcome.SerializeToString())
+        finally:
+            self._unary -= 1
+            self._left()
+
+    async def _lied(self, message: bytes, rpc: Any, now: Told) -> Any:
+        lie = now.lie
+        try:
+            request = pb.ReviewRequest.FromString(message)
+        except Exception:
+            if lie == "dies-of-garbage":
+                os._exit(1)
+            if lie == "garbage-is-allowed":
+                return pb.ReviewResponse(allowed=True)
+            raise
+        if (early := await self._before(request, message, now)) is not None:
+            return early
+        if lie == "one-at-a-time":
+            async with now.turn:
+                return await super()._outcome(message, rpc)
+        try:
+            outcome = await super()._outcome(message, rpc)
+        except asyncio.CancelledError:
+            now.is_broken = lie == "fails-after-cancel"
+            raise
+        return self._after(request, outcome, now)
+
+    async def _before(self, request: pb.ReviewRequest, message: bytes, now: Told) -> Any:
+        lie, text = now.lie, request.admission_request
+        sleeps = request.policy == "sleeps"
+        if now.is_broken:
+            return error(INTERNAL, "broken")
+        if lie == "refuses-unknown-fields" and message.endswith(UNKNOWN_FIELD):
+            return error(INVALID, "a field that is not known")
+        if lie == "four-mib" and len(message) > 4 << 20:
+            return error(EXHAUSTED, "larger than max")
+        if sleeps and lie == "early":
+            return error(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
+        if sleeps and lie == "allows-at-deadline":
+            await asyncio.sleep(0.25)
+            return pb.ReviewResponse(allowed=True)
+        if sleeps and lie == "cuts-off-at-stop":
+            while not self._draining:
+                await asyncio.sleep(0.01)
+            return error(grpc.StatusCode.UNAVAILABLE, "stopping")
+        allowed = (
+            (lie == "unknown-is-allowed" and request.policy not in server.policies)
+            or (lie == "no-json-is-allowed" and not is_json_object(text))
+            or (lie == "null-is-allowed" and is_null(text))
+            or (lie == "namespace-passes" and request.namespace_object)
+        )
+        if allowed:
+            return pb.ReviewResponse(allowed=True)
+        if (
+            lie == "namespace-hurts-all"
+            and request.namespace_object
+            and not is_json_object(request.namespace_object)
+        ):
+            return error(INVALID, "namespace_object is not JSON")
+        return None
+
+    def _after(self, request: pb.ReviewRequest, outcome: Any, now: Told) -> Any:
+        lie = now.lie
+        now.count += 1
+        if isinstance(outcome, pb.Error):
+            if lie == "unknown-without-names":
+                return error(grpc.StatusCode.NOT_FOUND, "no such policy")
+            if lie == "other-error":
+                return error(grpc.StatusCode.UNKNOWN, "failed")
+            if lie == "half-characters" and outcome.code == INTERNAL.value[0]:
+                outcome.message = outcome.message[:500] + "\ufffd"
+            return outcome
+        changed = pb.ReviewResponse()
+        changed.CopyFrom(outcome)
+        if lie == "first-answer-for-all" and request.policy == "deny-latest-tag":
+            now.first = now.first or changed
+            return now.first
+        if lie == "counts":
+            changed.warnings.append(f"asked {now.count} times")
+        if lie in ANSWER_LIES:
+            ANSWER_LIES[lie](changed)
+        return changed
+
+    async def list_policies(self, message: bytes, rpc: Any) -> bytes:
+        lie = told().lie
+        listed = pb.ListPoliciesResponse.FromString(await super().list_policies(message, rpc))
+        if lie == "lists-twice":
+            listed.policies.append(listed.policies[0])
+        elif lie == "lists-none":
+            del listed.policies[:]
+        elif lie == "lists-no-list":
+            return b"\xff\xff"
+        elif lie == "lists-more":
+            listed.policies.add(name="not-there")
+        elif lie in ("lists-none-mutating", "lists-all-mutating"):
+            for policy in listed.policies:
+                policy.mutating = lie == "lists-all-mutating"
+        return bytes(listed.SerializeToString())
+
+    async def review_stream(self, messages: object, rpc: Any) -> None:
+        now = told()
+        lying = LyingRpc(rpc, now, self)
+        if now.is_broken:
+            await rpc.abort(INTERNAL, "broken")
+        agent = dict(rpc.invocation_metadata()).get("user-agent", "")
+        if now.lie == "grpc-only" and not agent.startswith("grpc"):
+            await rpc.abort(INTERNAL, "not gRPC")
+        now.streams.append(lying)
+        try:
+            await super().review_stream(messages, lying)  # type: ignore[arg-type]
+        except asyncio.CancelledError:
+            now.is_broken = now.lie == "fails-after-stream"
+            raise
+        if now.lie == "never-ok":
+            await rpc.abort(INTERNAL, "never OK")
+
+    def drain(self) -> None:
+        now = told()
+        if now.lie == "deaf-at-stop":
+            for rpc in now.streams:
+                rpc.is_deaf = True
+        if now.lie == "cuts-off-at-stop":
+            for found in self._streams:
+                for running in found._running.values():
+                    running.cancel()
+                for number in found._running:
+                    found._add(number, error(grpc.StatusCode.UNAVAILABLE, "stopping"))
+                found._running.clear()
+        super().drain()
+
+
+def set_status(**fields: Any) -> Callable[[pb.ReviewResponse], None]:
+    def lie(response: pb.ReviewResponse) -> None:
+        if not response.allowed:
+            response.status.MergeFrom(pb.Status(**fields))
+
+    return lie
+
+
+ANSWER_LIES: dict[str, Callable[[pb.ReviewResponse], None]] = {
+    "other-message": set_status(message="denied"),
+    "other-code": set_status(code=422),
+    "no-causes": lambda response: response.status.ClearField("causes"),
+    "no-patch": lambda response: response.ClearField("patch"),
+    "no-warnings": lambda response: response.ClearField("warnings"),
+    "no-annotations": lambda response: response.ClearField("audit_annotations"),
+}
+
+
+class LyingRpc:
+    """Stands between a stream of the SDK and gRPC: what is read and what is written may be changed."""
+
+    def __init__(self, rpc: Any, now: Told, worker: LyingWorker) -> None:
+        self._rpc = rpc
+        self._now = now
+        self._worker = worker
+        self._payloads: list[Any] = []
+        self._ids: set[int] = set()
+        self._unanswered: set[int] = set()
+        self._sleeping = False
+        self.is_deaf = False
+        self.killed = asyncio.Event()
+        self.is_over = False
+
+    async def abort(self, code: grpc.StatusCode, text: str) -> None:
+        if self._now.lie == "other-code-on-duplicate":
+            code = INTERNAL
+        if self._now.lie == "ends-all-on-duplicate":
+            await self._end_all(code, text)
+        await self._rpc.abort(code, text)
+
+    async def _end_all(self, code: grpc.StatusCode, text: str) -> None:
+        for other in self._now.streams:
+            if other is not self:
+                other.killed.set()
+        await self._rpc.abort(code, text)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def read(self) -> Any:
+        while True:
+            message = await self._next()
+            if not isinstance(message, bytes):
+                await self._half_closed()
+                return message
+            if not self.is_deaf and (changed := await self._taken(message)) is not None:
+                return changed
+
+    async def _next(self) -> Any:
+        if self.is_over:
+            return grpc.aio.EOF
+        reading, killing = asyncio.ensure_future(self._rpc.read()), asyncio.ensure_future(self.killed.wait())
+        try:
+            await asyncio.wait({reading, killing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            killing.cancel()
+        if self.killed.is_set():
+            await self._rpc.abort(INTERNAL, "with another stream")
+        return await reading
+
+    async def _half_closed(self) -> None:
+        lie = self._now.lie
+        if lie == "half-close-is-cancel":
+            await self._rpc.abort(grpc.StatusCode.CANCELLED, "half-closed")
+        if lie == "half-close-fails":
+            await self._rpc.abort(INTERNAL, "half-closed")
+        if lie == "half-close-hangs":
+            await asyncio.sleep(30)
+
+    async def _taken(self, message: bytes) -> bytes | None:
+        lie = self._now.lie
+        if len(message) > LIMIT and lie != "sixteen-mib":
+            if lie == "ends-all-on-large":
+                await self._end_all(EXHAUSTED, "larger than max")
+            await self._rpc.abort(EXHAUSTED, "larger than max")
+        if lie == "four-mib" and len(message) > 4 << 20:
+            await self._rpc.abort(EXHAUSTED, "larger than max")
+        if lie == "refuses-unknown-fields" and UNKNOWN_FIELD in message:
+            await self._rpc.abort(INVALID, "a field that is not known")
+        try:
+            batch = pb.ReviewBatch.FromString(message)
+        except Exception:
+            if lie == "passes-over-garbage":
+                return None
+            if lie == "ok-on-garbage":
+                self.is_over = True
+                return b""
+            if lie == "ends-all-on-garbage":
+                await self._end_all(INVALID, "garbage")
+            raise
+        await self._change(batch)
+        return bytes(batch.SerializeToString())
+
+    async def _change(self, batch: pb.ReviewBatch) -> None:
+        lie = self._now.lie
+        served = server.policies
+        if lie == "ends-on-empty" and not batch.calls:
+            await self._rpc.abort(INVALID, "empty")
+        if lie == "ends-on-cancelled" and set(batch.cancelled) - self._ids:
+            await self._rpc.abort(INVALID, "not in flight")
+        if lie == "ends-on-unknown-policy" and any(call.policy not in served for call in batch.calls):
+            await self._rpc.abort(grpc.StatusCode.NOT_FOUND, "no such policy")
+        if lie == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
+            await self._rpc.abort(INVALID, "no such payload")
+        if lie == "ids-once" and any(call.id in self._ids for call in batch.calls):
+            await self._rpc.abort(INVALID, "used before")
+        if lie == "passes-over-duplicates":
+            seen: set[int] = set()
+            calls = [c for c in batch.calls if not (c.id in self._ids | seen or seen.add(c.id))]  # type: ignore[func-returns-value]
+            del batch.calls[:]
+            batch.calls.extend(calls)
+        self._ids.update(call.id for call in batch.calls)
+        if lie in ("ignores-cancelled", "keeps-cancelled"):
+            del batch.cancelled[:]
+        if lie == "leaks-changes":
+            self._leak(batch)
+        if lie == "old-payloads":
+            self._payloads = self._payloads or list(batch.payloads)
+            del batch.payloads[:]
+            batch.payloads.extend(self._payloads)
+        for call in batch.calls:
+            self._change_call(call, batch)
+
+    def _change_call(self, call: pb.Call, batch: pb.ReviewBatch) -> None:
+        lie = self._now.lie
+        self._unanswered.add(call.id)
+        self._sleeping |= call.policy == "sleeps"
+        if lie == "clamps-payloads":
+            call.payload = min(call.payload, len(batch.payloads) - 1)
+        elif lie == "no-time-is-much":
+            call.timeout_millis = call.timeout_millis or 20_000
+        elif lie == "stream-early":
+            call.timeout_millis //= 4
+        elif lie == "stream-late":
+            call.timeout_millis += 5_000
+        elif lie == "signed-timeout" and call.timeout_millis >= 2**31:
+            call.timeout_millis = 1
+
+    def _leak(self, batch: pb.ReviewBatch) -> None:
+        """Let the calls behind the first mutating one see the object as that one left it."""
+        request = orjson.loads(batch.payloads[0].admission_request)
+        request["object"].setdefault("metadata", {})["labels"] = {"team": "leaked"}
+        for containers in (request["object"].get("spec") or {}).values():
+            for container in containers if isinstance(containers, list) else ():
+                container["imagePullPolicy"] = "Always"
+        leaked = batch.payloads.add()
+        leaked.CopyFrom(batch.payloads[0])
+        leaked.admission_request = orjson.dumps(request)
+        for call in list(batch.calls)[len(batch.calls) // 2 :]:
+            call.payload = len(batch.payloads) - 1
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def write(self, message: bytes) -> None:
+        lie = self._now.lie
+        batch = pb.VerdictBatch.FromString(message)
+        if lie == "slow-first" and self._sleeping:
+            await asyncio.sleep(20)
+        if lie == "no-notice":
+            batch.draining = False
+        if lie == "wrong-stream" and len(self._now.streams) > 1:
+            others = self._now.streams
+            await others[others.index(self) - 1]._rpc.write(message)
+            return
+        if lie == "ends-on-large-answer" and any(v.error.code == EXHAUSTED.value[0] for v in batch.verdicts):
+            await self._rpc.abort(EXHAUSTED, "larger than max")
+        if lie == "one-by-one":
+            for verdict in batch.verdicts:
+                await self._rpc.write(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
+            return
+        for verdict in list(batch.verdicts):
+            self._change_verdict(verdict, batch)
+        await self._rpc.write(b"\xff\xff" if lie == "no-batch" else batch.SerializeToString())
+
+    def _change_verdict(self, verdict: pb.Verdict, batch: pb.VerdictBatch) -> None:  # noqa: C901
+        lie = self._now.lie
+        is_last = verdict is batch.verdicts[-1] or verdict.id == batch.verdicts[-1].id
+        failed = verdict.HasField("error")
+        if lie == "drops-one" and is_last:
+            del batch.verdicts[-1]
+        elif lie == "repeats-one" and is_last:
+            batch.verdicts.append(verdict)
+        elif lie == "invents-one" and is_last:
+            batch.verdicts.add(id=verdict.id + 12345).response.allowed = True
+        elif lie == "no-outcome":
+            verdict.ClearField("outcome")
+        elif lie == "code-0":
+            verdict.error.code = 0
+        elif lie == "double-ids":
+            verdict.id = int(float(verdict.id)) % 2**64
+        elif lie == "signed-ids":
+            verdict.id &= 2**63 - 1
+        elif lie == "no-id-0" and verdict.id == 0:
+            verdict.id = 1
+        elif (lie == "stream-unknown-is-allowed" and verdict.error.code == 5) or (
+            lie == "stream-no-json-is-allowed" and verdict.error.code == 3
+        ):
+            verdict.response.allowed = True
+        elif lie == "stream-other-error" and failed:
+            verdict.error.message += "!"
+        elif lie == "stream-other-message" and verdict.response.status.message:
+            verdict.response.status.message += "!"
+        elif lie == "stream-no-patch" and verdict.response.patch:
+            verdict.response.ClearField("patch")
+        elif lie == "cut-denials" and verdict.response.status.message:
+            verdict.response.status.message = verdict.response.status.message[:100]
+            verdict.response.status.ClearField("causes")
+
+
+class LyingHealth(health.aio.HealthServicer):  # type: ignore[misc]
+    """Health with lies."""
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+        lie = told().lie
+        if lie == "not-serving":
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+        if lie == "knows-all":
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+        return await super().Check(request, context)
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802
+        lie = told().lie
+        if lie == "watch-ends":
+            return
+        if lie in ("not-serving", "knows-all"):
+            status = "NOT_SERVING" if lie == "not-serving" else "SERVING"
+            await context.write(health_pb2.HealthCheckResponse(status=status))
+            await asyncio.sleep(30)
+        await super().Watch(request, context)
+
+    async def enter_graceful_shutdown(self) -> None:
+        if told().lie != "always-healthy":
+            await super().enter_graceful_shutdown()
+
+
+def start_with(lie: str) -> None:
+    """Put a lie in force that cannot be told later."""
+    if lie == "few-pings":
+        serving.OPTIONS = SIZES
+    elif lie == "impatient":
+        stream.QUIET_S = 0.05
+    elif lie == "never-ends-when-quiet":
+        stream.QUIET_S = 8.0
+    elif lie == "exit-status":
+        atexit.register(os._exit, 3)
+    elif lie == "lingers":
+        # As if what runs for cancelled calls were waited for.
+        atexit.register(signal.pause)
+    elif lie == "leaves-socket":
+        # gRPC has removed it by then.
+        atexit.register(socket.socket(socket.AF_UNIX).bind, sys.argv[2].removeprefix("unix:"))
+    elif lie == "keeps-open":
+        honest = serving.Serving.stop
+
+        async def stop(self: Any, grace_s: float) -> int:
+            self._worker.drain()
+            await asyncio.sleep(4)
+            return int(await honest(self, grace_s))
+
+        serving.Serving.stop = stop
+
+
+def main() -> None:
+    Conscience.file = Path(sys.argv.pop(1))
+    serving.PolicyWorker = LyingWorker
+    serving.health.aio.HealthServicer = LyingHealth
+    serving.OPTIONS = (*SIZES, *PINGS)
+    start_with(Conscience.file.read_text().strip())
+    server.main()
+
+
+if __name__ == "__main__":
+    main()
