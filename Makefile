@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test fuzz e2e e2e-bench lint protos bench soak soak-faults constraints clean
+.PHONY: install run test test-workers fuzz e2e e2e-bench lint protos bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -21,6 +21,11 @@ run: install
 
 test: install
 	$(BIN)/pytest
+
+# The worker SDKs of other languages, with the tools of each; those that are not installed are skipped. LANGUAGES=go
+# for some of them.
+test-workers: install
+	$(BIN)/python -m tests.languages $(LANGUAGES)
 
 # A million inputs for each target, two at a time: an hour or more. What fails is left in build/fuzz/found.
 FUZZ_RUNS ?= 1000000
@@ -45,7 +50,7 @@ lint: install
 protos: install
 	$(BIN)/python protos/generate.py
 
-# Some eight minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
+# Some ten minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
 bench: install
 	$(BIN)/python -m loadtest.bench
 
@@ -65,4 +70,6 @@ constraints: install
 	  --build-deps-for wheel --no-build-isolation --output-file constraints.txt pyproject.toml
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage \
+	  workers/go/target workers/java/*/target workers/rust/target \
+	  workers/typescript/dist workers/typescript/node_modules

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from loadtest import sdk_cost
+from loadtest import languages, sdk_cost
 from loadtest.launch import BenchError
 from loadtest.lines import DIFFERENCES, LINES, SDK, Found, judge
 from loadtest.plan import parse
@@ -95,6 +95,15 @@ def run(plan: Plan) -> Found:
         else:
             numbers[SDK] = cost.times_parse
             notes.append(f"### The Python worker on its own\n\n{cost}")
+    if plan.languages is not None:
+        try:
+            costs = languages.measure(plan.languages)
+        except sdk_cost.SeemedSlow as error:
+            missing[languages.GROUP] = str(error)
+        else:
+            missing |= costs.missing
+            if costs.rounds:
+                notes.append(f"### {languages.TITLE}\n\n{languages.EXPLANATION}\n\n{costs}")
     return Found(rounds, numbers, missing, cores(), notes)
 
 

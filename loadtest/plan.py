@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtest.cases import CASES, CONNECTIONS, GROUPS
+from loadtest.languages import GROUP as LANGUAGES
+from loadtest.languages import Timing as LanguageTiming
 from loadtest.launch import ROOT
 from loadtest.lines import SDK
 from loadtest.reviews import POD
@@ -23,6 +25,7 @@ RESULTS: Final = ROOT / "loadtest" / "results"
 FULL: Final = Timing(warmup_s=0.3, window_s=1.4)
 QUICK: Final = Timing(warmup_s=0.2, window_s=0.5)
 QUICK_ROUNDS: Final = 1
+QUICK_LANGUAGES: Final = LanguageTiming(rounds=1, window_s=0.2, warmup_s=0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Plan:
     timing: Timing
     sdk: bool
     """Whether the Python worker is measured alone, too."""
+    languages: LanguageTiming | None = None
+    """How long the workers in all languages are measured beside each other; None for not at all."""
     connections: int = CONNECTIONS
     """Where the titles say ``CONNECTIONS``."""
 
@@ -77,7 +82,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
     parser = argparse.ArgumentParser(
         "loadtest.bench",
         description="Measures the gateway against its own floor, and against its targets.",
-        epilog=f"Groups: {', '.join(groups)}, {SDK}. Cases: {', '.join(CASES)}.",
+        epilog=f"Groups: {', '.join(groups)}, {SDK}, {LANGUAGES}. Cases: {', '.join(CASES)}.",
     )
     parser.add_argument("--quick", action="store_true", help="below two minutes: one round of short windows")
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 3 or 4, by group; quick 1")
@@ -91,13 +96,13 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
     parser.add_argument(
         *("--only", "--cases"),
         nargs="+",
-        choices=[*groups, SDK, *CASES],
+        choices=[*groups, SDK, LANGUAGES, *CASES],
         metavar="NAME",
         help="groups, or cases with the reference of their group",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE.md")
     options = parser.parse_args(argv)
-    names = options.only or [*groups, SDK]
+    names = options.only or [*groups, SDK, LANGUAGES]
     usual = QUICK if options.quick else FULL
     found = [chosen(group, names) for group in GROUPS]
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else None)
@@ -107,6 +112,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
             usual.warmup_s if options.warmup is None else options.warmup, options.window or usual.window_s
         ),
         sdk=SDK in names,
+        languages=(QUICK_LANGUAGES if options.quick else LanguageTiming()) if LANGUAGES in names else None,
         connections=options.connections or CONNECTIONS,
     )
     suffix = "-quick" if options.quick else ""

@@ -1,0 +1,148 @@
+"""``make test-workers``: builds and tests the SDK of each language with its own tools, then all together.
+
+    python -m tests.languages                   # all of them
+    python -m tests.languages go rust           # these, and beside them Python's
+    python -m tests.languages --build java      # only build what is measured and started elsewhere
+
+A language whose tools are missing is skipped, and said to be. The exit status is 0 if nothing failed, 1 if
+something did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from tests.languages.toolchains import BUILT, PYTHON, ROOT, Language, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STEP_WITHIN_S: Final = 1800.0
+"""For one command: a bound for a stuck download, not an expectation."""
+END_WITHIN_S: Final = 20.0
+"""For one that was told to end."""
+CHOSEN: Final = "WORKER_LANGUAGES"
+"""The environment variable that tells the tests in this folder which languages have been built for them."""
+TOGETHER: Final = "together"
+
+Verdict = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one language, or of all together."""
+
+    name: str
+    verdict: Verdict
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.verdict}{f' ({self.why})' if self.why else ''}"
+
+
+def run(title: str, command: str | Sequence[str], **environment: str) -> str:
+    """Run *command*, a shell line or a program with its arguments; return what went wrong, empty if nothing.
+
+    Its output goes where this program's does. What it has started ends with it if it takes too long.
+    """
+    said = command if isinstance(command, str) else " ".join(command)
+    say(f"== {title}: {said}")
+    line = ["sh", "-c", command] if isinstance(command, str) else command
+    began = time.monotonic()
+    with subprocess.Popen(
+        line,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+    ) as child:
+        try:
+            status = child.wait(STEP_WITHIN_S)
+        except BaseException as error:
+            end(child)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return f"{title} took longer than {STEP_WITHIN_S:.0f} s"
+    say(f"== {title}: {'done' if status == 0 else f'status {status}'} after {time.monotonic() - began:.0f} s")
+    return "" if status == 0 else f"{title} failed"
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Interrupt *child*, as one does in a terminal; then end what is left of it and of what it started."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(child.pid, number)
+            child.wait(END_WITHIN_S)
+
+
+def make(language: Language, *, only_build: bool = False) -> tuple[Result, bool]:
+    """Build and test *language*; return what became of it, and whether its samples can be started."""
+    lacks = missing(language)
+    if lacks:
+        return Result(language.name, "skipped", lacks), False
+    wrong = run(f"{language.name} build", language.build)
+    if not wrong and not (ROOT / language.product).is_file():
+        wrong = f"{language.name} build left no {language.product}"
+    is_built = not wrong
+    if is_built and not only_build:
+        wrong = run(f"{language.name} test", language.test)
+    return Result(language.name, "failed" if wrong else "passed", wrong), is_built
+
+
+def test_together(names: Sequence[str]) -> Result:
+    """Run the tests of this folder with the languages *names*."""
+    command = [sys.executable, "-m", "pytest", "tests/languages"]
+    wrong = run(TOGETHER, command, **{CHOSEN: " ".join(names)})
+    return Result(TOGETHER, "failed" if wrong else "passed", wrong)
+
+
+def closing(results: Sequence[Result]) -> str:
+    """Return the summary: a line for each of *results*, and how many there are of each kind."""
+    verdicts = [result.verdict for result in results]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("passed", "failed", "skipped")]
+    return "\n".join([*map(str, results), ", ".join(counts)])
+
+
+def say(line: str) -> None:
+    """Print *line*, before whatever the next command prints."""
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    names = [language.name for language in BUILT]
+    parser = argparse.ArgumentParser("tests.languages", description="Builds and tests the worker SDKs.")
+    parser.add_argument(
+        "languages", nargs="*", metavar="LANGUAGE", help=f"of {', '.join(names)}; default all"
+    )
+    parser.add_argument("--build", action="store_true", help="build the samples, and test nothing")
+    options = parser.parse_args(argv)
+    for unknown in set(options.languages) - set(names):
+        parser.error(f"{unknown} is none of {', '.join(names)}")
+    # A run that is told to stop takes what it has started along, as one that is interrupted does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results, ready = [], [PYTHON.name]
+    for language in BUILT:
+        if not options.languages or language.name in options.languages:
+            result, is_built = make(language, only_build=options.build)
+            results.append(result)
+            ready += [language.name] * is_built
+    if not options.build:
+        results.append(test_together(ready))
+    say(f"\n{closing(results)}")
+    return 1 if any(result.verdict == "failed" for result in results) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("tests.languages: interrupted")

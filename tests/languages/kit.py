@@ -1,0 +1,141 @@
+"""The workers of the sample policies, and what they are asked."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from loadtest.reviews import enlarged
+from tests.faults.rotating import settings_document
+from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.languages.toolchains import Language
+
+SOME_PORT: Final = "127.0.0.1:0"
+VECTORS: Final = ROOT / "workers" / "conformance" / "samples.json"
+MUTATING: Final = ("always-pull-images", "inject-sidecar", "default-resources", "team-from-namespace")
+VALIDATING: Final = ("require-labels", "deny-latest-tag", "deny-privileged", "warn-no-memory-limit")
+LARGE_BYTES: Final = 100_000
+"""Of a review: above 64 KiB calls do not go over the stream, see protos/README.md."""
+
+_LABEL: Final = re.compile(r"[\w.-]*", re.ASCII)
+
+
+class Sample(Process):
+    """The sample policies of one language as a program, once it serves."""
+
+    def __init__(self, language: Language, listen: str = SOME_PORT, *options: str) -> None:
+        super().__init__(*language.run, "--listen", listen, *options)
+        self.language = language
+        self.target = self.expect(r"worker: serving 10 policies on (\S+)\n")[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A review, and the path that it is sent to."""
+
+    name: str
+    path: str
+    body: bytes
+    vector: dict[str, Any] | None = None
+    """What it was made of, if it was."""
+
+
+def configuration(*targets: str, **pool: Any) -> str:
+    """Return the configuration with which a pool of *targets* is asked; *pool* has further fields of it.
+
+    The policies of each phase are in one configuration together, ``all``, and each is in one of its own, too.
+    """
+    documents = [
+        settings_document(auditLevel="Request"),
+        pool_document("pool", *targets, **pool),
+        *map(yaml.safe_dump, namespaces().values()),
+    ]
+    for phase, policies in (("mutate", MUTATING), ("validate", VALIDATING)):
+        documents.append(_webhooks(phase, f"all-{phase}", *policies))
+        documents += [_webhooks(phase, policy, policy) for policy in policies]
+    documents += [_webhooks("validate", name, policy, **fields) for name, (policy, fields) in FAILING.items()]
+    return "\n---\n".join(document.removesuffix("\n---\n") for document in documents)
+
+
+FAILING: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "fails": ("fails", {}),
+    "fails-open": ("fails", {"failurePolicy": "Ignore"}),
+    "sleeps": ("sleeps", {"timeoutSeconds": 1}),
+    "sleeps-open": ("sleeps", {"timeoutSeconds": 1, "failurePolicy": "Ignore"}),
+    "unknown": ("no-such-policy", {}),
+    "unknown-open": ("no-such-policy", {"failurePolicy": "Ignore"}),
+}
+"""Configurations of one webhook that fails: which policy it asks for, and its fields."""
+
+
+def _webhooks(phase: str, name: str, *policies: str, **fields: Any) -> str:
+    document = json.loads(
+        webhook_document(phase, name, "pool", *({} for _ in policies), **fields).removesuffix("\n---\n")
+    )
+    for webhook, policy in zip(document["webhooks"], policies, strict=True):
+        webhook["clientConfig"]["worker"]["policy"] = policy
+    return json.dumps(document)
+
+
+def vectors() -> list[dict[str, Any]]:
+    """Return the vectors of the sample policies, see workers/conformance."""
+    found: list[dict[str, Any]] = json.loads(VECTORS.read_bytes())
+    return found
+
+
+def namespaces() -> dict[str, dict[str, Any]]:
+    """Return the Namespaces of the vectors as documents, by the text of what the vector has.
+
+    A gateway knows one Namespace of a name, and vectors have several of one: each gets a name of its own.
+    It takes none whose labels no cluster would have.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for vector in vectors():
+        key = _key(vector)
+        labels = vector.get("namespaceObject", {}).get("metadata", {}).get("labels", {})
+        if key and key not in found and all(map(_LABEL.fullmatch, labels.values())):
+            document = copy.deepcopy(vector["namespaceObject"])
+            document.update(apiVersion="v1", kind="Namespace")
+            document.setdefault("metadata", {})["name"] = f"n{len(found)}"
+            found[key] = document
+    return found
+
+
+def _key(vector: dict[str, Any]) -> str:
+    return json.dumps(vector["namespaceObject"], sort_keys=True) if "namespaceObject" in vector else ""
+
+
+def questions() -> Iterator[Question]:
+    """Yield every vector for its own policy; every recorded review, and a large one, for all of a phase."""
+    known = {key: document["metadata"]["name"] for key, document in namespaces().items()}
+    for vector in vectors():
+        key = _key(vector)
+        if key and key not in known:
+            continue
+        request = {**vector["request"], "namespace": known.get(key, "unknown")}
+        phase = "mutate" if vector["policy"] in MUTATING else "validate"
+        yield Question(vector["name"], f"/{phase}/{vector['policy']}", review(request), vector)
+    for file in sorted(REVIEWS.glob("*.json")):
+        for phase in ("mutate", "validate"):
+            yield Question(file.stem, f"/{phase}/all-{phase}", file.read_bytes())
+    large = enlarged((REVIEWS / "pod-create-6kb.json").read_bytes(), LARGE_BYTES)
+    for phase in ("mutate", "validate"):
+        yield Question("a large Pod", f"/{phase}/all-{phase}", large)
+    pod = (REVIEWS / "pod-create-validate.json").read_bytes()
+    for name in FAILING:
+        yield Question(name, f"/validate/{name}", pod)
+
+
+def review(request: dict[str, Any]) -> bytes:
+    """Return the AdmissionReview of *request*."""
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(document).encode()

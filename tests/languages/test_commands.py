@@ -1,0 +1,60 @@
+"""Workers that the gateway starts itself (``command``), in each language."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.rotating import command_pool, named
+from tests.kit import webhook_document
+from tests.process.kit import children_of, eventually, runs
+
+if TYPE_CHECKING:
+    from tests.faults.kit import StartGateway
+    from tests.kit import GatewayProcess
+    from tests.languages.toolchains import Language
+
+pytestmark = pytest.mark.slow
+
+POLICY = "always-pull-images"
+
+
+def worker_of(gateway: GatewayProcess, language: Language) -> list[int]:
+    """Return the processes that the gateway has started as *language*'s worker: one, or none for a moment."""
+    program = Path(language.run[-1]).name
+    return [pid for pid in children_of(gateway.child.pid) if program in command_line(pid)]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_the_gateway_starts_a_worker_starts_it_again_and_stops_it(
+    tmp_path: Path, start_gateway: StartGateway, language: Language
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "c.yaml").write_text(
+        command_pool("own", *language.run) + named(webhook_document("mutate", "m", "own", {}), POLICY)
+    )
+    gateway = start_gateway(config, "--state", str(tmp_path / "s"))
+    # A first call waits for the worker: the gateway says that it serves when its workers do.
+    assert "patch" in gateway.review("/mutate?timeout=30s", "pod-create-mutate")
+    (first,) = worker_of(gateway, language)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: worker_of(gateway, language) not in ([], [first]))
+    eventually(lambda: "patch" in gateway.review("/mutate?timeout=30s", "pod-create-mutate"))
+    (second,) = worker_of(gateway, language)
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0, gateway.log
+    assert not runs(second)
+    assert "serving 10 policies on unix:" in gateway.log
+    assert not list((tmp_path / "s").glob("*.sock"))
+    assert "Traceback" not in gateway.log

@@ -1,0 +1,62 @@
+"""Workers in different languages that are told to stop under load, and replaced: nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.kit import (
+    REVIEW,
+    all_well,
+    configure,
+    one_webhook,
+    wait_past,
+    wait_until_asked,
+    wait_until_ready,
+)
+from tests.load import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.faults.kit import StartGateway
+    from tests.languages.kit import Sample
+    from tests.languages.toolchains import Language
+
+pytestmark = pytest.mark.slow
+
+CONNECTIONS = 16
+TIMEOUT_S = 4
+BETWEEN = 50
+"""Answers while a worker is gone, and before the next one goes."""
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_each_worker_of_a_mixed_pool_is_replaced_and_nothing_is_lost(
+    tmp_path: Path,
+    present: list[Language],
+    start_sample: Callable[..., Sample],
+    start_gateway: StartGateway,
+    transport: str,
+) -> None:
+    workers = {language.name: start_sample(language) for language in present}
+    policy = {"clientConfig": {"worker": {"pool": "pool", "policy": "deny-privileged"}}}
+    targets = [worker.target for worker in workers.values()]
+    webhook = {**policy, "timeoutSeconds": TIMEOUT_S}
+    gateway = start_gateway(configure(tmp_path, one_webhook(*targets, webhook=webhook, transport=transport)))
+    wait_until_ready(gateway, len(workers))
+    with Load(gateway, "/validate?timeout=5s", REVIEW, connections=CONNECTIONS, rate=300) as load:
+        for name, old in list(workers.items()):
+            load.wait_for(BETWEEN)
+            old.signal(signal.SIGTERM)
+            assert old.wait() == 0, f"{name}:\n{old.log}"
+            load.wait_for(BETWEEN)
+            workers[name] = start_sample(old.language, old.target)
+            wait_until_asked(gateway, workers[name])
+            wait_until_ready(gateway, len(workers))
+        wait_past(load, 0)
+    assert all_well(load.tally), load.tally
+    assert load.tally.slower_than(TIMEOUT_S / 2) <= CONNECTIONS, load.tally

@@ -1,0 +1,118 @@
+"""What the workers themselves say, unary and over the stream: the same bytes in every language."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import pytest
+
+from gateway.pb import worker_pb2 as pb
+from tests.kit import PATIENCE_S, REVIEWS
+from tests.languages.kit import MUTATING, VALIDATING, vectors
+from tests.languages.toolchains import PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from tests.languages.kit import Sample
+
+pytestmark = pytest.mark.slow
+
+SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker/"
+IN_A_BATCH: Final = 16
+
+
+def requests() -> list[pb.ReviewRequest]:
+    """Return the vectors, and every recorded review for every policy, and what nobody can answer."""
+    found = [
+        pb.ReviewRequest(
+            policy=vector["policy"],
+            admission_request=json.dumps(vector["request"]).encode(),
+            namespace_object=json.dumps(vector["namespaceObject"]).encode()
+            if "namespaceObject" in vector
+            else b"",
+        )
+        for vector in vectors()
+    ]
+    for file in sorted(REVIEWS.glob("*.json")):
+        request = json.dumps(json.loads(file.read_bytes())["request"]).encode()
+        for policy in (*MUTATING, *VALIDATING, "fails", "no-such-policy", ""):
+            found.append(pb.ReviewRequest(policy=policy, admission_request=request))
+    return found
+
+
+def written(answer: pb.ReviewResponse | pb.Error) -> bytes:
+    """Return *answer* as bytes, its annotations in order: in messages their order means nothing."""
+    return type(answer).__name__.encode() + b" " + answer.SerializeToString(deterministic=True)
+
+
+def unary(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
+    """Yield the answers of *asked*, one call each."""
+    method: Any = channel.unary_unary(
+        SERVICE + "Review",
+        request_serializer=pb.ReviewRequest.SerializeToString,
+        response_deserializer=pb.ReviewResponse.FromString,
+    )
+    for request in asked:
+        call = method.future(request, timeout=PATIENCE_S)
+        if call.exception() is None:
+            yield written(call.result())
+        else:
+            yield written(pb.Error(code=call.code().value[0], message=call.details()))
+
+
+def streamed(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
+    """Yield the answers of *asked*, in batches over one stream."""
+    method: Any = channel.stream_stream(
+        SERVICE + "ReviewStream",
+        request_serializer=pb.ReviewBatch.SerializeToString,
+        response_deserializer=pb.VerdictBatch.FromString,
+    )
+
+    def batches() -> Iterator[pb.ReviewBatch]:
+        for begin in range(0, len(asked), IN_A_BATCH):
+            batch = pb.ReviewBatch()
+            for number, request in enumerate(asked[begin : begin + IN_A_BATCH], begin):
+                payload = len(batch.payloads)
+                batch.payloads.add(
+                    admission_request=request.admission_request, namespace_object=request.namespace_object
+                )
+                batch.calls.add(id=number, payload=payload, policy=request.policy, timeout_millis=60_000)
+            yield batch
+
+    verdicts: dict[int, bytes] = {}
+    for message in method(batches(), timeout=PATIENCE_S):
+        for verdict in message.verdicts:
+            assert verdict.id not in verdicts
+            verdicts[verdict.id] = written(getattr(verdict, verdict.WhichOneof("outcome")))
+    assert sorted(verdicts) == list(range(len(asked)))
+    return iter([verdicts[number] for number in range(len(asked))])
+
+
+@pytest.mark.parametrize("ask", [unary, streamed])
+def test_every_language_says_what_python_says(
+    samples: dict[str, Sample],
+    ask: Callable[[grpc.Channel, Sequence[pb.ReviewRequest]], Iterator[bytes]],
+) -> None:
+    asked = requests()
+    said = {}
+    for name, sample in samples.items():
+        with grpc.insecure_channel(sample.target) as channel:
+            said[name] = list(ask(channel, asked))
+    expected = said.pop(PYTHON.name)
+    # Not a comparison of empty answers.
+    assert len(set(expected)) > len(REVIEWS_WITH_A_UID)
+    for name, answers in said.items():
+        wrong = [
+            f"{request.policy} {json.loads(request.admission_request).get('uid')}:\n{wanted!r}\n{found!r}"
+            for request, wanted, found in zip(asked, expected, answers, strict=True)
+            if wanted != found
+        ]
+        assert not wrong, f"{name}, {len(wrong)} of {len(asked)}:\n" + "\n".join(wrong[:5])
+
+
+REVIEWS_WITH_A_UID: Final = sorted(REVIEWS.glob("*.json"))
+"""Each makes one answer of its own at the least, since ``fails`` names the review."""

@@ -1,0 +1,151 @@
+"""The languages that workers are written in: where each SDK is, what it is built with, how it is run.
+
+A table and its probes, shared by ``make test-workers``, the tests in this folder and ``loadtest.languages``.
+Commands are shell lines and run in the root of the repository.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PROBE_WITHIN_S: Final = 60.0
+"""For a program to say its version: a bound for one that hangs."""
+
+_VERSION: Final = re.compile(r"(?<![\w.\[])(?:go|v)?(\d+(?:\.\d+)*)")
+"""``go1.26.8``, ``v20.20.2``, ``javac 17``; not the ``[1m`` of a program that prints in bold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program that has to be on PATH."""
+
+    program: str
+    least: tuple[int, ...]
+    """The oldest version that will do."""
+    ask: str = "--version"
+    """The argument with which it says its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One language, and its SDK."""
+
+    name: str
+    """As it is written in commands and reports: ``go``."""
+    title: str
+    folder: str
+    """Of the SDK, from the root of the repository."""
+    run: tuple[str, ...]
+    """The program of the sample policies, to be followed by ``--listen`` and other options. It is the worker
+    itself and no program that starts it, so that signals reach it and its CPU can be measured."""
+    product: str = ""
+    """The file that the build leaves and ``run`` needs; empty where nothing is built."""
+    tools: tuple[Tool, ...] = ()
+    build: str = ""
+    test: str = ""
+
+
+PYTHON: Final = Language("python", "Python", "workers", run=(sys.executable, "-m", "workers.samples"))
+"""The reference, which the gateway's own environment runs; ``make test`` has its tests."""
+
+BUILT: Final = (
+    Language(
+        "go",
+        "Go",
+        "workers/go",
+        run=("workers/go/target/samples",),
+        product="workers/go/target/samples",
+        tools=(Tool("go", (1, 26), ask="version"),),
+        build="cd workers/go && go build -o target/samples ./cmd/samples",
+        test="cd workers/go && go vet ./... && go test ./...",
+    ),
+    Language(
+        "typescript",
+        "TypeScript",
+        "workers/typescript",
+        run=("node", "workers/typescript/dist/samples/main.js"),
+        product="workers/typescript/dist/samples/main.js",
+        tools=(Tool("node", (20,)), Tool("npm", (9,))),
+        build="cd workers/typescript && npm ci",
+        test="cd workers/typescript && npm test",
+    ),
+    Language(
+        "rust",
+        "Rust",
+        "workers/rust",
+        run=("workers/rust/target/release/samples",),
+        product="workers/rust/target/release/samples",
+        # ring, which is behind its TLS, has parts in C.
+        tools=(Tool("cargo", (1, 88)), Tool("cc", (1,))),
+        build="cd workers/rust && cargo build --release --bin samples",
+        test="cd workers/rust && cargo test --release",
+    ),
+    Language(
+        "java",
+        "Java",
+        "workers/java",
+        run=("java", "-jar", "workers/java/samples/target/admission-gateway-samples.jar"),
+        product="workers/java/samples/target/admission-gateway-samples.jar",
+        tools=(Tool("java", (17,)), Tool("javac", (17,)), Tool("mvn", (3, 8))),
+        build="mvn -q -B -f workers/java/pom.xml package -DskipTests",
+        test="mvn -q -B -f workers/java/pom.xml verify",
+    ),
+)
+"""Those whose SDK is built with tools that a machine may lack, in the order in which they are told of."""
+
+LANGUAGES: Final = (PYTHON, *BUILT)
+NAMES: Final = tuple(language.name for language in LANGUAGES)
+
+
+def named(name: str) -> Language:
+    """Return the language called *name*, one of ``NAMES``."""
+    return next(language for language in LANGUAGES if language.name == name)
+
+
+def missing(language: Language) -> str:
+    """Return what *language* lacks here: ``mvn is not installed``; empty if it can be built and run."""
+    return "; ".join(filter(None, (lacking(tool, language.folder) for tool in language.tools)))
+
+
+def unready(language: Language) -> str:
+    """Return why the samples of *language* cannot be started now; empty if they can."""
+    lacks = missing(language)
+    if lacks or not language.product or (ROOT / language.product).is_file():
+        return lacks
+    return "not built; make test-workers builds it"
+
+
+@functools.cache
+def lacking(tool: Tool, folder: str) -> str:
+    """Return what is wrong with *tool*, if anything, asked in *folder*, where it may follow a file there.
+
+    The answer is kept: nothing is installed meanwhile.
+    """
+    if shutil.which(tool.program) is None:
+        return f"{tool.program} is not installed"
+    where = ROOT / folder
+    try:
+        said = subprocess.run(
+            [tool.program, tool.ask],
+            cwd=where if where.is_dir() else ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_WITHIN_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{tool.program} does not run: {error}"
+    found = _VERSION.search(said)
+    if found is None:
+        return f"{tool.program} {tool.ask} names no version"
+    if tuple(map(int, found[1].split("."))) < tool.least:
+        return f"{tool.program} is {found[1]}, older than {'.'.join(map(str, tool.least))}"
+    return ""
