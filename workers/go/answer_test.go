@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,13 @@ func policyOf(function PolicyFunc) *policy {
 }
 
 func resultOf(function PolicyFunc) outcome {
-	return policyOf(function).run(context.Background(), &Review{payload: podRequest, mutating: true})
+	return policyOf(function).run(context.Background(), &Review{payload: []byte(podRequest), mutating: true})
 }
+
+// worse is an error that cannot be looked into.
+type worse struct{ error }
+
+func (*worse) Unwrap() error { panic("worse") }
 
 func TestFailuresAreErrorsAndNeverAllow(t *testing.T) {
 	for want, function := range map[string]PolicyFunc{
@@ -32,11 +38,13 @@ func TestFailuresAreErrorsAndNeverAllow(t *testing.T) {
 			_ = none[len(review.Warnings())+1]
 			return nil
 		},
+		"a panic with a *worker.worse that panics itself": func(context.Context, *Review) error { panic(&worse{}) },
 		"a?b": func(context.Context, *Review) error { return errors.New("a\xffb") },
-		"the object cannot be written as JSON: /f: json: unsupported type: func()": func(_ context.Context, review *Review) error {
+		"the object cannot be written as JSON: json: unsupported type: func()": func(_ context.Context, review *Review) error {
 			review.Object()["f"] = func() {}
 			return nil
 		},
+		(&runtime.PanicNilError{}).Error(): func(context.Context, *Review) error { panic(nil) },
 	} {
 		result := resultOf(function)
 		if result.err == nil || codes.Code(result.err.Code) != codes.Internal || result.err.Message != want {

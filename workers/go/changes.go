@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,27 +33,20 @@ func (r *Review) Changes() ([]Operation, error) {
 	case !r.touched || r.err != nil:
 		return nil, r.err
 	}
-	after := r.look("")["object"]
-	// Read once more rather than copied beforehand: most policies that look do not change anything, but all
-	// would pay for the copy.
-	var before any
-	if r.objectText != "" {
-		before = tree.Raw(r.objectText).Parse()
-	}
-	if tree.Same(before, after) {
-		return nil, nil
-	}
-	if before == nil {
-		return nil, errors.New("the object was set, but the request has no object to change")
-	}
-	if object, ok := after.(map[string]any); !ok || object == nil {
-		return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
-	}
-	operations, err := tree.Diff(before, after)
+	after, err := tree.Normal(r.request["object"])
 	if err != nil {
 		return nil, fmt.Errorf("the object cannot be written as JSON: %w", err)
 	}
-	return operations, nil
+	if tree.Same(r.before, after) {
+		return nil, nil
+	}
+	if r.before == nil {
+		return nil, errors.New("the object was set, but the request has no object to change")
+	}
+	if _, ok := after.(map[string]any); !ok {
+		return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
+	}
+	return tree.Diff(r.before, after), nil
 }
 
 func (r *Review) ownPatch() ([]Operation, error) {
@@ -68,7 +62,7 @@ func (r *Review) ownPatch() ([]Operation, error) {
 	if len(operations) == 0 {
 		return nil, nil
 	}
-	found := r.hasObject()
+	found := r.look()["object"] != nil
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -78,68 +72,43 @@ func (r *Review) ownPatch() ([]Operation, error) {
 	return operations, nil
 }
 
-func (r *Review) hasObject() bool {
-	switch object := r.look("")["object"].(type) {
-	case nil:
-		return false
-	case tree.Raw:
-		return object != "null"
-	case map[string]any:
-		return object != nil
-	}
-	return true
-}
-
 // Decode reads the object into a pointer to a Go type, such as *corev1.Pod, and returns false if the request
 // has none. Fields that the type does not know are left out; [Review.Update] keeps them nonetheless.
-func (r *Review) Decode(into any) (bool, error) {
-	text, err := r.currentObject()
-	if text == "" || err != nil {
+func (r *Review) Decode(into any) (bool, error) { return r.decodeMember("object", into) }
+
+// DecodeOld is [Review.Decode] for the stored object.
+func (r *Review) DecodeOld(into any) (bool, error) { return r.decodeMember("oldObject", into) }
+
+func (r *Review) decodeMember(key string, into any) (bool, error) {
+	value, err := r.document(key)
+	if value == nil || err != nil {
 		return false, err
 	}
-	if err := decode(text, into); err != nil {
-		return false, fmt.Errorf("the object is no %T: %w", into, err)
+	if err := decode(value, into); err != nil {
+		return false, fmt.Errorf("the %s is no %T: %w", key, into, err)
 	}
 	return true, nil
 }
 
-// DecodeOld is [Review.Decode] for the stored object.
-func (r *Review) DecodeOld(into any) (bool, error) {
-	r.look("")
-	value := r.request["oldObject"]
-	if value == nil || r.err != nil {
-		return false, r.err
-	}
-	text, ok := value.(tree.Raw)
-	if !ok {
-		normal, err := tree.Normal(value)
-		if err != nil {
-			return false, err
-		}
-		text = tree.Raw(tree.Append(nil, normal))
-	}
-	if text == "null" {
-		return false, nil
-	}
-	if err := decode(string(text), into); err != nil {
-		return false, fmt.Errorf("the old object is no %T: %w", into, err)
-	}
-	return true, nil
+// document returns a member as it is now; nil if there is none.
+func (r *Review) document(key string) (any, error) {
+	value, err := tree.Normal(r.look()[key])
+	return value, cmp.Or(r.err, err)
 }
 
 // Update makes the object say what a Go value says, usually one from [Review.Decode] that was changed since.
 // Only what differs is carried over, so that fields which the type does not know stay as they are, and empty
 // ones which it writes by itself do not appear.
 func (r *Review) Update(from any) error {
-	text, err := r.currentObject()
+	document, err := r.document("object")
 	if err != nil {
 		return err
 	}
-	if text == "" {
+	if document == nil {
 		return errors.New("the request has no object to update")
 	}
 	fresh := reflect.New(reflect.Indirect(reflect.ValueOf(from)).Type()).Interface()
-	if err := decode(text, fresh); err != nil {
+	if err := decode(document, fresh); err != nil {
 		return fmt.Errorf("the object is no %T: %w", from, err)
 	}
 	before, err := encoded(fresh)
@@ -150,37 +119,13 @@ func (r *Review) Update(from any) error {
 	if err != nil {
 		return err
 	}
-	document, err := tree.Parse(text)
-	if err != nil {
-		return err
-	}
-	r.look("")["object"] = tree.Carry(document, before, after)
-	r.touched = true
+	r.touch()["object"] = tree.Carry(document, before, after)
 	return nil
 }
 
-// currentObject returns the text of the object as it is now; empty if there is none.
-func (r *Review) currentObject() (string, error) {
-	members := r.look("")
-	if r.err != nil {
-		return "", r.err
-	}
-	if !r.touched {
-		if r.objectText == "null" {
-			return "", nil
-		}
-		return r.objectText, nil
-	}
-	value, err := tree.Normal(members["object"])
-	if err != nil || value == nil {
-		return "", err
-	}
-	return string(tree.Append(nil, value)), nil
-}
-
-// decode reads JSON as kube-apiserver does: the case of keys counts.
-func decode(text string, into any) error {
-	return kubejson.UnmarshalCaseSensitivePreserveInts([]byte(text), into)
+// decode reads a document as kube-apiserver does: the case of keys counts.
+func decode(document, into any) error {
+	return kubejson.UnmarshalCaseSensitivePreserveInts(tree.Append(nil, document), into)
 }
 
 func encoded(value any) (any, error) {
@@ -188,5 +133,5 @@ func encoded(value any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%T cannot be written as JSON: %w", value, err)
 	}
-	return tree.Parse(string(text))
+	return tree.Parse(text)
 }

@@ -62,6 +62,35 @@ func TestDrainAnswersWhatIsInFlightAndWhatCrossedTheNotice(t *testing.T) {
 	}
 }
 
+// A watch of somebody else keeps the connection open meanwhile.
+func TestDrainLetsTheLastAnswersBeRead(t *testing.T) {
+	probe := newProbe()
+	addresses, err := probe.Start(Options{Listen: []string{"127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := healthpb.NewHealthClient(dial(t, addresses[0], plaintext)).Watch(soon(t), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	stream := open(t, pb.NewPolicyWorkerClient(dial(t, addresses[0], plaintext)))
+	stream.ask(asked(1, "large"))
+	stream.CloseSend()
+	time.Sleep(300 * time.Millisecond) // until it is answered, of which only a quarter fits into the window
+	ended := stopping(probe, patience)
+	time.Sleep(300 * time.Millisecond)
+	stream.verdicts(1)
+	if err, _ := stream.end(); err != nil {
+		t.Error(err)
+	}
+	if err := wanted(t, ended); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDrainEndsAStreamOnWhichNothingComes(t *testing.T) {
 	probe := newProbe()
 	stream := open(t, probe.serve(t))

@@ -80,7 +80,7 @@ func (s *stream) flush() {
 		return
 	}
 	s.out.sending = true
-	for !s.out.empty() && !s.closed.Load() {
+	for !s.out.empty() && !s.closed {
 		next := s.out.next()
 		s.mu.Unlock()
 		err := s.rpc.Send(next.batch)

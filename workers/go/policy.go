@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 )
@@ -27,26 +26,11 @@ func WithVersion(version string) PolicyOption {
 	return func(registered *policy) { registered.version = version }
 }
 
-const (
-	// quickRun is what a policy may take for being run in its turn rather than beside the others. A review's
-	// JSON is parsed in some tens of microseconds.
-	quickRun = 500 * time.Microsecond
-	// largeReview is where parsing takes long whatever the policy does.
-	largeReview = 64 * 1024
-
-	slowPoints = 16
-	// apartAt takes four slow runs among a few quick ones: on a busy machine any policy is slow now and then,
-	// since it is kept waiting for a CPU.
-	apartAt = 3*slowPoints + 1
-	// mostPoints keeps a policy that has become quick apart for a hundred runs at most.
-	mostPoints = 128
-)
-
 // stackInterval is how often the failures of one policy are logged: logging each one of a broken policy would
 // cost more than all the other policies.
 const stackInterval = time.Second
 
-// policy is a registered policy, and what was learnt about it.
+// policy is a registered policy.
 type policy struct {
 	name        string
 	description string
@@ -55,9 +39,6 @@ type policy struct {
 	function    PolicyFunc
 	place       string
 	log         *log.Logger
-
-	// slowness goes up with each slow run and down with each quick one.
-	slowness atomic.Int32
 
 	mu         sync.Mutex
 	quietUntil time.Time
@@ -72,25 +53,18 @@ func checkName(name string) error {
 	return nil
 }
 
-// apart tells whether the policy has its own goroutine for each call, since it waits or computes for long.
-func (p *policy) apart() bool { return p.slowness.Load() >= apartAt }
-
-// took notes how long a run took.
-func (p *policy) took(elapsed time.Duration, review *Review) {
-	if elapsed <= quickRun {
-		if p.slowness.Load() > 0 {
-			p.slowness.Add(-1)
-		}
-	} else if len(review.payload) <= largeReview && p.slowness.Load() < mostPoints {
-		p.slowness.Add(slowPoints)
-	}
+// answer calls the policy and hands over the outcome, also that of one that ends its goroutine.
+func (p *policy) answer(ctx context.Context, review *Review, settle func(outcome)) {
+	result := internalError("the policy ended its goroutine (runtime.Goexit)")
+	defer func() { settle(result) }()
+	result = p.run(ctx, review)
 }
 
 // run calls the policy and returns the outcome.
 func (p *policy) run(ctx context.Context, review *Review) (result outcome) {
 	defer func() {
 		if problem := recover(); problem != nil {
-			result = p.panicked(ctx, review, problem)
+			result = p.panicked(review, problem)
 		}
 	}()
 	err := p.function(ctx, review)
@@ -124,7 +98,12 @@ func (p *policy) failed(ctx context.Context, review *Review, err error) outcome 
 	return internalError(err.Error())
 }
 
-func (p *policy) panicked(ctx context.Context, review *Review, problem any) outcome {
+func (p *policy) panicked(review *Review, problem any) (result outcome) {
+	defer func() {
+		if recover() != nil { // in a method of the problem
+			result = internalError(fmt.Sprintf("a panic with a %T that panics itself", problem))
+		}
+	}()
 	if err, ok := problem.(error); ok {
 		if denial, ok := denialIn(err); ok {
 			return denied(review, denial)

@@ -1,11 +1,16 @@
 package worker
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"admission-gateway.io/worker/internal/tree"
@@ -19,17 +24,15 @@ import (
 // What is not well-formed reads as empty, and then the outcome of the call is an error whatever the policy
 // returns; [Review.Err] tells before.
 type Review struct {
-	payload       string
-	namespaceJSON string
-	mutating      bool
+	// Both may be shared with other calls.
+	payload, namespaceJSON []byte
+	mutating               bool
 
-	// request has the members of the AdmissionRequest; nil until the first look. Those in large stay
-	// tree.Raw until somebody looks at them.
+	// request is the AdmissionRequest; nil until the first look.
 	request map[string]any
-	// objectText is the object as it came.
-	objectText string
-	// touched is set once the policy may have changed the object's tree.
+	// touched is set once a policy may change the object; before is a copy of it as it came.
 	touched         bool
+	before          any
 	namespaceObject map[string]any
 	err             error
 
@@ -39,9 +42,6 @@ type Review struct {
 	annotations map[string]string
 }
 
-// large are the members that many policies do not look at, or not as a tree.
-var large = map[string]bool{"object": true, "oldObject": true, "options": true, "userInfo": true}
-
 // malformed is the error of a payload that is not the JSON object that the contract asks for.
 type malformed struct{ text string }
 
@@ -50,18 +50,14 @@ func (m *malformed) Error() string { return m.text }
 // ParseReview returns a Review for a unit test, from the JSON of an AdmissionReview or of the
 // AdmissionRequest in it. It keeps track of changes as for a mutating policy.
 func ParseReview(document []byte, options ...ReviewOption) (*Review, error) {
-	value, err := tree.Parse(string(document))
+	members, err := parseObject("review", document)
 	if err != nil {
-		return nil, fmt.Errorf("review is not JSON: %w", err)
-	}
-	members, ok := value.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("review is to be a JSON object, found %s", tree.Word(value))
+		return nil, err
 	}
 	if request, ok := members["request"].(map[string]any); ok {
 		members = request
 	}
-	review := &Review{payload: string(tree.Append(nil, members)), mutating: true}
+	review := &Review{payload: tree.Append(nil, members), mutating: true}
 	for _, option := range options {
 		option(review)
 	}
@@ -73,94 +69,67 @@ type ReviewOption func(*Review)
 
 // WithNamespaceObject sets the JSON of the Namespace that the request is in.
 func WithNamespaceObject(document []byte) ReviewOption {
-	return func(review *Review) { review.namespaceJSON = string(document) }
+	return func(review *Review) { review.namespaceJSON = bytes.Clone(document) }
+}
+
+// parseObject returns the members of the object that text is to be.
+func parseObject(what string, text []byte) (map[string]any, error) {
+	var members map[string]any
+	err := tree.Decode(text, &members)
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &other):
+		return nil, &malformed{fmt.Sprintf("%s is to be a JSON object, found %s", what, other.Value)}
+	case err != nil:
+		return nil, &malformed{fmt.Sprintf("%s is not JSON: %v", what, err)}
+	case members == nil:
+		return nil, &malformed{what + " is to be a JSON object, found null"}
+	}
+	return members, nil
 }
 
 // Err returns what is wrong with what the gateway sent, if anything is, and it was looked at.
 func (r *Review) Err() error { return r.err }
 
-func (r *Review) fail(what string, err error, found string) {
-	if r.err != nil {
-		return
+// look parses the request if that has not been done.
+func (r *Review) look() map[string]any {
+	if r.request == nil {
+		request, err := parseObject("admission_request", r.payload)
+		if err != nil {
+			request = map[string]any{}
+		}
+		r.request, r.err = request, cmp.Or(r.err, err)
 	}
-	if err != nil {
-		r.err = &malformed{fmt.Sprintf("%s is not JSON: %v", what, err)}
-	} else {
-		r.err = &malformed{fmt.Sprintf("%s is to be a JSON object, found %s", what, found)}
-	}
-}
-
-// look parses the request if that has not been done; wanted is built at once, which spares a second reading.
-func (r *Review) look(wanted string) map[string]any {
-	if r.request != nil {
-		return r.request
-	}
-	members, found, err := tree.ParseMembers(
-		r.payload,
-		func(key string) bool { return key == wanted || !large[key] },
-		func(key, text string) {
-			if key == "object" {
-				r.objectText = text
-			}
-		},
-	)
-	if err != nil || found != "object" {
-		r.fail("admission_request", err, found)
-		members = map[string]any{}
-	}
-	r.request = members
-	return members
-}
-
-// member returns the value of a member as a tree.
-func (r *Review) member(key string) any {
-	members := r.look(key)
-	value := members[key]
-	if raw, ok := value.(tree.Raw); ok {
-		value = raw.Parse()
-		members[key] = value
-	}
-	return value
-}
-
-// Request returns the AdmissionRequest as Kubernetes wrote it. Numbers are json.Number.
-func (r *Review) Request() map[string]any {
-	for key := range large {
-		r.member(key)
-	}
-	r.touched = true
 	return r.request
 }
 
+// touch is look for who may change the object.
+func (r *Review) touch() map[string]any {
+	request := r.look()
+	if r.mutating && !r.touched {
+		r.touched, r.before = true, runtime.DeepCopyJSONValue(request["object"])
+	}
+	return request
+}
+
+// Request returns the AdmissionRequest as Kubernetes wrote it. Numbers are json.Number.
+func (r *Review) Request() map[string]any { return r.touch() }
+
 // Object returns the object of the request, in which a mutating policy may change what it likes; nil where
 // there is none (DELETE). For CONNECT it is an options object, such as PodExecOptions. Numbers are json.Number.
-func (r *Review) Object() map[string]any {
-	r.touched = true
-	object, _ := r.member("object").(map[string]any)
-	return object
-}
+func (r *Review) Object() map[string]any { return objectIn(r.touch(), "object") }
 
 // SetObject puts another object in place of the request's. It may consist of whatever encoding/json can write.
-func (r *Review) SetObject(object map[string]any) {
-	r.touched = true
-	r.look("")["object"] = object
-}
+func (r *Review) SetObject(object map[string]any) { r.touch()["object"] = object }
 
 // OldObject returns the stored object, for UPDATE and DELETE; nil for the rest.
-func (r *Review) OldObject() map[string]any {
-	object, _ := r.member("oldObject").(map[string]any)
-	return object
-}
+func (r *Review) OldObject() map[string]any { return objectIn(r.look(), "oldObject") }
 
 // NamespaceObject returns the Namespace that the request is in; nil if there is none or it is not known.
 func (r *Review) NamespaceObject() map[string]any {
-	if r.namespaceObject == nil && r.namespaceJSON != "" {
-		value, err := tree.Parse(r.namespaceJSON)
-		object, ok := value.(map[string]any)
-		if err != nil || !ok {
-			r.fail("namespace_object", err, tree.Word(value))
-		}
-		r.namespaceObject = object
+	if r.namespaceObject == nil && len(r.namespaceJSON) > 0 {
+		object, err := parseObject("namespace_object", r.namespaceJSON)
+		r.namespaceObject, r.err = object, cmp.Or(r.err, err)
 	}
 	return r.namespaceObject
 }
@@ -172,7 +141,7 @@ func (r *Review) Operation() admissionv1.Operation {
 
 // Kind returns group, version and kind of the object.
 func (r *Review) Kind() metav1.GroupVersionKind {
-	kind, _ := r.look("")["kind"].(map[string]any)
+	kind := objectIn(r.look(), "kind")
 	return metav1.GroupVersionKind{
 		Group: textIn(kind, "group"), Version: textIn(kind, "version"), Kind: textIn(kind, "kind"),
 	}
@@ -180,7 +149,7 @@ func (r *Review) Kind() metav1.GroupVersionKind {
 
 // Resource returns group, version and resource that the request is for.
 func (r *Review) Resource() metav1.GroupVersionResource {
-	found, _ := r.look("")["resource"].(map[string]any)
+	found := objectIn(r.look(), "resource")
 	return metav1.GroupVersionResource{
 		Group: textIn(found, "group"), Version: textIn(found, "version"), Resource: textIn(found, "resource"),
 	}
@@ -200,19 +169,15 @@ func (r *Review) UID() types.UID { return types.UID(r.text("uid")) }
 
 // DryRun tells whether nothing will be stored, so that a policy must not leave a trace elsewhere.
 func (r *Review) DryRun() bool {
-	dry, _ := r.look("")["dryRun"].(bool)
+	dry, _ := r.look()["dryRun"].(bool)
 	return dry
 }
 
 // UserInfo returns who made the request.
 func (r *Review) UserInfo() authenticationv1.UserInfo {
 	var user authenticationv1.UserInfo
-	value, err := tree.Normal(r.member("userInfo"))
-	if err == nil {
-		err = decode(string(tree.Append(nil, value)), &user)
-	}
-	if err != nil && r.err == nil {
-		r.err = &malformed{fmt.Sprintf("admission_request has a userInfo that is none: %v", err)}
+	if _, err := r.decodeMember("userInfo", &user); err != nil && r.err == nil {
+		r.err = &malformed{fmt.Sprintf("admission_request is no AdmissionRequest: %v", err)}
 	}
 	return user
 }
@@ -236,7 +201,12 @@ func (r *Review) Warnings() []string { return r.warnings }
 // Annotations returns what was said with [Review.Annotate] so far.
 func (r *Review) Annotations() map[string]string { return r.annotations }
 
-func (r *Review) text(key string) string { return textIn(r.look(""), key) }
+func (r *Review) text(key string) string { return textIn(r.look(), key) }
+
+func objectIn(members map[string]any, key string) map[string]any {
+	object, _ := members[key].(map[string]any)
+	return object
+}
 
 func textIn(members map[string]any, key string) string {
 	text, _ := members[key].(string)

@@ -190,7 +190,7 @@ func TestWhatIsMalformedShowsWhenThePolicyLooks(t *testing.T) {
 		`null`:       "admission_request is to be a JSON object, found null",
 		"\xff":       "admission_request is not JSON: ",
 	} {
-		review := &Review{payload: payload, namespaceJSON: "7", mutating: true}
+		review := &Review{payload: []byte(payload), namespaceJSON: []byte("7"), mutating: true}
 		if review.Err() != nil {
 			t.Errorf("%q was looked at by nobody", payload)
 		}
@@ -201,11 +201,11 @@ func TestWhatIsMalformedShowsWhenThePolicyLooks(t *testing.T) {
 			t.Errorf("%q is %q, expected %q", payload, err, want)
 		}
 	}
-	review := &Review{payload: "{}", namespaceJSON: "7"}
+	review := &Review{payload: []byte("{}"), namespaceJSON: []byte("7")}
 	if review.NamespaceObject() != nil || fmt.Sprint(review.Err()) != "namespace_object is to be a JSON object, found number" {
 		t.Errorf("the Namespace is %v", review.Err())
 	}
-	odd := &Review{payload: `{"userInfo":{"username":7}}`}
+	odd := &Review{payload: []byte(`{"userInfo":{"username":7}}`)}
 	if odd.UserInfo(); odd.Err() == nil {
 		t.Error("a number is taken for a name")
 	}
@@ -231,7 +231,7 @@ func TestOnlyMutatingPoliciesChangeAnything(t *testing.T) {
 			return nil
 		})
 		scribble.mutating = mutating
-		result := scribble.run(context.Background(), &Review{payload: podRequest, mutating: mutating})
+		result := scribble.run(context.Background(), &Review{payload: []byte(podRequest), mutating: mutating})
 		if got := len(result.response.Patch) > 0; got != mutating {
 			t.Errorf("mutating %v, patch %s", mutating, result.response.Patch)
 		}

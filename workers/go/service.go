@@ -50,7 +50,7 @@ func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.Li
 	return response, nil
 }
 
-// Review runs the policy in the goroutine that gRPC has for the call.
+// Review runs the policy in a goroutine that it may end.
 func (s *service) Review(ctx context.Context, request *pb.ReviewRequest) (*pb.ReviewResponse, error) {
 	full := s.enter(nil)
 	defer s.leave(nil)
@@ -72,10 +72,12 @@ func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full b
 	if stopped, ok := stoppedOutcome(ctx); ok {
 		return stopped
 	}
-	return policy.run(ctx, &Review{
-		payload: string(request.AdmissionRequest), namespaceJSON: string(request.NamespaceObject),
-		mutating: policy.mutating,
-	})
+	review := &Review{
+		payload: request.AdmissionRequest, namespaceJSON: request.NamespaceObject, mutating: policy.mutating,
+	}
+	answered := make(chan outcome, 1)
+	go policy.answer(ctx, review, func(result outcome) { answered <- result })
+	return <-answered
 }
 
 // ReviewStream answers one stream.

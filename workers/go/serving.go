@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// closeTime is for connections without a call to close by themselves.
-	closeTime = 100 * time.Millisecond
+	// closeTime is for the last answers to be read, and for connections without a call to close by themselves.
+	closeTime = 2 * time.Second
 	// pingAfter and pingTimeout find out that a gateway has gone without a word, so that its calls are cancelled.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 10 * time.Second
@@ -128,20 +128,20 @@ func (s *serving) stop(ctx context.Context) error {
 		s.server.GracefulStop()
 		close(closing)
 	}()
-	var err error
+	defer s.removeSockets()
+	defer s.server.Stop()
 	select {
 	case <-s.service.idle:
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	// Health watches never end by themselves, and what is idle is closed in a moment.
+	// Health watches never end by themselves.
 	select {
 	case <-closing:
 	case <-time.After(closeTime):
+	case <-ctx.Done():
 	}
-	s.server.Stop()
-	s.removeSockets()
-	return err
+	return nil
 }
 
 // removeSockets removes the files, unless another worker has put its own in their place.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +18,9 @@ import (
 const (
 	// maxInFlight is of the calls of one stream: four times what the gateway sends unless told otherwise.
 	maxInFlight = 4096
+	// maxRunning is of policies at work, those included that go on when nobody waits for them any more: one that
+	// never returns is not to eat up all memory.
+	maxRunning = 2 * maxInFlight
 	// quietTime is after how long without a batch the worker ends a stream that is draining: several round
 	// trips, so that a batch which crossed the notice on its way still gets its verdicts.
 	quietTime = 500 * time.Millisecond
@@ -27,29 +30,23 @@ type batchStream = grpc.BidiStreamingServer[pb.ReviewBatch, pb.VerdictBatch]
 
 // call is one call of a stream.
 type call struct {
-	stream  *stream
-	id      uint64
-	policy  *policy
-	review  Review
-	context lazyContext
-	// began is when its policy was called, if that was in a turn.
-	began time.Time
-	// counted is set once it was held against its policy that it takes long.
-	counted atomic.Bool
-	// expiry is set, under the stream's mutex, for a call that was not over at once.
-	expiry *time.Timer
+	id     uint64
+	cancel context.CancelFunc
+	// disarm has the call not answered at its deadline any more.
+	disarm func() bool
 }
 
-// stream is the worker's side of one ReviewStream. Who runs its calls is in turn.go, how verdicts are sent
-// in outbox.go.
+// stream is the worker's side of one ReviewStream. How verdicts are sent is in outbox.go.
 type stream struct {
 	rpc      batchStream
 	policies map[string]*policy
-	ctx      context.Context
 
 	mu       sync.Mutex
 	inFlight map[uint64]*call
-	out      outbox
+	// running counts policies that have not come back, also those whose call was cancelled or answered at its
+	// deadline.
+	running int
+	out     outbox
 	// over is set once nothing more will be read.
 	over      bool
 	draining  bool
@@ -57,14 +54,13 @@ type stream struct {
 
 	// ended is closed when the stream is; err is its status then.
 	ended  chan struct{}
-	closed atomic.Bool
+	closed bool
 	err    error
 }
 
 func newStream(rpc batchStream, policies map[string]*policy) *stream {
 	s := &stream{
-		rpc: rpc, policies: policies, ctx: rpc.Context(),
-		inFlight: make(map[uint64]*call), ended: make(chan struct{}),
+		rpc: rpc, policies: policies, inFlight: make(map[uint64]*call), ended: make(chan struct{}),
 	}
 	s.out.room.L = &s.mu
 	return s
@@ -72,20 +68,30 @@ func newStream(rpc batchStream, policies map[string]*policy) *stream {
 
 // serve answers calls until the gateway ends the stream or it is drained, and returns its status.
 func (s *stream) serve() error {
-	gone := context.AfterFunc(s.ctx, func() { s.fail(status.FromContextError(s.ctx.Err()).Err()) })
+	ctx := s.rpc.Context()
+	gone := context.AfterFunc(ctx, func() { s.fail(status.FromContextError(ctx.Err()).Err()) })
 	defer gone()
-	// In a goroutine of its own: policies run there, and one that blocks must not keep this method from
-	// returning when the stream has ended.
-	go newTurn(s).read()
+	// In a goroutine of its own, which a drain need not wait for; it returns when this method has.
+	go s.read()
 	<-s.ended
 	s.mu.Lock()
-	left := s.inFlight
-	s.inFlight = nil
-	for _, call := range left {
-		call.stop()
+	defer s.mu.Unlock()
+	for _, call := range s.inFlight {
+		call.end()
 	}
-	s.mu.Unlock()
+	clear(s.inFlight)
 	return s.err
+}
+
+func (s *stream) read() {
+	for {
+		batch, err := s.receive()
+		if err != nil {
+			s.readEnded(err)
+			return
+		}
+		s.accept(batch)
+	}
 }
 
 // drain tells the gateway to send nothing new; the stream ends when it is done, or quiet.
@@ -104,7 +110,7 @@ func (s *stream) drain() {
 func (s *stream) endIfQuiet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.closed.Load() {
+	if s.over || s.closed {
 		return
 	}
 	if idle := time.Since(s.lastBatch); len(s.inFlight) > 0 || idle < quietTime {
@@ -118,7 +124,7 @@ func (s *stream) endIfQuiet() {
 // receive waits until there is room for more verdicts, and then for a batch.
 func (s *stream) receive() (*pb.ReviewBatch, error) {
 	s.mu.Lock()
-	for s.out.unsent >= maxMessageBytes && !s.closed.Load() {
+	for s.out.unsent >= maxMessageBytes && !s.closed {
 		s.out.room.Wait()
 	}
 	s.mu.Unlock()
@@ -157,32 +163,27 @@ func (s *stream) endIfDone() {
 }
 
 func (s *stream) end(err error) {
-	if !s.closed.Swap(true) {
-		s.over, s.err = true, err
+	if !s.closed {
+		s.closed, s.over, s.err = true, true, err
 		s.out.room.Broadcast()
 		close(s.ended)
 	}
 }
 
-// accept takes the calls of a batch into flight and returns them. What can be answered without a
-// policy is.
-func (s *stream) accept(batch *pb.ReviewBatch) []*call {
+// accept has the calls of a batch run, each in a goroutine of its own. What can be answered without a policy is.
+func (s *stream) accept(batch *pb.ReviewBatch) {
 	arrived := time.Now()
-	payloads := make([][2]string, len(batch.Payloads))
-	for index, payload := range batch.Payloads {
-		payloads[index] = [2]string{string(payload.AdmissionRequest), string(payload.NamespaceObject)}
-	}
 	cancelled := make(map[uint64]bool, len(batch.Cancelled))
 	for _, id := range batch.Cancelled {
 		cancelled[id] = true
 	}
-	calls := make([]*call, 0, len(batch.Calls))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return nil
+	if s.closed {
+		return
 	}
 	s.lastBatch = arrived
+	refused := false
 	for _, asked := range batch.Calls {
 		if cancelled[asked.Id] {
 			continue
@@ -190,80 +191,77 @@ func (s *stream) accept(batch *pb.ReviewBatch) []*call {
 		if _, ok := s.inFlight[asked.Id]; ok {
 			text := fmt.Sprintf("call id %d is used again while its call is in flight", asked.Id)
 			s.end(status.Error(codes.InvalidArgument, text))
-			return nil
+			return
 		}
-		call, refused := s.begin(asked, payloads, arrived)
-		if call == nil {
-			s.out.add(asked.Id, refused)
-			continue
+		if problem, ok := s.begin(asked, batch.Payloads, arrived); !ok {
+			s.out.add(asked.Id, problem)
+			refused = true
 		}
-		s.inFlight[call.id] = call
-		calls = append(calls, call)
 	}
 	for _, id := range batch.Cancelled {
 		if call, ok := s.inFlight[id]; ok {
 			delete(s.inFlight, id)
-			call.stop()
+			call.end()
 		}
 	}
-	return calls
+	if refused {
+		// Elsewhere, since the next batch may cancel calls of a gateway that is slow to take verdicts.
+		go s.flush()
+	}
 }
 
-// begin returns the call, or why there is none.
-func (s *stream) begin(asked *pb.Call, payloads [][2]string, arrived time.Time) (*call, outcome) {
-	policy, ok := s.policies[asked.Policy]
+// begin takes a call into flight, or returns why it does not; under the mutex.
+func (s *stream) begin(asked *pb.Call, payloads []*pb.Payload, arrived time.Time) (problem outcome, ok bool) {
+	policy, served := s.policies[asked.Policy]
 	switch {
-	case !ok:
-		return nil, unknownPolicy(asked.Policy, s.policies)
+	case !served:
+		return unknownPolicy(asked.Policy, s.policies), false
 	case int64(asked.Payload) >= int64(len(payloads)):
 		text := fmt.Sprintf("the call is for payload %d, the batch has %d", asked.Payload, len(payloads))
-		return nil, errorOutcome(codes.InvalidArgument, text)
-	case len(s.inFlight) >= maxInFlight:
-		return nil, errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight))
+		return errorOutcome(codes.InvalidArgument, text), false
+	case len(s.inFlight) >= maxInFlight || s.running >= maxRunning:
+		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), false
 	case asked.TimeoutMillis == 0:
-		return nil, tooLate()
+		return tooLate(), false
 	}
 	payload := payloads[asked.Payload]
-	return &call{
-		stream: s, id: asked.Id, policy: policy,
-		review: Review{payload: payload[0], namespaceJSON: payload[1], mutating: policy.mutating},
-		context: lazyContext{
-			parent: s.ctx, deadline: arrived.Add(time.Duration(asked.TimeoutMillis) * time.Millisecond),
-		},
-	}, outcome{}
+	review := &Review{
+		payload: payload.AdmissionRequest, namespaceJSON: payload.NamespaceObject, mutating: policy.mutating,
+	}
+	deadline := arrived.Add(time.Duration(asked.TimeoutMillis) * time.Millisecond)
+	ctx, cancel := context.WithDeadline(s.rpc.Context(), deadline)
+	begun := &call{id: asked.Id, cancel: cancel}
+	begun.disarm = context.AfterFunc(ctx, func() { s.settle(begun, tooLate()) })
+	s.inFlight[begun.id] = begun
+	s.running++
+	go policy.answer(ctx, review, func(result outcome) {
+		begun.end()
+		s.mu.Lock()
+		s.running--
+		s.mu.Unlock()
+		s.settle(begun, result)
+	})
+	return outcome{}, true
 }
 
-// settle sends the outcome with what goes out next, unless the call is settled or cancelled already. Its context
-// is left alone.
+// settle sends the outcome, unless the call is settled or cancelled already.
 func (s *stream) settle(call *call, result outcome) {
 	s.mu.Lock()
-	if s.inFlight[call.id] == call {
+	waited := s.inFlight[call.id] == call
+	if waited {
 		delete(s.inFlight, call.id)
 		s.out.add(call.id, result)
 	}
-	expiry := call.expiry
 	s.mu.Unlock()
-	if expiry != nil {
-		expiry.Stop()
+	if waited {
+		// Those that end at the same time go first, so that one message has the verdicts of all.
+		runtime.Gosched()
+		s.flush()
 	}
 }
 
-// watch has the call answered at its deadline, whatever its policy does.
-func (c *call) watch() {
-	c.stream.mu.Lock()
-	defer c.stream.mu.Unlock()
-	if c.expiry == nil && c.stream.inFlight[c.id] == c {
-		c.expiry = time.AfterFunc(time.Until(c.context.deadline), func() {
-			c.stream.settle(c, tooLate())
-			c.stream.flush()
-		})
-	}
-}
-
-// stop ends a call whose verdict nobody wants any more; under the stream's mutex.
-func (c *call) stop() {
-	if c.expiry != nil {
-		c.expiry.Stop()
-	}
-	c.context.end()
+// end tells the policy, if it still runs, that its answer is no longer wanted.
+func (c *call) end() {
+	c.disarm()
+	c.cancel()
 }

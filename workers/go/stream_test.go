@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,46 @@ func TestStreamAnswersEachCallByItsID(t *testing.T) {
 	stream.CloseSend()
 	if err, _ := stream.end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A policy may not come back at all.
+func TestAPolicyThatEndsItsGoroutineHasFailed(t *testing.T) {
+	probe := newProbe()
+	probe.Policy("exit", "Exits.", func(context.Context, *Review) error {
+		runtime.Goexit()
+		return nil
+	})
+	client := probe.serve(t)
+	if _, err := review(soon(t), client, "exit", "{}"); status.Code(err) != codes.Internal {
+		t.Error(err)
+	}
+	stream := open(t, client)
+	stream.ask(asked(1, "exit"), asked(2, "allow"))
+	found := stream.verdicts(2)
+	if codes.Code(found[1].GetError().GetCode()) != codes.Internal || !found[2].GetResponse().GetAllowed() {
+		t.Errorf("got %v", found)
+	}
+}
+
+func TestPoliciesThatNeverReturnAreBounded(t *testing.T) {
+	probe := newProbe()
+	stream := open(t, probe.serve(t))
+	for first := uint64(0); first <= maxRunning; first += maxInFlight {
+		batch := &pb.ReviewBatch{Payloads: []*pb.Payload{{}}}
+		for id := first; id < first+maxInFlight; id++ {
+			batch.Calls = append(batch.Calls, &pb.Call{Id: id, Policy: "deaf", TimeoutMillis: 1})
+		}
+		stream.send(batch)
+		want := codes.DeadlineExceeded
+		if first == maxRunning {
+			want = codes.ResourceExhausted
+		}
+		for id, verdict := range stream.verdicts(maxInFlight) {
+			if codes.Code(verdict.GetError().GetCode()) != want {
+				t.Fatalf("%d: got %v, expected %v", id, verdict, want)
+			}
+		}
 	}
 }
 
@@ -132,6 +173,23 @@ func TestStreamCancelsCalls(t *testing.T) {
 	}
 	if len(probe.started) > 0 {
 		t.Error("a call that was cancelled in its own batch was run")
+	}
+}
+
+// The verdicts are more than a gateway that does not read has room for.
+func TestStreamCancelsCallsOfAGatewayThatDoesNotRead(t *testing.T) {
+	probe := newProbe()
+	stream := open(t, probe.serve(t))
+	stream.ask(asked(1, "wait"), asked(2, "large"))
+	wanted(t, probe.started)
+	calls := make([]*pb.Call, 2000)
+	for index := range calls {
+		calls[index] = asked(uint64(index+3), strings.Repeat("x", maxErrorBytes))
+	}
+	stream.ask(calls...)
+	stream.send(&pb.ReviewBatch{Cancelled: []uint64{1}})
+	if err := wanted(t, probe.stopped); err != context.Canceled {
+		t.Errorf("the policy was told %v", err)
 	}
 }
 

@@ -1,8 +1,6 @@
 package tree
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,53 +31,32 @@ type Operation struct {
 
 // AppendPatch writes operations whose values are documents.
 func AppendPatch(text []byte, operations []Operation) []byte {
-	text = append(text, '[')
+	written := make([]any, len(operations))
 	for index, operation := range operations {
-		if index > 0 {
-			text = append(text, ',')
-		}
-		text = append(text, '{')
+		members := map[string]any{"op": operation.Op, "path": operation.Path}
 		if operation.From != "" || operation.Op == "move" || operation.Op == "copy" {
-			text = append(AppendString(append(text, `"from":`...), operation.From), ',')
+			members["from"] = operation.From
 		}
-		text = AppendString(append(text, `"op":`...), operation.Op)
-		text = AppendString(append(text, `,"path":`...), operation.Path)
 		if operation.Value != nil || operation.Op == "add" || operation.Op == "replace" || operation.Op == "test" {
-			text = Append(append(text, `,"value":`...), operation.Value)
+			members["value"] = operation.Value
 		}
-		text = append(text, '}')
+		written[index] = members
 	}
-	return append(text, ']')
+	return Append(text, written)
 }
 
 // Diff returns the operations that turn before into after: add, remove and replace on paths that exist, keys
 // in order of their code points. Lists are aligned by their common head and tail, which finds what policies do
 // without the cost of an edit distance.
 //
-// There may be other Go values than those of a document in after, which is not changed. The values of the
-// operations are documents, and shared with after where they can be.
-func Diff(before, after any) ([]Operation, error) {
+// Neither is changed; the operations share values with after.
+func Diff(before, after any) []Operation {
 	script := &script{}
 	script.value("", before, after, levels{})
-	operations := script.operations
 	if script.tooMuch {
-		operations = replacedMembers(before, after)
+		return replacedMembers(before, after)
 	}
-	if script.err != nil {
-		return nil, script.err
-	}
-	return operations, normalValues(operations)
-}
-
-func normalValues(operations []Operation) error {
-	for index := range operations {
-		value, err := Normal(operations[index].Value)
-		if err != nil {
-			return fmt.Errorf("%s: %w", operations[index].Path, err)
-		}
-		operations[index].Value = value
-	}
-	return nil
+	return script.operations
 }
 
 // levels says how many levels deep it is, and how many of these are lists.
@@ -90,7 +67,6 @@ type script struct {
 	shifted    int
 	parts      int
 	tooMuch    bool
-	err        error
 }
 
 // note adds an operation by which shifted items of a list change their place.
@@ -106,9 +82,7 @@ func (s *script) note(operation Operation, shifted int) {
 }
 
 func (s *script) value(path string, before, after any, at levels) {
-	after, err := shallow(after)
-	if s.tooMuch || err != nil {
-		s.err = errors.Join(s.err, err)
+	if s.tooMuch {
 		return
 	}
 	switch before := before.(type) {
@@ -132,7 +106,7 @@ func (s *script) object(path string, before, after map[string]any, at levels) {
 	for _, key := range keysToLookInto(before, after, at.all <= searchedLevels) {
 		old, had := before[key]
 		value, has := after[key]
-		child := path + "/" + Escape(key)
+		child := path + "/" + escape(key)
 		switch {
 		case !has:
 			s.note(Operation{Op: "remove", Path: child}, 0)
@@ -171,7 +145,7 @@ func replacedMembers(before, after any) []Operation {
 	}
 	var operations []Operation
 	for _, key := range keysToLookInto(old, made, true) {
-		path := "/" + Escape(key)
+		path := "/" + escape(key)
 		value, has := made[key]
 		if _, had := old[key]; !has {
 			operations = append(operations, Operation{Op: "remove", Path: path})
@@ -214,8 +188,7 @@ func isContainer(value any) bool {
 	return false
 }
 
-// Escape returns key as a token of a JSON Pointer (RFC 6901).
-func Escape(key string) string {
-	key = strings.ToValidUTF8(key, "\ufffd")
+// escape returns key as a token of a JSON Pointer (RFC 6901).
+func escape(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }

@@ -27,7 +27,7 @@ func TestDiffVectors(t *testing.T) {
 	for _, vector := range vectors {
 		t.Run(vector.Name, func(t *testing.T) {
 			before, after := parsed(t, string(vector.Before)), parsed(t, string(vector.After))
-			written := string(AppendPatch(nil, difference(t, before, after)))
+			written := string(AppendPatch(nil, Diff(before, after)))
 			if !Same(parsed(t, written), parsed(t, string(vector.Patch))) {
 				t.Errorf("the patch is %s, expected %s", written, vector.Patch)
 			}
@@ -45,12 +45,12 @@ func TestDiffReplacesMembersWhereNamingEachChangeIsTooMuch(t *testing.T) {
 		old[index], made[index] = json.Number("1"), json.Number("2")
 	}
 	before["list"], after["list"] = old, made
-	operations := difference(t, before, after)
+	operations := Diff(before, after)
 	if len(operations) != 1 || operations[0].Path != "/list" || operations[0].Op != "replace" {
 		t.Errorf("%d operations, the first of them %.80s", len(operations), fmt.Sprint(operations[0]))
 	}
 	before["list"], after["list"] = old[1:], made[1:]
-	if operations := difference(t, before, after); len(operations) != maxOperations {
+	if operations := Diff(before, after); len(operations) != maxOperations {
 		t.Errorf("%d operations, expected %d", len(operations), maxOperations)
 	}
 }
@@ -64,24 +64,15 @@ func TestDiffBoundsWhatListsMove(t *testing.T) {
 	for index := range head {
 		head[index] = json.Number("1")
 	}
-	operations := difference(t, map[string]any{"list": tail}, map[string]any{"list": append(head, tail...)})
+	operations := Diff(map[string]any{"list": tail}, map[string]any{"list": append(head, tail...)})
 	if len(operations) != 1 || operations[0].Path != "/list" {
 		t.Errorf("%d operations", len(operations))
 	}
 }
 
-func difference(t *testing.T, before, after any) []Operation {
-	t.Helper()
-	operations, err := Diff(before, after)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return operations
-}
-
 func parsed(t *testing.T, text string) any {
 	t.Helper()
-	value, err := Parse(text)
+	value, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatalf("%v in %.200s", err, text)
 	}

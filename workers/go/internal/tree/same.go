@@ -6,13 +6,9 @@ import (
 	"strings"
 )
 
-// Same tells whether two documents are equal, of which the right one may have other Go values in it. 1, 1.0
-// and true are three different values; 1.0 and 1.00 are one, and so are zeros of either sign.
+// Same tells whether two documents are equal. 1, 1.0 and true are three different values; 1.0 and 1.00 are one,
+// and so are zeros of either sign.
 func Same(left, right any) bool {
-	right, err := shallow(right)
-	if err != nil {
-		return false
-	}
 	switch left := left.(type) {
 	case nil:
 		return right == nil

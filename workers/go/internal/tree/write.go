@@ -9,12 +9,10 @@ import (
 	"strings"
 )
 
-var errTooDeep = fmt.Errorf("it is nested more than %d levels deep", maxDepth)
-
 const hex = "0123456789abcdef"
 
-// Append writes value after text: no space, keys sorted by code point, nothing escaped that need not be.
-// The value is one that Parse or Normal has made.
+// Append writes a document after text: no space, keys sorted by code point, nothing escaped that need not be.
+// encoding/json always escapes U+2028 and U+2029, so that its patches would not be the bytes of other languages.
 func Append(text []byte, value any) []byte {
 	switch value := value.(type) {
 	case nil:
@@ -24,7 +22,7 @@ func Append(text []byte, value any) []byte {
 	case json.Number:
 		return append(text, value...)
 	case string:
-		return AppendString(text, value)
+		return appendString(text, value)
 	case []any:
 		text = append(text, '[')
 		for index, item := range value {
@@ -40,7 +38,7 @@ func Append(text []byte, value any) []byte {
 			if index > 0 {
 				text = append(text, ',')
 			}
-			text = append(AppendString(text, key), ':')
+			text = append(appendString(text, key), ':')
 			text = Append(text, value[key])
 		}
 		return append(text, '}')
@@ -48,8 +46,8 @@ func Append(text []byte, value any) []byte {
 	panic(fmt.Sprintf("tree: %T is no part of a JSON document", value))
 }
 
-// AppendString writes a string, in quotes.
-func AppendString(text []byte, value string) []byte {
+// appendString writes a string, in quotes.
+func appendString(text []byte, value string) []byte {
 	text = append(slices.Grow(text, len(value)+2), '"')
 	copied := 0
 	for at := 0; at < len(value); at++ {
