@@ -72,55 +72,55 @@ export function ended(policy: Policy, review: Review, result: unknown): Outcome 
     const text = `the policy returned ${found}: it returns nothing to allow and throws Denied to deny`;
     return threw(policy, review, new TypeError(text));
   }
-  let patch: Buffer | undefined;
-  if (policy.mutating) {
-    try {
-      const changes = review.changes();
-      if (changes.length > 0) patch = Buffer.from(writeJson(changes));
-    } catch (problem) {
-      return threw(policy, review, problem);
-    }
+  try {
+    const changes = policy.mutating ? review.changes() : [];
+    const patch = changes.length > 0 ? Buffer.from(writeJson(changes)) : undefined;
+    if (patch === undefined && review.warnings.length === 0 && review.annotations.size === 0) return ALLOWED;
+    return limited({ allowed: true, ...(patch && { patch }), ...said(review) });
+  } catch (problem) {
+    return threw(policy, review, problem);
   }
-  if (patch === undefined && review.warnings.length === 0 && review.annotations.size === 0) return ALLOWED;
-  return limited({ allowed: true, ...(patch && { patch }), ...said(review) });
 }
 
 /** Returns the outcome of a policy that threw `problem`: a denial, or an error and a line in the log. */
 export function threw(policy: Policy, review: Review, problem: unknown): Outcome {
-  const denial = denialIn(problem);
-  if (denial !== undefined) return limited(denied(review, denial));
-  if (problem instanceof MalformedPayload) return failure(status.INVALID_ARGUMENT, problem.message);
-  log(policy, problem);
-  return failure(status.INTERNAL, textOf(problem));
+  try {
+    const denial = denialIn(problem);
+    if (denial !== undefined) return limited(denied(review, denial));
+    if (problem instanceof MalformedPayload) return failure(status.INVALID_ARGUMENT, problem.message);
+    log(policy, problem);
+    return failure(status.INTERNAL, textOf(problem));
+  } catch {
+    // Anything can be thrown, also what refuses to be looked at; the other calls of the batch are to be answered.
+    const text = `a thrown ${typeof problem}`;
+    log(policy, text);
+    return failure(status.INTERNAL, text);
+  }
 }
 
 function textOf(problem: unknown): string {
-  if (!(problem instanceof Error)) return printed(problem);
+  if (!(problem instanceof Error)) return String(problem);
   const name = problem.name === "Error" ? problem.constructor.name : problem.name;
-  const message = printed(problem.message);
+  const message = String(problem.message);
   if (message === "") return name;
   return name === "Error" ? message : `${name}: ${message}`;
 }
 
-/** Anything can be thrown, also what refuses to be printed. */
-function printed(value: unknown): string {
-  try {
-    return String(value);
-  } catch {
-    return `a thrown ${typeof value}`;
-  }
-}
-
+/** Copied and cleaned here: policies get at both lists, and something of theirs may still run and add to them. */
 function said(review: Review): Pick<ReviewResponseMessage, "warnings" | "auditAnnotations"> {
-  return { warnings: review.warnings, auditAnnotations: Object.fromEntries(review.annotations) };
+  const annotations = [...review.annotations].map(([key, value]) => [cleanText(key), cleanText(value)]);
+  return {
+    warnings: review.warnings.map(cleanText),
+    auditAnnotations: Object.fromEntries(annotations) as Record<string, string>,
+  };
 }
 
 function denied(review: Review, denial: Denied): ReviewResponseMessage {
   const isCode = Number.isInteger(denial.code) && denial.code >= 400 && denial.code <= 599;
   const causes = denial.causes.map((cause) => ({
-    reason: cleanText(cause.reason ?? "FieldValueForbidden"),
-    message: cleanText(cause.message),
-    field: cleanText(cause.field ?? ""),
+    reason: cleanText(cause?.reason ?? "FieldValueForbidden"),
+    message: cleanText(cause?.message ?? ""),
+    field: cleanText(cause?.field ?? ""),
   }));
   const reason = cleanText(denial.reason);
   const message = cleanText(denial.message);
@@ -188,7 +188,7 @@ function log(policy: Policy, problem: unknown): void {
     return;
   }
   const more = policy.unlogged > 0 ? ` (${policy.unlogged} failures since the last one shown)` : "";
-  const trace = problem instanceof Error ? printed(problem.stack) : printed(problem);
+  const trace = problem instanceof Error ? problem.stack : String(problem);
   console.error(`worker: policy "${policy.name}" failed${more}\n${trace}`);
   policy.quietUntil = now + LOG_INTERVAL_MS;
   policy.unlogged = 0;

@@ -10,7 +10,7 @@ import type { Policy } from "./policy.js";
 import type { Review } from "./review.js";
 
 /** setTimeout takes no more, and fires at once when given more. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Runs a policy and returns its outcome, or the call that goes on; then `finish` is called with the outcome later,
@@ -23,17 +23,14 @@ export function begin(
 ): Outcome | RunningCall {
   if (review.remainingMs <= 0) return tooLate();
   const { run } = policy;
-  let result: unknown;
   try {
-    result = run(review);
+    const result: unknown = run(review);
+    if (result === undefined) return ended(policy, review, result);
+    // As a promise of our own: another library's may throw in `then`, or call back at once, or twice.
+    return new RunningCall(policy, review, Promise.resolve(result), finish);
   } catch (problem) {
     return threw(policy, review, problem);
   }
-  return isThenable(result) ? new RunningCall(policy, review, result, finish) : ended(policy, review, result);
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof value === "object" && value !== null && "then" in value && typeof value.then === "function";
 }
 
 /** A call that did not end at once. `finish` is called once with its outcome, unless it is cancelled. */
@@ -42,12 +39,7 @@ export class RunningCall {
   #finish: ((outcome: Outcome) => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(
-    policy: Policy,
-    review: Review,
-    result: PromiseLike<unknown>,
-    finish: (outcome: Outcome) => void,
-  ) {
+  constructor(policy: Policy, review: Review, result: Promise<unknown>, finish: (outcome: Outcome) => void) {
     this.#review = review;
     this.#finish = finish;
     result.then(

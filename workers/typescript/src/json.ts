@@ -175,8 +175,13 @@ function rank(unit: number): number {
   return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
 }
 
-/** Returns the text with a question mark for each unpaired surrogate: those cannot be encoded. */
+/** Returns the text with a question mark for each unpaired surrogate, and for what is no text: neither can be sent. */
 export function cleanText(text: unknown): string {
-  const found = String(text);
+  let found;
+  try {
+    found = String(text);
+  } catch {
+    return "?";
+  }
   return /[\ud800-\udfff]/.test(found) ? found.replace(/\p{Surrogate}/gu, "?") : found;
 }

@@ -1,5 +1,6 @@
 /** Where a worker listens: addresses, sockets and TLS files, checked before gRPC sees them. */
 
+import { X509Certificate } from "node:crypto";
 import { existsSync, readFileSync, statSync, unlinkSync } from "node:fs";
 import { connect, createServer, isIPv6 } from "node:net";
 import { dirname } from "node:path";
@@ -124,8 +125,10 @@ export function credentials({ cert, key, clientCa }: Tls): ServerCredentials {
     const words = (problem as Error).message;
     throw new StartError(`${cert} and ${key} are not a PEM certificate and its key: ${words}`);
   }
-  // OpenSSL takes a file without any certificate for an authority that has signed none.
-  if (ca !== null && !ca.includes("-----BEGIN CERTIFICATE-----")) {
+  try {
+    // A TLS context takes anything, for an authority that has signed no one.
+    if (ca !== null) new X509Certificate(ca.toString());
+  } catch {
     throw new StartError(`${clientCa} holds no PEM certificate`);
   }
   return ServerCredentials.createSsl(ca, [pair], ca !== null);

@@ -30,6 +30,8 @@ export async function main(server: PolicyServer, argv: readonly string[]): Promi
   process.on("uncaughtException", (problem) =>
     console.error("worker: an error that nobody caught\n", problem),
   );
+  // Whoever read it may be gone; without this, each attempt to log would be another error that nobody caught.
+  process.stderr.on("error", () => undefined);
   stopOnSignals(() => void server.stop(options.graceMs).then(() => exit(0)));
   console.error(`worker: serving ${server.policies.size} policies on ${addresses.join(", ")}`);
 }

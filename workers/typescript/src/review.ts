@@ -6,7 +6,7 @@
 import { isUtf8 } from "node:buffer";
 
 import { diff, same, type Operation } from "./diff.js";
-import { cleanText, clone, parseJson, plain, writeJson } from "./json.js";
+import { clone, parseJson, plain, writeJson } from "./json.js";
 import type {
   AdmissionRequest,
   GroupVersionKind,
@@ -177,12 +177,12 @@ export class Review {
 
   /** Shows a text to the user; the gateway cuts it to 256 characters. */
   warn(text: string): void {
-    this.warnings.push(cleanText(text));
+    this.warnings.push(text);
   }
 
   /** Adds an audit annotation; it becomes `WEBHOOK.key`. A later value replaces an earlier one. */
   annotate(key: string, value: string): void {
-    this.annotations.set(cleanText(key), cleanText(value));
+    this.annotations.set(key, value);
   }
 
   /**
@@ -201,10 +201,10 @@ export class Review {
       }
       return plain(this.patch) as Operation[];
     }
-    if (same(this.#before, after)) return [];
+    const written = plain(after);
+    if (same(this.#before, written)) return [];
     if (this.#before === null)
       throw new Error("review.object was set, but the request has no object to change");
-    const written = plain(after);
     if (wordFor(written) !== "object") {
       throw new Error(`review.object is to stay an object, found ${wordFor(written)}`);
     }

@@ -5,9 +5,15 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Server, ServerCredentials } from "@grpc/grpc-js";
+import {
+  Server,
+  ServerCredentials,
+  ServerInterceptingCall,
+  type ServerInterceptingCallInterface,
+} from "@grpc/grpc-js";
 
 import { MAX_MESSAGE_BYTES } from "./answer.js";
+import { LONGEST_TIMER_MS } from "./evaluation.js";
 import { Health } from "./health.js";
 import { addressText, claim, credentials, startError, type Address, type Tls } from "./listen.js";
 import type { Policy } from "./policy.js";
@@ -25,11 +31,14 @@ const OPTIONS = {
   // As often as the gateway does it. How often the gateway pings, grpc-js does not limit.
   "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 10_000,
+  // Does nothing, by which a call that gRPC has ended already (at its deadline, say) is no longer begun when its
+  // half-close comes in: such a call would never say "cancelled", and count as open for good.
+  interceptors: [(_: unknown, call: ServerInterceptingCallInterface) => new ServerInterceptingCall(call)],
 };
 
 /**
- * Policies being served on some addresses. (Channelz stays on, though it is not served: without it grpc-js's `forceShutdown` leaves
- * connections open.)
+ * Policies being served on some addresses. (Channelz stays on, though it is not served: without it grpc-js's
+ * `forceShutdown` leaves connections open.)
  */
 export class Serving {
   readonly #server = new Server(OPTIONS);
@@ -87,7 +96,9 @@ export class Serving {
 /** Waits for a promise, but no longer than that. */
 async function within(ms: number, promise: Promise<void>): Promise<void> {
   const timer = new AbortController();
-  const timeout = sleep(ms, undefined, { signal: timer.signal }).catch(() => undefined);
+  const timeout = sleep(Math.min(ms, LONGEST_TIMER_MS), undefined, { signal: timer.signal }).catch(
+    () => undefined,
+  );
   await Promise.race([promise, timeout]);
   timer.abort();
 }

@@ -48,7 +48,8 @@ export class ReviewStream {
   /** Nothing more will be read. */
   #over = false;
   #ended = false;
-  #lastBatch = 0;
+  /** When a batch came in, or the gateway took a message. */
+  #lastActive = 0;
   #quietTimer: NodeJS.Timeout | undefined;
 
   /** Answers calls from now on; `closed` is called once when the stream is over, for whatever reason. */
@@ -70,15 +71,16 @@ export class ReviewStream {
   drain(): void {
     if (this.#isDraining || this.#over) return;
     this.#isDraining = this.#tellDraining = true;
-    this.#lastBatch = performance.now();
+    this.#lastActive = performance.now();
     this.#quietTimer = setTimeout(() => this.#endIfQuiet(), QUIET_MS);
     this.#flush();
   }
 
   #endIfQuiet(): void {
-    const idle = performance.now() - this.#lastBatch;
+    const idle = performance.now() - this.#lastActive;
     if (this.#over) return;
-    if (this.#running.size === 0 && idle >= QUIET_MS) return this.#endReading();
+    // While the gateway is slow to take verdicts, batches of before the notice may wait to be read.
+    if (this.#running.size === 0 && !this.#writing && idle >= QUIET_MS) return this.#endReading();
     this.#quietTimer = setTimeout(() => this.#endIfQuiet(), Math.max(QUIET_MS - idle, 50));
   }
 
@@ -89,7 +91,7 @@ export class ReviewStream {
 
   #accept(message: Buffer): void {
     if (this.#over) return;
-    const arrived = (this.#lastBatch = performance.now());
+    const arrived = (this.#lastActive = performance.now());
     let batch;
     try {
       batch = reviewBatch.decode(message);
@@ -186,6 +188,7 @@ export class ReviewStream {
     this.#writing = true;
     this.#call.write(this.#full.shift()!, () => {
       this.#writing = false;
+      this.#lastActive = performance.now();
       if (this.#full.length === 0 && this.#call.isPaused()) this.#call.resume();
       this.#flush();
     });

@@ -39,6 +39,10 @@ describe("what a policy does is what arrives", () => {
 
   class Missing extends TypeError {}
 
+  const refuse = (): never => {
+    throw new Error("not to be looked at");
+  };
+
   const failures: [name: string, thrown: unknown, message: string][] = [
     ["error", new Error("broken"), "broken"],
     ["error-without-text", new Error(), "Error"],
@@ -48,6 +52,8 @@ describe("what a policy does is what arrives", () => {
     ["string", "just text", "just text"],
     ["nothing", undefined, "undefined"],
     ["unprintable", Object.create(null), "a thrown object"],
+    ["unreadable", Object.defineProperty(new Error("a"), "message", { get: refuse }), "a thrown object"],
+    ["proxy", new Proxy({}, { has: refuse, getPrototypeOf: refuse }), "a thrown object"],
     ["long", new Error("é".repeat(2000)), `${"é".repeat(998)}...`],
     ["surrogate", new Error("a\ud83d"), "a?"],
   ];
@@ -70,6 +76,44 @@ describe("what a policy does is what arrives", () => {
       assert.deepEqual(await ask(`returns-${word}`), { error: { code: 13, message: `TypeError: ${text}` } });
     });
   }
+
+  const thenables: [name: string, then: (settle: () => void) => void][] = [
+    ["settles-at-once", (settle) => settle()],
+    ["settles-twice", (settle) => [0, 1].forEach((ms) => setTimeout(settle, ms))],
+    ["settles-and-throws", (settle) => [settle, refuse].forEach((step) => step())],
+  ];
+  for (const [name, then] of thenables) {
+    server.policy(name, () => ({ then }) as Promise<void>);
+    test(`a policy that returns another library's promise, which ${name}`, async () => {
+      assert.deepEqual(await ask(name), { response: { allowed: true } });
+    });
+  }
+
+  server.policy("then-throws", () => ({ then: refuse }) as never);
+  server.policy("then-is-not-readable", () => Object.defineProperty({}, "then", { get: refuse }) as never);
+
+  test("a promise that breaks is the policy's failure, and of no other call", async () => {
+    for (const policy of ["then-throws", "then-is-not-readable"]) {
+      assert.deepEqual(await ask(policy), { error: { code: 13, message: "not to be looked at" } });
+      const stream = gateway.stream();
+      stream.ask(["never-looks", policy, "never-looks"], {});
+      assert.equal((await stream.message()).verdicts.length, 3);
+      stream.call.end();
+      assert.equal((await stream.ended()).code, 0);
+    }
+  });
+
+  server.policy("says-what-is-no-text", (review: Review) => {
+    review.warnings.push("a\ud83d", 5 as never, Object.create(null) as never);
+    review.annotations.set("k", 5 as never);
+    setImmediate(() => review.warn("too late"));
+  });
+
+  test("what cannot be sent is replaced, however it was said", async () => {
+    assert.deepEqual(await ask("says-what-is-no-text"), {
+      response: { allowed: true, warnings: ["a?", "5", "?"], auditAnnotations: { k: "5" } },
+    });
+  });
 
   server.policy("says-much", { mutating: true }, async (review: Review) => {
     review.warn("careful\ud83d");
@@ -95,6 +139,9 @@ describe("what a policy does is what arrives", () => {
   server.policy("denies-oddly", () => {
     throw new Denied("no\ud83d", { code: 200 });
   });
+  server.policy("denies-with-odd-causes", () => {
+    throw new Denied("no", { causes: [null as never, { message: Object.create(null) as never }] });
+  });
   server.policy("denies-among-others", () => Promise.any([Promise.reject(new Error("x")), Promise.reject(new Denied("no"))])); // prettier-ignore
 
   test("denials", async () => {
@@ -113,6 +160,8 @@ describe("what a policy does is what arrives", () => {
     });
     assert.equal((await ask("denies-oddly")).response?.status?.code, 400);
     assert.equal((await ask("denies-oddly")).response?.status?.message, "no?");
+    const odd = (await ask("denies-with-odd-causes")).response?.status;
+    assert.deepEqual([odd?.message, odd?.causes.map(({ message }) => message)], ["no", ["", "?"]]);
     assert.equal((await ask("denies-among-others")).response?.status?.message, "no");
   });
 

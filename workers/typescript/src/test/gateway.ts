@@ -165,7 +165,7 @@ export class Stream {
 
 /** Resolves once `condition` holds. */
 export async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 10_000;
+  const deadline = Date.now() + 30_000;
   while (!condition()) {
     if (Date.now() > deadline) throw new Error(`it never came to hold: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 5));

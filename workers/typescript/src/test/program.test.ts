@@ -7,6 +7,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { Gateway, until } from "./gateway.js";
@@ -117,6 +118,21 @@ test("what nobody caught is logged, and does not end the worker", async () => {
     await until(() => worker.stderr.split("thrown later").length > times + 1);
   }
   assert.match(worker.stderr, /left behind/);
+  gateway.close();
+  worker.child.kill("SIGTERM");
+  assert.equal(await worker.status(), 0);
+});
+
+test("it goes on when nobody reads its stderr any more", async () => {
+  const worker = new Worker(SAMPLES, "--listen", "127.0.0.1:0");
+  const [address] = await worker.ready();
+  worker.child.stderr!.destroy();
+  const gateway = new Gateway(address!);
+  for (let times = 0; times < 3; times++) {
+    assert.equal((await gateway.review("fails", {})).error?.code, 13);
+    await sleep(1100); // no failure within a second of the last is logged
+  }
+  assert.equal((await gateway.review("deny-latest-tag", {})).response?.allowed, true);
   gateway.close();
   worker.child.kill("SIGTERM");
   assert.equal(await worker.status(), 0);

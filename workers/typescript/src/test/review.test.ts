@@ -49,6 +49,13 @@ test("an equal object in place of the old one is no change", () => {
   assert.deepEqual(review.changes(), []);
 });
 
+test("what is compared is what would be written", () => {
+  const review = create({ spec: { since: {} } });
+  review.object!.spec.since = new Date(0);
+  const value = "1970-01-01T00:00:00.000Z";
+  assert.deepEqual(review.changes(), [{ op: "replace", path: "/spec/since", value }]);
+});
+
 test("numbers beyond 2^53 come out of a patch unharmed", () => {
   const exact = Review.fromJson('{"object":{"spec":{"a":[{"n":9007199254740993}]}}}');
   exact.object!.spec.b = [...exact.object!.spec.a, { n: 1 }];

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { connect } from "node:http2";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,7 +15,7 @@ import { PolicyServer, StartError, type Review } from "../index.js";
 import { SERVICE } from "../messages.js";
 import { bytesMethod } from "../service.js";
 import { Certificates, hasOpenssl } from "./certificates.js";
-import { decode, Gateway, until } from "./gateway.js";
+import { decode, encode, Gateway, payload, until } from "./gateway.js";
 
 const HEALTH = "grpc.health.v1.Health";
 
@@ -179,6 +181,7 @@ test("a stream is drained: told, answered, also what crossed the notice, and end
 for (const [graceMs, expected] of [
   [10_000, "answered"],
   [100, "cut off"],
+  [2 ** 32, "answered"],
 ] as const) {
   test(`a unary call in flight is ${expected} within a grace of ${graceMs} ms`, async () => {
     const { server, release, reasons, started } = serverThatWaits();
@@ -187,7 +190,7 @@ for (const [graceMs, expected] of [
     const answer = gateway.review("waits", {});
     await started;
     const stopped = server.stop(graceMs);
-    if (expected === "answered") release();
+    if (expected === "answered") setTimeout(release, 300);
     const { response } = await answer;
     assert.equal(response?.allowed === true, expected === "answered");
     await stopped;
@@ -195,6 +198,28 @@ for (const [graceMs, expected] of [
     gateway.close();
   });
 }
+
+test("a unary call whose end comes in after its deadline does not stay open for ever", async () => {
+  const { server, started } = serverThatWaits();
+  const [address] = await server.start("127.0.0.1:0");
+  const session = connect(`http://${address}`);
+  const headers = { ":method": "POST", ":path": `/${SERVICE}/Review`, "content-type": "application/grpc" };
+  const call = session.request({ ...headers, "grpc-timeout": "50m" });
+  const request = encode("ReviewRequest", { policy: "waits", ...payload({}) });
+  call.write(Buffer.concat([Buffer.from([0, 0, 0, 0, request.length]), request]));
+  const [response] = (await once(call, "response")) as [Record<string, string>];
+  assert.equal(response["grpc-status"], "4");
+  call.end();
+  const gateway = new Gateway(address!);
+  assert.deepEqual(await gateway.review("allows", {}), { response: { allowed: true } });
+  gateway.close();
+  session.close();
+  const grace = 10_000;
+  const before = performance.now();
+  await server.stop(grace);
+  assert.ok(performance.now() - before < grace / 2, "it waited for a call that has ended");
+  assert.equal(await Promise.race([started.then(() => "run"), "not run"]), "not run");
+});
 
 test("TLS and mTLS", { skip: !hasOpenssl() && "the openssl program is missing" }, async () => {
   const made = new Certificates();
@@ -228,11 +253,13 @@ test("TLS and mTLS", { skip: !hasOpenssl() && "the openssl program is missing" }
   known.close();
   await server.stop();
 
+  writeFileSync(made.cert("broken"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
   const bad: [object, RegExp][] = [
     [{ key: made.key("client") }, /server.crt and .*client.key are not a PEM certificate and its key: /],
     [{ cert: made.key("server") }, /are not a PEM certificate and its key: /],
     [{ key: "/nowhere" }, /^\/nowhere: no such file or directory$/],
     [{ clientCa: made.key("ca") }, /ca.key holds no PEM certificate/],
+    [{ clientCa: made.cert("broken") }, /broken.crt holds no PEM certificate/],
   ];
   for (const [files, message] of bad) {
     await assert.rejects(server.start("127.0.0.1:0", { ...tls, ...files }), { message });

@@ -5,7 +5,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { PolicyServer, type Review } from "../index.js";
-import { encode, Gateway, payload, until } from "./gateway.js";
+import { encode, Gateway, payload, until, type Stream } from "./gateway.js";
 
 const LATE = { code: 4, message: "the deadline passed before the policy answered" };
 const ALLOWED = { allowed: true };
@@ -220,27 +220,51 @@ test("verdicts that do not fit into one message go in several", async () => {
   stream.call.end();
 });
 
-test("a gateway that takes no answers is not read from without end", async () => {
-  const stream = gateway.stream();
+/**
+ * Sends four calls in each batch, whose answers are larger than a message, and takes none of them. Returns how many
+ * batches were read when no more are.
+ */
+async function askForMuch(stream: Stream, batches: number): Promise<number> {
   stream.call.pause();
-  const batches = 20;
-  const calls = (first: number): object[] => [
-    { id: first, payload: 0, policy: "allows", timeoutMillis: 60_000 },
-    ...[1, 2, 3].map((next) => ({ id: first + next, payload: 0, policy: "grows", timeoutMillis: 60_000 })),
-  ];
-  for (let batch = 0; batch < batches; batch++) {
-    stream.send({ payloads: [payload({ object: {} })], calls: calls(4 * batch) });
+  for (let first = 0; first < 4 * batches; first += 4) {
+    stream.ask(["allows", "grows", "grows", "grows"], { object: {} }, { first, timeoutMillis: 60_000 });
   }
   let read;
   do {
     read = runs;
     await sleep(300);
-  } while (read !== runs);
-  assert.ok(read > 0 && read < batches / 2, `${read} of ${batches} batches were read`);
+  } while (read === 0 || read !== runs);
+  return read;
+}
+
+async function takeAnswers(stream: Stream, count: number): Promise<void> {
   stream.call.resume();
   const ids = new Set<bigint>();
-  while (ids.size < 4 * batches) for (const { id } of (await stream.message()).verdicts) ids.add(id);
+  while (ids.size < count) for (const { id } of (await stream.message()).verdicts) ids.add(id);
+}
+
+test("a gateway that takes no answers is not read from without end", async () => {
+  const stream = gateway.stream();
+  const batches = 20;
+  const read = await askForMuch(stream, batches);
+  assert.ok(read < batches / 2, `${read} of ${batches} batches were read`);
+  await takeAnswers(stream, 4 * batches);
   assert.equal(runs, batches);
   stream.call.end();
   assert.equal((await stream.ended()).code, 0);
+});
+
+test("a drained stream is not quiet while the gateway is slow to take answers", async () => {
+  const own = new PolicyServer();
+  for (const [name, { mutating, run }] of server.policies) own.policy(name, { mutating }, run);
+  const [address] = await own.start("127.0.0.1:0");
+  const slow = new Gateway(address!);
+  const stream = slow.stream();
+  await askForMuch(stream, 20);
+  const stopped = own.stop(20_000);
+  await sleep(1500); // three times as long as a stream has to be quiet
+  await takeAnswers(stream, 80);
+  stream.call.end();
+  await stopped;
+  slow.close();
 });
