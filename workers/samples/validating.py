@@ -67,7 +67,9 @@ def deny_privileged(review: Review) -> None:
         if pod.spec.get(field)
     ]
     causes += [
-        Cause(f'container "{container.get("name", "")}" is privileged', f"{path}.securityContext.privileged")
+        Cause(
+            f'container "{container.get("name") or ""}" is privileged', f"{path}.securityContext.privileged"
+        )
         for path, container in containers(pod)
         if (container.get("securityContext") or {}).get("privileged")
     ]
@@ -81,7 +83,7 @@ def warn_no_memory_limit(review: Review) -> None:
     if pod is None:
         return
     unlimited = [
-        str(container.get("name") or "")
+        container.get("name") or ""
         for _, container in containers(pod)
         if not ((container.get("resources") or {}).get("limits") or {}).get("memory")
     ]
