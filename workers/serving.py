@@ -29,7 +29,7 @@ OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # The gateway pings every 30 s, also when no call is open; gRPC's default is to allow one ping in five
     # minutes and to close the connection of a client that sends more.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 

@@ -109,9 +109,17 @@ class Link:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 if is_unix:
                     sock = await _connected(_socket_path(scheme, rest))
-                    await loop.create_unix_connection(
-                        lambda: wire, sock=sock, ssl=self._ssl, server_hostname=server_hostname
-                    )
+                    # asyncio's own loops keep the socket, and close it. uvloop has but its number until the
+                    # connection is made: closed a second time, it may be somebody else's.
+                    is_kept = isinstance(loop, asyncio.BaseEventLoop)
+                    try:
+                        await loop.create_unix_connection(
+                            lambda: wire, sock=sock, ssl=self._ssl, server_hostname=server_hostname
+                        )
+                        is_kept = is_kept or not wire.closed.done()
+                    finally:
+                        if not is_kept:
+                            sock.detach()
                 else:
                     await loop.create_connection(
                         lambda: wire, host, int(port), ssl=self._ssl, server_hostname=server_hostname

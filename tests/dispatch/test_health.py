@@ -102,7 +102,7 @@ async def served(
 ) -> AsyncIterator[tuple[aio.Server, str]]:
     options = [
         ("grpc.so_reuseport", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
     server = aio.server(options=options)

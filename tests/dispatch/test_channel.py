@@ -1,0 +1,73 @@
+"""A way to a worker that is gone before it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+import threading
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from gateway.dispatch.channel import Link, Unreachable, _Nobody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DIALS = 400
+
+
+@contextmanager
+def gone_again_and_again(path: Path) -> Iterator[None]:
+    """Listen at *path* for some milliseconds at a time, and accept nobody."""
+    over, chance = threading.Event(), random.Random(1)
+
+    def listen() -> None:
+        while not over.is_set():
+            path.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+                listener.listen(8)
+                over.wait(chance.random() * 0.004)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
+)
+def test_a_connection_that_ends_while_it_is_made_leaves_no_socket(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """One that is left has a number that is somebody else's by the time it is closed."""
+    path = tmp_path / "s"
+
+    async def dial() -> set[str]:
+        link, said = Link(f"unix:{path}", None, None), set()
+        for _ in range(DIALS):
+            with pytest.raises(Unreachable) as unreachable:
+                await link.dial("/", _Nobody())
+            said.add(str(unreachable.value).partition(": ")[2])
+        await link.close()
+        return said
+
+    with warnings.catch_warnings(record=True) as warned, gone_again_and_again(path):
+        warnings.simplefilter("always")
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            said = runner.run(dial())
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
+    assert any("Connection reset" in text for text in said), said
