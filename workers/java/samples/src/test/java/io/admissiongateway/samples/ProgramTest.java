@@ -64,6 +64,20 @@ final class ProgramTest {
     }
 
     @Test
+    void itEndsThoughNobodyReadsWhatItSays() throws Exception {
+        // A failure that is longer than a pipe takes.
+        List<String> format = List.of("-Djava.util.logging.SimpleFormatter.format=%5$200000s");
+        Process worker = start(format, "--listen", "127.0.0.1:0");
+        Matcher ready = READY.matcher(said(worker).readLine());
+        assertTrue(ready.matches());
+        try (OpenCall call = new OpenCall("127.0.0.1:" + ready.group(1))) {
+            call.awaitInFlight();
+        }
+        worker.toHandle().destroy();
+        assertEquals(0, status(worker));
+    }
+
+    @Test
     void badUsageIsStatus2() throws Exception {
         Process worker = start("--listen", "nowhere");
         assertTrue(said(worker).readLine().startsWith("worker: argument --listen: 'nowhere' is not an address"));
@@ -88,8 +102,13 @@ final class ProgramTest {
     }
 
     private Process start(String... options) throws IOException {
+        return start(List.of(), options);
+    }
+
+    private Process start(List<String> jvmOptions, String... options) throws IOException {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(jvmOptions);
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), Samples.class.getName()));
         command.addAll(List.of(options));
         Process worker = new ProcessBuilder(command).start();

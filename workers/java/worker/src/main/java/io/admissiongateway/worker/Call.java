@@ -15,6 +15,9 @@ abstract class Call {
     private boolean settled;
     private Future<?> timer;
 
+    /** What is to be done if it ends before it has begun; null for nothing. */
+    private Runnable abandoned;
+
     Call(Policy policy, Review review) {
         this.policy = policy;
         this.review = review;
@@ -65,6 +68,17 @@ abstract class Call {
         }
     }
 
+    /** Has {@code abandoned} run when the call ends without having begun; at once, if it has ended already. */
+    final void onAbandoned(Runnable abandoned) {
+        synchronized (this) {
+            if (!settled) {
+                this.abandoned = thread == null ? abandoned : null;
+                return;
+            }
+        }
+        abandoned.run();
+    }
+
     final synchronized boolean isSettled() {
         return settled;
     }
@@ -83,6 +97,7 @@ abstract class Call {
             return false;
         }
         thread = Thread.currentThread();
+        abandoned = null;
         return true;
     }
 
@@ -101,14 +116,20 @@ abstract class Call {
     }
 
     private void settle(Outcome outcome) {
+        Runnable forget;
         synchronized (this) {
             if (settled) {
                 return;
             }
             settled = true;
+            forget = abandoned;
+            abandoned = null;
             if (timer != null) {
                 timer.cancel(false);
             }
+        }
+        if (forget != null) {
+            forget.run();
         }
         if (outcome != null) {
             answer(outcome);

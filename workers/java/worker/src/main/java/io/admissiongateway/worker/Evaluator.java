@@ -67,14 +67,17 @@ final class Evaluator {
 
     /** Runs one call in a thread of its own. */
     void runApart(Call call) {
+        Runnable work =
+                () -> {
+                    long started = System.nanoTime();
+                    call.run();
+                    call.policy.ran(System.nanoTime() - started);
+                    call.flushSoon();
+                };
         try {
-            apart.execute(
-                    () -> {
-                        long started = System.nanoTime();
-                        call.run();
-                        call.policy.ran(System.nanoTime() - started);
-                        call.flushSoon();
-                    });
+            apart.execute(work);
+            // Threads that never come back are to keep no call, with its review, longer than it is in flight.
+            call.onAbandoned(() -> apart.remove(work));
         } catch (RejectedExecutionException closed) {
             call.cancel();
         }
@@ -109,6 +112,19 @@ final class Evaluator {
     }
 
     private void tick() {
+        boolean isIdle = false;
+        try {
+            isIdle = lookAtAll();
+        } catch (Throwable problem) { // an Error too, for want of memory or threads: without ticks no call times out
+            Log.error("looking after calls failed", problem);
+        }
+        if (!isIdle) {
+            later(this::tick, TICK_NANOS);
+        }
+    }
+
+    /** Does what is due; returns whether nothing is left to look at. */
+    private boolean lookAtAll() {
         int stuck = 0;
         for (PolicyThread thread : threads) {
             thread.look();
@@ -120,12 +136,12 @@ final class Evaluator {
             for (Call call : batch.calls) {
                 call.arm(clock);
             }
-            batch.calls.get(0).flush();
             if (batch.takeFromStuckRunner()) {
                 submit(batch);
             } else if (batch.isBegun()) {
                 batches.remove();
             }
+            batch.calls.get(0).flush();
         }
         for (Batch batch; (batch = fresh.poll()) != null; ) {
             if (!batch.calls.stream().allMatch(Call::isSettled)) {
@@ -138,9 +154,7 @@ final class Evaluator {
             // A batch that came in between saw a clock that ticks.
             isIdle = fresh.isEmpty() || !ticking.compareAndSet(false, true);
         }
-        if (!isIdle) {
-            later(this::tick, TICK_NANOS);
-        }
+        return isIdle;
     }
 
     private void resize(int size) {
@@ -165,7 +179,7 @@ final class Evaluator {
         return daemon(work, "policy-clock");
     }
 
-    private static Thread daemon(Runnable work, String name) {
+    static Thread daemon(Runnable work, String name) {
         Thread thread = new Thread(work, name);
         thread.setDaemon(true);
         return thread;

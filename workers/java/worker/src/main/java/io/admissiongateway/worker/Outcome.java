@@ -6,6 +6,7 @@ import com.google.protobuf.ByteString;
 import com.google.protobuf.MessageLite;
 import io.grpc.Status;
 import java.util.Collection;
+import java.util.Locale;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
@@ -100,12 +101,21 @@ record Outcome(ReviewResponse response, Worker.Error error) {
 
     private static String describe(Throwable problem) {
         Class<?> type = problem.getClass();
-        String text = problem.getMessage();
+        String text = textOf(problem);
         if (text == null || text.isEmpty()) {
             return name(type);
         }
         boolean saysMore = type != Exception.class && type != RuntimeException.class;
         return saysMore ? name(type) + ": " + text : text;
+    }
+
+    /** Returns what it says; null also where even saying it goes wrong. */
+    private static String textOf(Throwable problem) {
+        try {
+            return problem.getMessage();
+        } catch (Throwable unreadable) { // the policy's own code again
+            return null;
+        }
     }
 
     private static String name(Class<?> type) {
@@ -152,7 +162,10 @@ record Outcome(ReviewResponse response, Worker.Error error) {
         return error(
                 Status.Code.RESOURCE_EXHAUSTED,
                 String.format(
+                        Locale.ROOT, // some others have digits of their own
                         "the answer has %d bytes (%d of them patch), more than %d",
-                        size, response.getPatch().size(), MAX_RESPONSE_BYTES));
+                        size,
+                        response.getPatch().size(),
+                        MAX_RESPONSE_BYTES));
     }
 }

@@ -15,8 +15,6 @@ final class Policy {
     /** Quick runs in a row after which a policy counts as quick again; a JVM is slow at first. */
     private static final int QUICK_AGAIN = 32;
 
-    private static final System.Logger LOG = System.getLogger("io.admissiongateway.worker");
-
     final String name;
     final String description;
     final String version;
@@ -94,6 +92,6 @@ final class Policy {
             unlogged = 0;
         }
         String since = more == 0 ? "" : " (" + more + " failures since the last one shown)";
-        LOG.log(System.Logger.Level.ERROR, "policy \"" + name + "\" failed" + since, problem);
+        Log.error("policy \"" + name + "\" failed" + since, problem);
     }
 }

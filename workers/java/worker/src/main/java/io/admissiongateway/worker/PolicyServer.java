@@ -115,7 +115,7 @@ public final class PolicyServer implements AutoCloseable {
      * for bad usage. Does not return.
      */
     public void main(String... args) {
-        System.exit(Program.run(this, args));
+        Program.exit(Program.run(this, args));
     }
 
     synchronized int size() {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 /**
  * A worker as a program: command line, signals, exit status.
@@ -12,6 +13,9 @@ import java.util.concurrent.CountDownLatch;
  */
 final class Program {
     private static final String LOG_FORMAT = "java.util.logging.SimpleFormatter.format";
+
+    /** For what was logged to be written. */
+    private static final long LOG_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private Program() {}
 
@@ -42,6 +46,18 @@ final class Program {
         }
     }
 
+    /** Exits, even if nobody reads stderr: the JVM's own way out waits for what is being logged. */
+    static void exit(int status) {
+        try {
+            if (!Log.flush(LOG_NANOS)) {
+                Runtime.getRuntime().halt(status);
+            }
+        } catch (InterruptedException hurry) {
+            Thread.currentThread().interrupt();
+        }
+        System.exit(status);
+    }
+
     private static int serve(PolicyServer server, Options options) throws IOException, InterruptedException {
         CountDownLatch stopping = new CountDownLatch(1);
         // Not a shutdown hook: within one a second signal would wait for the first.
@@ -52,7 +68,7 @@ final class Program {
         stopping.await();
         int busy = server.stop(options.grace());
         if (busy > 0) {
-            say(busy + " policies have not come back from their threads; leaving them");
+            Log.error(busy + " policies have not come back from their threads; leaving them", null);
         }
         return 0;
     }

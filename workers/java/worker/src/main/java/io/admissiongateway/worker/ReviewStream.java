@@ -122,7 +122,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
                 return;
             }
             long rest = QUIET_NANOS - (System.nanoTime() - lastBatch);
-            if (!inFlight.isEmpty() || rest > 0) {
+            if (!inFlight.isEmpty() || !outbox.isEmpty() || rest > 0) {
                 evaluator.later(this::endIfQuiet, Math.max(rest, QUIET_NANOS / 10));
                 return;
             }
@@ -224,6 +224,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             return;
         }
         if (isReadingHeld) {
+            lastBatch = System.nanoTime(); // until now nothing could come in
             readOn();
         }
         if (ended && inFlight.isEmpty()) {

@@ -71,6 +71,7 @@ final class Serving {
             }
             health.setStatus(WorkerService.NAME, ServingStatus.SERVING);
         } catch (StartException problem) {
+            removeSocketFiles();
             servers.forEach(Server::shutdownNow);
             close();
             throw problem;
@@ -79,14 +80,28 @@ final class Serving {
 
     /** Drains for {@code grace} at most, then cuts off what is left; returns how many threads have not come back. */
     int stop(Duration grace) throws InterruptedException {
+        try {
+            drain(TimeUnit.NANOSECONDS.convert(grace));
+        } catch (InterruptedException hurry) {
+            cutOff();
+            throw hurry;
+        }
+        return cutOff();
+    }
+
+    private void drain(long nanos) throws InterruptedException {
         health.enterTerminalState();
         service.drain();
+        removeSocketFiles();
         servers.forEach(Server::shutdown);
-        service.awaitIdle(grace.toNanos());
+        service.awaitIdle(nanos);
         long end = System.nanoTime() + CLOSE_NANOS;
         for (Server server : servers) {
             server.awaitTermination(Math.max(0, end - System.nanoTime()), TimeUnit.NANOSECONDS);
         }
+    }
+
+    private int cutOff() throws InterruptedException {
         for (Server server : servers) {
             server.shutdownNow();
             server.awaitTermination(CLOSE_NANOS, TimeUnit.NANOSECONDS);
@@ -146,6 +161,10 @@ final class Serving {
         if (unixLoops != null) {
             unixLoops.shutdownGracefully(0, CLOSE_NANOS, TimeUnit.NANOSECONDS);
         }
+    }
+
+    /** Before the sockets close: from then on another worker may take the names. */
+    private void removeSocketFiles() {
         socketFiles.forEach(
                 (path, key) -> {
                     try {

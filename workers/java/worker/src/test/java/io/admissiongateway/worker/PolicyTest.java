@@ -1,16 +1,23 @@
 package io.admissiongateway.worker;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
 import io.grpc.Status;
+import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.logging.Filter;
 import java.util.logging.Handler;
 import java.util.logging.Level;
 import java.util.logging.LogRecord;
@@ -142,7 +149,7 @@ final class PolicyTest {
     }
 
     @Test
-    void whatIsNotJsonIsTheGatewaysFault() {
+    void whatIsNotJsonIsTheGatewaysFault() throws Exception {
         Policy policy = new Policy("p", "", "", false, Review::object);
         assertEquals(
                 "admission_request is to be a JSON object, found array", outcomeOf(policy, "[]").error().getMessage());
@@ -150,19 +157,19 @@ final class PolicyTest {
         assertTrue(outcomeOf(policy, "").error().getMessage().startsWith("admission_request is not JSON: "));
         assertTrue(outcomeOf(policy, "{} {}").error().getMessage().startsWith("admission_request is not JSON: "));
         assertEquals(Status.Code.INVALID_ARGUMENT.value(), outcomeOf(policy, "NaN").error().getCode());
-        assertEquals(null, logged.get());
+        assertEquals(null, logged());
     }
 
     @Test
-    void theLogShowsOneFailureASecond() {
+    void theLogShowsOneFailureASecond() throws Exception {
         Policy policy = new Policy("p", "", "", false, review -> failWith(new IllegalStateException("x")));
         outcomeOf(policy, "{}");
-        LogRecord first = logged.get();
+        LogRecord first = logged();
         assertEquals("policy \"p\" failed", first.getMessage());
         assertEquals(Level.SEVERE, first.getLevel());
         assertEquals(IllegalStateException.class, first.getThrown().getClass());
         outcomeOf(policy, "{}");
-        assertEquals(first, logged.get());
+        assertEquals(first, logged());
     }
 
     @Test
@@ -175,6 +182,29 @@ final class PolicyTest {
         assertThrows(IllegalArgumentException.class, () -> server.policy(" ", "", review -> {}));
         assertThrows(IllegalArgumentException.class, () -> server.policy("a\n", "", review -> {}));
         assertThrows(IllegalStateException.class, () -> new PolicyServer().start("127.0.0.1:0"));
+    }
+
+    @Test
+    void aLogThatNobodyReadsHoldsUpNoReview() {
+        CountDownLatch read = new CountDownLatch(1);
+        Filter blocking =
+                entry -> {
+                    assertDoesNotThrow(() -> read.await());
+                    return true;
+                };
+        LOG.setFilter(blocking);
+        try {
+            assertTimeoutPreemptively(
+                    Duration.ofSeconds(30), () -> assertError("plain", new RuntimeException("plain")));
+        } finally {
+            read.countDown();
+            LOG.setFilter(null);
+        }
+    }
+
+    private LogRecord logged() throws InterruptedException {
+        assertTrue(Log.flush(TimeUnit.SECONDS.toNanos(30)));
+        return logged.get();
     }
 
     private static void deny(int code) {
@@ -194,6 +224,29 @@ final class PolicyTest {
         throw (Exception) problem;
     }
 
+    @Test
+    void whatCannotEvenBeReadIsAFailureToo() {
+        Outcome outcome =
+                evaluate(
+                        review -> {
+                            throw new Unreadable();
+                        });
+        assertEquals(Status.Code.INTERNAL.value(), outcome.error().getCode());
+        assertEquals("Unreadable", outcome.error().getMessage());
+    }
+
+    @Test
+    void numbersAreWrittenTheSameWayEverywhere() {
+        Locale here = Locale.getDefault();
+        Locale.setDefault(Locale.forLanguageTag("ar-EG-u-nu-arab"));
+        try {
+            Outcome outcome = evaluate(review -> review.warn("x".repeat(9 * 1024 * 1024)));
+            assertTrue(outcome.error().getMessage().endsWith(", more than 8388480"), outcome.error().getMessage());
+        } finally {
+            Locale.setDefault(here);
+        }
+    }
+
     private static Outcome evaluate(PolicyFunction function) {
         return outcomeOf(new Policy("p", "", "", false, function), "{}");
     }
@@ -201,5 +254,14 @@ final class PolicyTest {
     private static Outcome outcomeOf(Policy policy, String request) {
         Payload payload = new Payload(ByteString.copyFromUtf8(request), ByteString.EMPTY);
         return policy.evaluate(new Review(payload, policy.mutating, Review.NEVER));
+    }
+
+    private static final class Unreadable extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        @Override
+        public String getMessage() {
+            throw new IllegalStateException("not even that");
+        }
     }
 }

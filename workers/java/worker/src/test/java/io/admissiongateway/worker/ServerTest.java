@@ -21,6 +21,7 @@ import io.grpc.stub.ClientCalls;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -269,6 +270,56 @@ final class ServerTest {
                 "unix:" + socket + ": the file exists and is not a socket",
                 assertThrows(StartException.class, () -> another().start("unix:" + socket)).getMessage());
         assertThrows(StartException.class, () -> another().start("unix:" + folder.resolve("none/worker.sock")));
+    }
+
+    @Test
+    void leavesTheSocketToWhoTakesOverWhileItDrains(@TempDir Path folder) throws Exception {
+        Path socket = folder.resolve("worker.sock");
+        PolicyServer leaving = new PolicyServer().policy("waits", "", this::waits);
+        String port = leaving.start("unix:" + socket, "127.0.0.1:0").get(1);
+        try (Gateway other = new Gateway(port);
+                PolicyServer next = another()) {
+            var stream = other.stream();
+            stream.send(batch(POD).addCalls(call(1, "waits", 60_000)));
+            assertTrue(waiting.await(30, TimeUnit.SECONDS));
+            var stopping = CompletableFuture.runAsync(leaving::close);
+            assertTrue(stream.next().getDraining());
+            startWhenFree(next, "unix:" + socket);
+            go.countDown();
+            stopping.get(30, TimeUnit.SECONDS);
+            assertTrue(Files.exists(socket));
+        }
+        assertFalse(Files.exists(socket));
+    }
+
+    private static void startWhenFree(PolicyServer server, String address) throws Exception {
+        for (int attempt = 0; ; attempt++) {
+            try {
+                server.start(address);
+                return;
+            } catch (StartException inUse) {
+                assertTrue(attempt < 100, inUse.getMessage());
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    @Test
+    void anInterruptedStopCutsOffAtOnce() throws Exception {
+        var stream = gateway.stream();
+        stream.send(batch(POD).addCalls(call(1, "waits", 60_000)));
+        assertTrue(waiting.await(30, TimeUnit.SECONDS));
+        Thread.currentThread().interrupt();
+        server.close();
+        assertTrue(Thread.interrupted());
+        assertFalse(stream.end().isOk());
+        assertTrue(cancelled.await(30, TimeUnit.SECONDS));
+    }
+
+    @Test
+    void theGraceMayBeForever() throws Exception {
+        assertEquals(0, server.stop(ChronoUnit.FOREVER.getDuration()));
+        assertThrows(StatusRuntimeException.class, () -> gateway.review("allows", POD));
     }
 
     private static PolicyServer another() {

@@ -9,11 +9,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import admissiongateway.worker.v1.Worker;
 import admissiongateway.worker.v1.Worker.ReviewBatch;
+import io.grpc.CallOptions;
+import io.grpc.ClientCall;
+import io.grpc.Metadata;
 import io.grpc.Status;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -245,6 +249,47 @@ final class StreamTest {
             messages++;
         }
         assertTrue(messages >= 4);
+    }
+
+    @Test
+    void aDrainedStreamIsNotQuietWhileTheGatewayIsSlowToTakeAnswers() throws Exception {
+        BlockingQueue<Worker.VerdictBatch> messages = new LinkedBlockingQueue<>();
+        BlockingQueue<Status> end = new LinkedBlockingQueue<>();
+        ClientCall<ReviewBatch, Worker.VerdictBatch> call =
+                gateway.channel.newCall(Gateway.STREAM, CallOptions.DEFAULT);
+        call.start(
+                new ClientCall.Listener<>() {
+                    @Override
+                    public void onMessage(Worker.VerdictBatch message) {
+                        messages.add(message);
+                    }
+
+                    @Override
+                    public void onClose(Status status, Metadata trailers) {
+                        end.add(status);
+                    }
+                },
+                new Metadata());
+        ReviewBatch.Builder large = batch(POD);
+        for (int id = 0; id < 8; id++) {
+            large.addCalls(call(id, "large", LONG));
+        }
+        call.sendMessage(large.addCalls(call(8, "computes", LONG)).build());
+        awaitTold("computes");
+        gate.release();
+        awaitTold("computed");
+        // After this one the worker reads no more, so that the last waits until the answers are taken.
+        call.sendMessage(batch(POD).addCalls(call(9, "computes", LONG)).build());
+        awaitTold("computes");
+        gate.release();
+        awaitTold("computed");
+        call.sendMessage(batch(POD).addCalls(call(10, "allows", LONG)).build());
+        CompletableFuture<Void> stopping = CompletableFuture.runAsync(server::close);
+        Thread.sleep(1500); // three times as long as a stream has to be quiet
+        call.request(Integer.MAX_VALUE);
+        assertEquals(Status.OK, end.poll(Gateway.PATIENCE.toSeconds(), TimeUnit.SECONDS));
+        assertEquals(11, messages.stream().mapToInt(Worker.VerdictBatch::getVerdictsCount).sum());
+        stopping.get();
     }
 
     @Test
