@@ -110,6 +110,23 @@ func TestDrainEndsAStreamOnWhichNothingComes(t *testing.T) {
 	}
 }
 
+func TestDrainTakesNoStreamForQuietWhoseVerdictsAreNotRead(t *testing.T) {
+	probe := newProbe()
+	stream := open(t, probe.serve(t))
+	stream.ask(asked(1, "large"), asked(2, "large"), asked(3, "large"))
+	stream.ask(asked(4, "allow")) // which waits until there is room for its verdict
+	time.Sleep(300 * time.Millisecond)
+	ended := stopping(probe, patience)
+	time.Sleep(2 * quietTime)
+	stream.verdicts(4)
+	if err, _ := stream.end(); err != nil {
+		t.Error(err)
+	}
+	if err := wanted(t, ended); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDrainCutsOffWhatIsLeftAfterTheGrace(t *testing.T) {
 	probe := newProbe()
 	stream := open(t, probe.serve(t))

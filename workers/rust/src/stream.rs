@@ -230,9 +230,10 @@ impl Stream for ReviewStream {
             if let Some(batch) = this.full.pop_front() {
                 return Poll::Ready(Some(Ok(batch)));
             }
-            this.poll_drain(context);
             this.poll_tasks(context);
             let read = if this.is_over { Poll::Pending } else { this.poll_read(context) };
+            // Last, as a batch may have waited for verdicts to be taken: that is not quiet.
+            this.poll_drain(context);
             if this.batch.draining || !this.batch.verdicts.is_empty() {
                 this.seal();
             } else if this.is_over && this.running.is_empty() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use admission_gateway_worker::{Result, Review};
 use tokio::sync::Semaphore;
 
 use crate::gateway::{Conversation, batch, call, cancel, client_to, error_of, response_of};
@@ -104,5 +105,26 @@ async fn draining_is_told_and_late_batches_are_answered() {
         assert_eq!(stream.verdicts(1).await[0].id, 1);
         assert_eq!(stream.next().await.expect("no failure"), None);
     }
+    assert_eq!(stopping.await.expect("no panic"), 0);
+}
+
+fn large(review: &mut Review) -> Result {
+    review.object_mut()?["text"] = "x".repeat(1024 * 1024).into();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_whose_verdicts_are_not_read_is_not_quiet() {
+    let serving = serve(policies().mutating_policy("large", "", large)).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    stream.send(batch(&request(), vec![call(1, "large", LONG), call(2, "large", LONG)]));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Not even read, as the verdicts before it are not taken.
+    stream.send(batch(&request(), vec![call(3, "allows", LONG)]));
+    let stopping = tokio::spawn(serving.stop(Duration::from_secs(30)));
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    let found: Vec<_> = stream.verdicts(3).await.iter().map(|verdict| verdict.id).collect();
+    assert_eq!(found, [1, 2, 3]);
+    assert_eq!(stream.next().await.expect("no failure"), None);
     assert_eq!(stopping.await.expect("no panic"), 0);
 }
