@@ -122,18 +122,27 @@ class Started:
         return self._child.poll() is not None
 
     async def listening(self) -> None:
-        """Return when its socket is there.
+        """Return when it takes connections at its socket.
 
         Raises:
             GatewayError: it ended instead, or takes too long.
         """
         deadline = time.monotonic() + START_S
-        while not self._socket.exists():
+        while not await self._is_listening():
             if self.has_ended():
                 raise GatewayError(f"{self._name} ended with exit status {self.status}{self._last_words()}")
             if time.monotonic() > deadline:
                 raise GatewayError(f"{self._name} does not listen after {START_S:g} s{self._last_words()}")
             await asyncio.sleep(_LOOK_S)
+
+    async def _is_listening(self) -> bool:
+        # The file is there from when the worker binds the socket, which is before it listens.
+        try:
+            _, writer = await asyncio.open_unix_connection(self._socket)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     async def close(self) -> None:
         """End it, with whatever it has started itself."""

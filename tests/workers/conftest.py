@@ -19,7 +19,12 @@ from workers import PolicyServer, Review
 
 SERVICE = "/admissiongateway.worker.v1.PolicyWorker/"
 LIMIT = 8 * 1024 * 1024
-OPTIONS = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
+OPTIONS = [
+    ("grpc.max_receive_message_length", LIMIT),
+    ("grpc.max_send_message_length", LIMIT),
+    # A flow control window that grows with the connection's speed would take what nobody reads.
+    ("grpc.http2.bdp_probe", 0),
+]
 REVIEWS = Path(__file__).parents[1] / "reviews"
 
 
