@@ -11,11 +11,22 @@ import pytest
 import uvloop
 
 from loadtest import bench, languages
-from loadtest.languages import CASES, POLICIES, Case, LanguageCosts, Timing, chosen, main, measure, request
+from loadtest.languages import (
+    CASES,
+    POLICIES,
+    Case,
+    LanguageCosts,
+    Timing,
+    as_measured,
+    chosen,
+    main,
+    measure,
+    request,
+)
 from loadtest.launch import BenchError
 from loadtest.plan import QUICK_LANGUAGES, parse
 from loadtest.sdk_client import Asked
-from loadtest.sdk_cost import SeemedSlow
+from loadtest.sdk_cost import SeemedSlow, heard
 from tests.languages.toolchains import LANGUAGES, PYTHON, Tool, named
 from workers import Review
 from workers.samples import server
@@ -85,6 +96,22 @@ def test_a_language_that_cannot_be_started_is_left_out_with_the_reason() -> None
         "a": "no-such-program is not installed",
         "b": "not built; make test-workers builds it",
     }
+
+
+@pytest.mark.parametrize(
+    ("fate", "matters"),
+    [("it is to await what it waits for", False), ("it runs in a thread from now on", True)],
+)
+def test_only_a_policy_that_was_moved_to_a_thread_spoils_the_measurement(fate: str, *, matters: bool) -> None:
+    log = (
+        "worker: serving 10 policies on 127.0.0.1:1\n"
+        f'worker: policy "p" held up the event loop for more than 5 ms; {fate}\n'
+    )
+    if matters:
+        with pytest.raises(SeemedSlow):
+            heard(as_measured(log))
+    else:
+        heard(as_measured(log))
 
 
 def test_python_alone_is_not_measured(
