@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Failed
-    from gateway.dispatch.dispatcher import Workers
+    from gateway.dispatch.backends import Workers
     from gateway.paths import Paths
     from gateway.telemetry.metrics import Metrics
 
@@ -173,6 +173,7 @@ class Admission:
                 selection.phase, operation, allowed=decision.allowed, seconds=self._now() - started
             )
             metrics.outcomes(operation, evaluation.outcomes)
+            metrics.exclusions(operation, evaluation.exclusions)
             metrics.speculation(evaluation.kept_ahead, evaluation.discarded_ahead)
             for webhook, key, why in decision.dropped_annotations:
                 log.warning("webhook %s: audit annotation %r dropped: %s", webhook, key, why)

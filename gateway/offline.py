@@ -17,6 +17,7 @@ from gateway.config.parsing import parse
 from gateway.core.explain import explain
 from gateway.core.response import encode
 from gateway.core.review import decode
+from gateway.dispatch.questions import Questions
 from gateway.errors import MalformedReview
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.snapshot import Pools
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.admit import Snapshot
-    from gateway.config.model import Config, Kubernetes
+    from gateway.cluster.namespaces import ClusterNamespaces
+    from gateway.config.model import Config
     from gateway.core.matching import Selection
-    from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase
 
 BUDGET_S: Final = 30.0
@@ -44,12 +45,18 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
     Raises:
         ReviewError: *body* is not a review that can be answered.
         ConfigError: a pool's TLS files cannot be read.
-        ClusterError: the request's namespace is needed, and the cluster cannot be asked for it.
+        ClusterError: the namespace of the request, or custom resources, are needed, and
+            the cluster cannot be asked for them.
     """
     request = decode(body)
+    if config.gateway.kubernetes is not None and config.gateway.kubernetes.custom_resources:
+        from gateway.cluster.resources import read_once
+
+        config = await read_once(config.gateway.kubernetes, config)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
     workers = LocalWorkers(runtime)
     pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
+    cluster: ClusterNamespaces | None = None
     try:
         workers.update(config.pools)
         prepared = await pools.prepare(config)
@@ -58,8 +65,16 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
         if kubernetes is not None:
             selected = [snapshot.paths[f"/{phase}"] for phase in phases]
             is_needed = any(needs_namespace(selection, request) for selection in selected)
-            namespaces = await _ask_cluster(kubernetes, request.namespace) if is_needed else {}
-            snapshot = replace(snapshot, namespaces=namespaces)
+            # Heavy, and needed with a cluster only.
+            from gateway.cluster.namespaces import ClusterNamespaces
+
+            cluster = ClusterNamespaces(kubernetes)
+            found = await cluster.get(request.namespace) if is_needed else None
+            snapshot = replace(
+                snapshot,
+                workers=replace(snapshot.workers, ask=Questions(cluster.authorize).ask),
+                namespaces={} if found is None else {found.name: found},
+            )
         await prepared.wait_until_ready(_READY_WITHIN_S)
         answers: list[Answer] = []
         lines: list[str] = []
@@ -73,21 +88,11 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
             body = _after(answer, body)
         return _combined(answers), lines
     finally:
+        if cluster is not None:
+            await cluster.close()
         await pools.close(0.0)
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
-
-
-async def _ask_cluster(settings: Kubernetes, name: str) -> dict[str, Namespace]:
-    """Return the namespace *name* by its name, or nothing where there is none."""
-    from gateway.cluster.namespaces import ClusterNamespaces
-
-    cluster = ClusterNamespaces(settings)
-    try:
-        found = await cluster.get(name)
-    finally:
-        await cluster.close()
-    return {} if found is None else {name: found}
 
 
 def _not_reached(selection: Selection) -> list[str]:

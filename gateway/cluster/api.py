@@ -32,9 +32,13 @@ _FAILURES: Final = (httpx2.HTTPError, httpx2.InvalidURL, LightkubeError, OSError
 class ApiServer:
     """One API server, over one client, with extensions that httpx2 is to see in each request."""
 
-    def __init__(self, client: httpx2.AsyncClient, extensions: Mapping[str, object]) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, extensions: Mapping[str, object], namespace: str = "default"
+    ) -> None:
         self._client = client
         self._extensions = dict(extensions)
+        self.namespace = namespace
+        """The gateway's own: its service account's, or the kubeconfig's context's."""
         # For messages: without a password that a kubeconfig may have put into it.
         self.url = str(client.base_url.copy_with(userinfo=b"")).rstrip("/")
 
@@ -56,6 +60,24 @@ class ApiServer:
         """
         headers = {"Content-Type": media_type}
         return await self._exchange("PATCH", path, params=params, content=body, headers=headers)
+
+    async def post(self, path: str, body: bytes) -> Json:
+        """Return what the API server makes of *body*, the JSON of an object, at *path*.
+
+        Raises:
+            ClusterError: it was refused, or there was no answer.
+        """
+        headers = {"Content-Type": "application/json"}
+        return (await self._exchange("POST", path, content=body, headers=headers))[1]
+
+    async def write(self, method: str, path: str, document: Mapping[str, object]) -> Json:
+        """Return the object after a POST or PUT of *document* to *path*.
+
+        Raises:
+            ClusterError: it was refused, with its status, or there was no answer.
+        """
+        headers = {"Content-Type": "application/json"}
+        return (await self._exchange(method, path, content=orjson.dumps(document), headers=headers))[1]
 
     @asynccontextmanager
     async def lines(

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gateway.cluster.access import Access
+from gateway.cluster.authorizer import Authorizer
 from gateway.cluster.lookup import LookUps
 from gateway.cluster.store import Store, UnreadableError, namespace_of
-from gateway.cluster.watch import PATH, Pace, Watch
+from gateway.cluster.watch import Kind, Pace, Watch
 from gateway.config.names import dns_1123_label
 from gateway.errors import ClusterError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Kubernetes
     from gateway.core.namespace import Namespace
+
+PATH = "/api/v1/namespaces"
 
 _NOT_FOUND = 404
 
@@ -27,14 +30,18 @@ class ClusterNamespaces:
     def __init__(self, settings: Kubernetes, pace: Pace | None = None) -> None:
         self.settings = settings
         self._access = Access(settings)
-        self._store = Store()
-        self._watch = Watch(self._access, self._store, pace or Pace())
+        self._store = Store(namespace_of)
+        kind = Kind(PATH, "namespaces", "NamespaceList")
+        self._watch = Watch(self._access, kind, self._store, pace or Pace())
         self._look_ups = LookUps(self.get)
+        self._authorizer = Authorizer(self._access)
         self._task: asyncio.Task[None] | None = None
         self.by_name: Mapping[str, Namespace] = self._store.by_name
         """As they are at any moment."""
         self.look_up = self._look_ups.look_up
         """Asks for one that is not among them."""
+        self.authorize = self._authorizer.ask
+        """Asks the API server's authorizer."""
 
     @property
     def not_synced(self) -> str | None:
@@ -87,9 +94,9 @@ class ClusterNamespaces:
                 return None
 
     async def close(self) -> None:
-        """End the watch, and let look-ups that are out end, which takes two seconds at most."""
+        """End the watch, and let questions that are out end, which takes some seconds at most."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._look_ups.close()
+        await asyncio.gather(self._look_ups.close(), self._authorizer.close())
         await self._access.close()

@@ -13,12 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from gateway.config.client_config import read_client_config
+from gateway.config.conditions import read_match_conditions
 from gateway.config.fields import one_of, shown
 from gateway.config.metadata import read_metadata
-from gateway.config.names import configuration_name, dns_1035_label, qualified_name, webhook_name
+from gateway.config.names import configuration_name, dns_1035_label, webhook_name
 from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
-from gateway.core.webhook import FailurePolicy, MatchPolicy, Phase, ReinvocationPolicy, SideEffects, Webhook
+from gateway.core.webhook import (
+    FailurePolicy,
+    MatchPolicy,
+    Phase,
+    ReinvocationPolicy,
+    ReviewVersion,
+    SideEffects,
+    Webhook,
+    WorkerRef,
+)
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
@@ -26,8 +36,7 @@ if TYPE_CHECKING:
 FAILURE_POLICIES: tuple[FailurePolicy, ...] = get_args(FailurePolicy)
 MATCH_POLICIES: tuple[MatchPolicy, ...] = get_args(MatchPolicy)
 REINVOCATION_POLICIES: tuple[ReinvocationPolicy, ...] = get_args(ReinvocationPolicy)
-REVIEW_VERSIONS = ("v1", "v1beta1")
-MAX_MATCH_CONDITIONS = 64
+REVIEW_VERSIONS: tuple[ReviewVersion, ...] = get_args(ReviewVersion)
 LONGEST_TIMEOUT_S = 30
 
 
@@ -41,7 +50,7 @@ class Version:
     side_effects: SideEffects | None
     """None: required."""
     allowed_side_effects: tuple[SideEffects, ...]
-    review_versions: tuple[str, ...] | None
+    review_versions: tuple[ReviewVersion, ...] | None
     """None: required."""
 
 
@@ -59,24 +68,28 @@ class WebhookConfiguration:
     """In the order written."""
     pools: tuple[tuple[str, str], ...] = ()
     """The path of every reference to a WorkerPool, and the name it gives."""
+    authorizers: tuple[str, ...] = ()
+    """The paths of the conditions that ask the API server's authorizer."""
 
 
 def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -> WebhookConfiguration:
     """Return the configuration object behind *fields*; apiVersion and kind are known already."""
     name = read_metadata(fields, configuration_name).name
-    webhooks, pools = [], []
+    webhooks, pools, authorizers = [], [], []
     first_of_name: dict[str, str] = {}
     for entry in fields.mappings("webhooks"):
         webhook = _read_webhook(entry, phase, name, version)
         webhooks.append(webhook)
-        if webhook.worker.pool:
-            pools.append((f"{entry.at('clientConfig')}.worker.pool", webhook.worker.pool))
+        if isinstance(webhook.client, WorkerRef) and webhook.client.pool:
+            pools.append((f"{entry.at('clientConfig')}.worker.pool", webhook.client.pool))
+        if webhook.match_conditions is not None and webhook.match_conditions.needs_authorizer:
+            authorizers.append(entry.at("matchConditions"))
         if webhook.name in first_of_name:
             entry.problem("name", f"found {shown(webhook.name)} again, as in {first_of_name[webhook.name]}")
         elif webhook.name:
             first_of_name[webhook.name] = entry.path
     fields.finish()
-    return WebhookConfiguration(phase, name, tuple(webhooks), tuple(pools))
+    return WebhookConfiguration(phase, name, tuple(webhooks), tuple(pools), tuple(authorizers))
 
 
 def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Version) -> Webhook:
@@ -84,7 +97,7 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         phase=phase,
         configuration=configuration,
         name=fields.required_string("name", webhook_name),
-        worker=read_client_config(fields),
+        client=read_client_config(fields),
         rules=tuple(map(read_rule, fields.mappings("rules"))),
         failure_policy=fields.choice("failurePolicy", FAILURE_POLICIES, version.failure_policy),
         match_policy=fields.choice("matchPolicy", MATCH_POLICIES, version.match_policy),
@@ -93,9 +106,9 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         side_effects=fields.choice("sideEffects", version.allowed_side_effects, version.side_effects),
         timeout_s=fields.integer("timeoutSeconds", version.timeout_s, 1, LONGEST_TIMEOUT_S),
         reinvocation_policy=_read_reinvocation_policy(fields, phase),
+        match_conditions=read_match_conditions(fields),
+        review_version=_read_review_version(fields, version),
     )
-    _check_review_versions(fields, version)
-    _check_match_conditions(fields)
     fields.finish()
     return webhook
 
@@ -109,14 +122,14 @@ def _read_reinvocation_policy(fields: Fields, phase: Phase) -> ReinvocationPolic
     return "Never"
 
 
-def _check_review_versions(fields: Fields, version: Version) -> None:
-    """Note what is wrong with admissionReviewVersions, of which nothing is kept: workers get no review."""
+def _read_review_version(fields: Fields, version: Version) -> ReviewVersion:
+    """Return the first of admissionReviewVersions that is known here, as the API server chooses it."""
     entries = fields.indexed_strings("admissionReviewVersions")
     if fields.content.get("admissionReviewVersions") is None and version.review_versions is not None:
-        return
+        return version.review_versions[0]
     if fields.content.get("admissionReviewVersions") in (None, []):
         fields.problem("admissionReviewVersions", f"is required with at least {one_of(REVIEW_VERSIONS)}")
-        return
+        return "v1"
     seen: set[str] = set()
     for path, entry in entries:
         if entry in seen:
@@ -129,25 +142,5 @@ def _check_review_versions(fields: Fields, version: Version) -> None:
         fields.problem(
             "admissionReviewVersions", f"found {found}, expected at least {one_of(REVIEW_VERSIONS)}"
         )
-
-
-def _check_match_conditions(fields: Fields) -> None:
-    problems_before = len(fields.report.found)
-    conditions = fields.mappings("matchConditions")
-    if len(conditions) > MAX_MATCH_CONDITIONS:
-        fields.problem("matchConditions", f"found {len(conditions)}, expected at most {MAX_MATCH_CONDITIONS}")
-    seen: set[str] = set()
-    for condition in conditions:
-        name = condition.required_string("name", qualified_name)
-        if name and name in seen:
-            condition.problem("name", f"found {shown(name)} again, expected another name for each condition")
-        seen.add(name)
-        expression = condition.required_string("expression")
-        if expression and not expression.strip():
-            condition.problem("expression", "is blank, expected a CEL expression")
-        condition.finish()
-    if conditions and len(fields.report.found) == problems_before:
-        fields.problem(
-            "matchConditions",
-            "is not supported by this version; remove the conditions, and decide in the policy itself",
-        )
+    written = [entry for _, entry in entries]
+    return min(REVIEW_VERSIONS, key=lambda known: written.index(known) if known in written else len(written))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from gateway.core.conditions import Seen
 from gateway.core.diff import same
 from gateway.core.matching import labels_that_count
 from gateway.core.patch import PatchConflict, apply_patch
@@ -29,12 +30,13 @@ class Payload:
     Calls that show the same thing share the Payload itself, so that a batch carries it once.
     """
 
-    __slots__ = ("_changed_json", "_json", "_labels", "_object", "_request")
+    __slots__ = ("_changed_json", "_json", "_labels", "_object", "_seen", "request")
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
-        self._request = request
+        self.request = request
         self._object: Json | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
+        self._seen: Seen | None = None
         self._changed_json: bytes | None = None
         self._json: bytes | None = request.json
         if changed is not None:
@@ -46,7 +48,7 @@ class Payload:
         """The AdmissionRequest's JSON with the object as it is at this point."""
         if self._json is None:
             assert self._changed_json is not None
-            changed = {**self._request.document, "object": orjson.Fragment(self._changed_json)}
+            changed = {**self.request.document, "object": orjson.Fragment(self._changed_json)}
             self._json = orjson.dumps(changed)
         return self._json
 
@@ -54,7 +56,7 @@ class Payload:
     def object(self) -> Json | None:
         """The object as it is at this point; not to be changed."""
         if self._changed_json is None:
-            return self._request.object
+            return self.request.object
         if self._object is None:
             self._object = orjson.loads(self._changed_json)
         return self._object
@@ -63,13 +65,20 @@ class Payload:
     def labels(self) -> tuple[Mapping[str, str], ...]:
         """What objectSelectors look at."""
         if self._labels is None:
-            self._labels = labels_that_count(self.object, self._request.old_object)
+            self._labels = labels_that_count(self.object, self.request.old_object)
         return self._labels
+
+    @property
+    def seen(self) -> Seen:
+        """What matchConditions look at."""
+        if self._seen is None:
+            self._seen = Seen(self.request.document, self.object, self.request.old_object)
+        return self._seen
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
         if self._changed_json is None:
-            return cast("Json | None", orjson.loads(self._request.json).get("object"))
+            return cast("Json | None", orjson.loads(self.request.json).get("object"))
         return cast("Json", orjson.loads(self._changed_json))
 
     def patched(self, operations: list[Json]) -> Payload | None:
@@ -79,24 +88,24 @@ class Payload:
             PatchConflict: the patch does not apply, or makes the object too large.
             RecursionError, TypeError: the result nests too deeply.
         """
-        if not self._request.can_be_rewritten():
+        if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
         patched = apply_patch(self.fresh_object(), operations)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
         # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
         patched_json = orjson.dumps([[patched]])[2:-2]
-        if len(patched_json) > len(self._request.json) + MAX_GROWTH_BYTES:
+        if len(patched_json) > len(self.request.json) + MAX_GROWTH_BYTES:
             raise PatchConflict(
                 f"it leaves an object of {len(patched_json)} bytes, "
                 f"more than {MAX_GROWTH_BYTES} over the request"
             )
-        return None if same(patched, self.object) else Payload(self._request, (patched, patched_json))
+        return None if same(patched, self.object) else Payload(self.request, (patched, patched_json))
 
     def rest(self) -> None:
         """Let go of what is parsed until it is asked for again."""
-        self._object = None
-        self._request.rest()
+        self._object = self._seen = None
+        self.request.rest()
 
 
 class Call:

@@ -19,6 +19,10 @@ are made at once, and a rejection does not end it.
 **Reinvocation** is a second walk, as the API server's: after a round that changed the object, the webhooks
 with reinvocationPolicy IfNeeded that were called before a change are called once more.
 
+**matchConditions** are part of matching, and judged once for each object. Where one asks the authorizer, or
+takes long, the walk waits for the answer as it does for a verdict (:meth:`Evaluation.take_questions`,
+:meth:`Evaluation.learn`). What the authorizer said holds for the rest of the review.
+
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore never does but leaves evidence; (5) the
 patch turns the original object into the final one, and is absent when nothing changed; (6) every denial's
@@ -34,21 +38,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Outcome, Payload
+from gateway.core.conditions import Excluded, Unanswered
+from gateway.core.judging import Judging
 from gateway.core.matching import object_matches, selectors_match
-from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_patch
-from gateway.core.verdict import DRY_RUN_REFUSED, Denied, DryRunRefused, Failed, FailureReason
+from gateway.core.settling import settle
+from gateway.core.verdict import DRY_RUN_REFUSED, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gateway.core.conditions import CheckAnswer, Judgement, Question
     from gateway.core.matching import Invocation, Selection
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Allowed, Verdict
+    from gateway.core.verdict import Verdict
 
+    Obstacle = Failed | DryRunRefused | Excluded | Unanswered | Literal[False]
+    """Why a webhook is not called. False: its selectors leave it out, or it is not to be called in this
+    round. Unanswered: that is not known yet."""
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
+NO_QUESTIONS: Final[tuple[Question, ...]] = ()
 
 
 class Evaluation:
@@ -70,6 +81,8 @@ class Evaluation:
         """The request's own; None if there is no such namespace, Failed if that could not be found out."""
         self.outcomes: list[Outcome] = []
         """In the order of a serial run."""
+        self.exclusions: list[tuple[Invocation, Excluded]] = []
+        """Webhooks that a condition left out when their turn came."""
         self.done = False
         self.has_changed = False
         """Whether any patch so far changed the object."""
@@ -90,6 +103,8 @@ class Evaluation:
         self.has_withdrawn = False
         """Whether calls became unwanted since :meth:`take_withdrawn`."""
         self._withdrawn: list[Call] = []
+        self._judging: Judging | None = None
+        """None as long as no webhook with conditions was considered."""
 
     @property
     def final_object(self) -> Json | None:
@@ -127,6 +142,22 @@ class Evaluation:
             return NO_CALLS
         return self.receive(call, failure)
 
+    @property
+    def has_questions(self) -> bool:
+        """Whether there is something to find out for a condition."""
+        return self._judging is not None and self._judging.has_questions
+
+    def take_questions(self) -> Sequence[Question]:
+        """Return what is to be found out for conditions, each once; the answers go to :meth:`learn`."""
+        return NO_QUESTIONS if self._judging is None else self._judging.take_questions()
+
+    def learn(self, question: Question, answer: CheckAnswer | Judgement) -> Sequence[Call]:
+        """Take what the authorizer said, or what work came to, and return further calls to make."""
+        if self.done or self._judging is None:
+            return NO_CALLS
+        self._ahead = min([self._ahead, *self._judging.learn(question, answer)])
+        return self._advance()
+
     def take_withdrawn(self) -> Sequence[Call]:
         """Return the calls that became unwanted since this was last asked."""
         withdrawn, self._withdrawn = self._withdrawn, []
@@ -140,17 +171,20 @@ class Evaluation:
             place = self._place
             if place < len(self._invocations):
                 call = self._calls[place] or self._reach(place, calls)
-                if call is None:
+                if call is None and self._place != place:
                     continue
-                verdict = call.verdict
-                if verdict is None:
+                verdict = None if call is None else call.verdict
+                if call is None or verdict is None:
                     if self._ahead < len(self._invocations):
                         self._speculate(calls)
                     self._payload.rest()
                     break
                 self.kept_ahead += call.is_ahead
                 self._place = place + 1
-                self._conclude(self._outcome(call, verdict))
+                outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
+                if patched is not None:
+                    self._show(patched)
+                self._conclude(outcome)
             elif self._round == 0 and self.has_changed:
                 self._round = 1
                 self._place = self._ahead = 0
@@ -162,24 +196,27 @@ class Evaluation:
     def _reach(self, place: int, calls: list[Call]) -> Call | None:
         """Return the call of the webhook at *place*, whose turn has come, after adding it to *calls*.
 
-        None if it is not to be called: then it is settled, and the walk is one place further.
+        None if it is not to be called: then it is settled, and the walk is one place further. None, too, if
+        the authorizer has to answer first: then the walk is where it was.
         """
         invocation = self._invocations[place]
-        obstacle = self._obstacle(invocation)
+        obstacle = self._obstacle(place)
         if obstacle is None:
             self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=False)
             calls.append(call)
             return call
+        if isinstance(obstacle, Unanswered):
+            return None
         self._place = place + 1
-        if obstacle is not False:
+        if isinstance(obstacle, Excluded):
+            self.exclusions.append((invocation, obstacle))
+        elif obstacle is not False:
             self._conclude(Outcome(invocation, self._round, obstacle, None, None))
         return None
 
-    def _obstacle(self, invocation: Invocation) -> Failed | DryRunRefused | Literal[False] | None:
-        """Return None if the webhook is to be called on the present object, else what it comes to instead.
-
-        False: it does not match, or is not to be called in this round.
-        """
+    def _obstacle(self, place: int) -> Obstacle | None:
+        """Return None if the webhook at *place* is to be called on the present object, else why not."""
+        invocation = self._invocations[place]
         webhook = invocation.webhook
         if not invocation.is_unconditional:
             matched = (
@@ -189,6 +226,11 @@ class Evaluation:
             )
             if matched is False or isinstance(matched, Failed):
                 return matched
+        if webhook.match_conditions is not None:
+            self._judging = self._judging or Judging()
+            judgement = self._judging.judge(place, webhook.match_conditions, self._payload.seen)
+            if judgement is not None:
+                return judgement
         # The API server matches before it asks whether to reinvoke: a failed look-up counts here too.
         if self._round == 1 and invocation.position not in self._to_reinvoke:
             return False
@@ -203,7 +245,7 @@ class Evaluation:
         for place in range(max(self._ahead, self._place), len(self._invocations)):
             invocation = self._invocations[place]
             if place > self._place and self._calls[place] is None:
-                if self._obstacle(invocation) is not None:
+                if self._obstacle(place) is not None:
                     continue
                 if not is_mutating or invocation.webhook.side_effects == "None":
                     self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=is_mutating)
@@ -214,52 +256,15 @@ class Evaluation:
                 return
         self._ahead = len(self._invocations)
 
-    def _outcome(self, call: Call, verdict: Verdict) -> Outcome:
-        if isinstance(verdict, Failed):
-            return Outcome(call.invocation, self._round, verdict, None, call)
-        if isinstance(verdict, Denied) or not verdict.patch:
-            return Outcome(call.invocation, self._round, verdict, verdict, call)
-        if self.is_mutating:
-            return self._patched_outcome(call, verdict)
-        failure = Failed(FailureReason.PATCH_FORBIDDEN, "a validating webhook may not answer a patch")
-        return Outcome(call.invocation, self._round, failure, None, call)
-
-    def _patched_outcome(self, call: Call, verdict: Allowed) -> Outcome:
-        has_changed = is_patched = False
-        failure = None
-        try:
-            operations = parse_patch(verdict.patch)
-            if operations and not self.request.has_object:
-                failure = Failed(
-                    FailureReason.PATCH_FORBIDDEN,
-                    f"answered a patch, but a {self.request.operation} request has no object to change",
-                    500,
-                )
-            elif operations:
-                has_changed = self._patch(operations)
-                is_patched = True
-        except PatchSyntaxError as error:
-            failure = Failed(FailureReason.PATCH_INVALID, f"the answer's patch is no JSON Patch: {error}")
-        except (PatchConflict, RecursionError, TypeError) as error:
-            cause = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
-            failure = Failed(
-                FailureReason.PATCH_INAPPLICABLE, f"the answer's patch does not apply: {cause}", 500
-            )
-        return Outcome(
-            call.invocation, self._round, failure or verdict, verdict, call, has_changed, is_patched
-        )
-
-    def _patch(self, operations: list[dict[str, object]]) -> bool:
-        """Apply a patch to the present object, and return whether that changed it."""
-        patched = self._payload.patched(operations)
-        if patched is None:
-            return False
+    def _show(self, patched: Payload) -> None:
+        """Go on with the object as a patch left it."""
         self.has_changed = True
         self._payload = patched
+        if self._judging is not None:
+            self._judging.forget()
         self._ahead = 0
         for place in range(self._place, len(self._calls)):
             self._discard(place)
-        return True
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

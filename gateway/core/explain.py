@@ -57,6 +57,9 @@ def _why_not(webhook: Webhook, evaluation: Evaluation) -> str:
         return f"not matched, no rule is for {_asked(request)}"
     if selectors_match(webhook, request, evaluation.final_object, evaluation.namespace) is False:
         return "not matched, its namespaceSelector or objectSelector does not select the request"
+    for invocation, excluded in evaluation.exclusions:
+        if invocation.webhook is webhook:
+            return f'not matched, its matchCondition "{excluded.condition}" is false'
     return "not reached, the request was rejected before its turn"
 
 

@@ -26,6 +26,9 @@ _NEVER_SENT_KINDS: Final = {
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
     )
+} | {
+    ("admission-gateway.io", kind)
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "WorkerPool")
 }
 # Questions that the API server asks on behalf of every caller: a webhook in their way locks a cluster out.
 # kube-apiserver itself leaves them out from 1.37 on (KEP-5793).
@@ -41,7 +44,7 @@ NEVER_SENT_RESOURCES: Final = {
 
 
 def is_never_sent(request: AdmissionRequest) -> bool:
-    """Whether kube-apiserver keeps this kind of request from every webhook."""
+    """Whether this kind of request is kept from every webhook: by kube-apiserver, or as it would here."""
     group, _, kind = request.kind
     return (group, kind) in _NEVER_SENT_KINDS or any(
         (resource[0], resource[2]) in NEVER_SENT_RESOURCES

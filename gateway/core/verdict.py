@@ -24,6 +24,7 @@ class FailureReason(Enum):
     PATCH_INAPPLICABLE = "a patch that does not apply"
     PATCH_FORBIDDEN = "a patch where none may come"
     NAMESPACE = "the namespace cannot be looked up"
+    CONDITION = "a matchCondition that cannot be evaluated"
 
 
 @dataclass(frozen=True, slots=True)

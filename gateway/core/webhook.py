@@ -9,9 +9,10 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
+    from gateway.core.conditions import MatchConditions
     from gateway.core.labels import Selector
 
 Phase = Literal["mutate", "validate"]
@@ -20,6 +21,7 @@ MatchPolicy = Literal["Exact", "Equivalent"]
 Scope = Literal["Cluster", "Namespaced", "*"]
 SideEffects = Literal["None", "NoneOnDryRun", "Some", "Unknown"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
+ReviewVersion = Literal["v1", "v1beta1"]
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
@@ -44,6 +46,19 @@ class WorkerRef:
     policy: str
 
 
+@dataclass(frozen=True, slots=True)
+class HttpsClient:
+    """``clientConfig.url`` or ``clientConfig.service``: a webhook called as the API server calls it.
+
+    Webhooks for which all of it is equal share one backend, and its connections.
+    """
+
+    url: str
+    """``https://HOST[:PORT]/PATH``, without a query, its path cleaned."""
+    ca_pem: bytes = b""
+    """Roots that the server's certificate must chain to, PEM; empty: the system's."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Webhook:
     """One entry of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
@@ -52,7 +67,7 @@ class Webhook:
     configuration: str
     """``metadata.name`` of the configuration object that holds it."""
     name: str
-    worker: WorkerRef
+    client: WorkerRef | HttpsClient
     rules: tuple[Rule, ...]
     namespace_selector: Selector
     object_selector: Selector
@@ -63,3 +78,18 @@ class Webhook:
     """Seconds, 1 to 30."""
     reinvocation_policy: ReinvocationPolicy = "Never"
     """Always ``Never`` in the validating phase."""
+    match_conditions: MatchConditions | None = None
+    """None: there are none."""
+    review_version: ReviewVersion = "v1"
+    """Of the AdmissionReviews that its HTTPS server reads; workers get no review."""
+
+    @property
+    def backend(self) -> str | HttpsClient:
+        """What webhooks share that are asked over the same connections: a pool's name, or a client."""
+        client = self.client
+        return client.pool if isinstance(client, WorkerRef) else client
+
+    @property
+    def worker(self) -> WorkerRef:
+        """The client of a webhook that is known to be a worker."""
+        return cast("WorkerRef", self.client)

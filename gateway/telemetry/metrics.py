@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 from gateway.telemetry.series import Counts, Timings
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from gateway.core.call import Outcome
+    from gateway.core.conditions import Excluded
     from gateway.core.matching import Invocation
     from gateway.core.verdict import Verdict
     from gateway.telemetry.series import Timing
@@ -102,6 +103,16 @@ class Metrics:
         self._fail_open = self._counter(
             "webhook_fail_open", "Failures that failurePolicy Ignore let pass", "name", "type"
         )
+        self._exclusions = self._counter(
+            "match_condition_exclusions",
+            "Times that a matchCondition left a webhook out",
+            *("name", "type", "operation"),
+        )
+        self._condition_errors = self._counter(
+            "match_condition_evaluation_errors",
+            "Times that a matchCondition could not be evaluated",
+            *("name", "type", "operation"),
+        )
         speculation = self._counter("speculation", "Calls ahead of their turn, by use", "outcome")
         self._kept, self._discarded = speculation.labels("kept"), speculation.labels("discarded")
         self.worker_batch_size = self._histogram("worker_batch_size", "Calls per stream message", BATCH_SIZES)
@@ -141,6 +152,14 @@ class Metrics:
             self._kept.inc(kept)
         if discarded:
             self._discarded.inc(discarded)
+
+    def exclusions(self, operation: str, exclusions: Iterable[tuple[Invocation, Excluded]]) -> None:
+        """Count the webhooks of one review that their conditions left out."""
+        for invocation, excluded in exclusions:
+            labels = invocation.webhook.name, _TYPES[invocation.webhook.phase], operation
+            self._exclusions.labels(*labels).inc()
+            if excluded.errors:
+                self._condition_errors.labels(*labels).inc(excluded.errors)
 
     def outcomes(self, operation: str, outcomes: Iterable[Outcome]) -> None:
         """Count how the webhooks of one review were settled."""
@@ -227,6 +246,8 @@ class Metrics:
         if outcome.call is not None or not code:
             elapsed_s = outcome.call.elapsed_s if outcome.call is not None else 0.0
             self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
+        elif isinstance(verdict, Failed) and verdict.reason is FailureReason.CONDITION:
+            self._condition_errors.labels(webhook.name, kind, operation).inc()
         if not rejects:
             self._fail_open.labels(webhook.name, kind).inc()
             return

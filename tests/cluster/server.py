@@ -1,7 +1,7 @@
-"""A small API server for Namespaces and webhook configurations, over real sockets, that can be told to fail.
+"""A small API server for what the gateway reads and writes, over real sockets, that can be told to fail.
 
-Lists in pages, watches with bookmarks, forgets old versions when told to, and applies; it validates nothing.
-Each connection has a thread.
+Lists in pages, watches with bookmarks, forgets old versions when told to, applies, and refuses a write of a
+version that is not the latest; it validates nothing. Each connection has a thread.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 NAMESPACES = "/api/v1/namespaces"
+GATEWAY = "/apis/admission-gateway.io/v1alpha1"
+CUSTOM = ("workerpools", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gateways/leases/admission-gateway"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -42,12 +47,24 @@ class ApiServer(ThreadingHTTPServer):
         """Watches from before this version are answered 410."""
         self.objects: dict[str, Json] = {}
         """By path."""
-        self.events: list[tuple[int, bytes]] = []
-        """Of namespaces: the version after each, and its line."""
+        self.events: list[tuple[int, str, bytes]] = []
+        """The version after each, the list that it is about, and its line."""
+        self.lacks_custom_resources = False
+        """Whether it knows none of the gateway's kinds, as long as nobody has made them known."""
+        self.told: list[Json] = []
+        """The Events that were made."""
         self.faults: dict[str, deque[Callable[[_Handler], None]]] = {
-            kind: deque() for kind in ("list", "watch", "get", "patch")
+            kind: deque()
+            for kind in (
+                *("list", "watch", "get", "patch", "review", "post", "put"),
+                *(f"{verb} {plural}" for verb in ("list", "watch") for plural in CUSTOM),
+            )
         }
         """What is done, once each, in place of the next answers."""
+        self.rights: Callable[[Json], Json] = lambda _: {"allowed": False}
+        """The status of a SubjectAccessReview with this spec."""
+        self.reviewed: list[Json] = []
+        """The specs of all of them."""
         self.token: str | None = None
         """What has to be the bearer token; None: anybody may ask."""
         self.page = 500
@@ -95,6 +112,44 @@ class ApiServer(ThreadingHTTPServer):
             }
             self._tell(kind, self.objects[path])
 
+    def apply(self, document: Json) -> None:
+        """Make the custom resource *document*, or change what it says; its status stays."""
+        plural = f"{document['kind'].lower()}s"
+        path = f"{GATEWAY}/{plural}/{document['metadata']['name']}"
+        with self.changed:
+            before = self.objects.get(path)
+            self.version += 1
+            metadata: Json = before["metadata"] if before else {"uid": f"uid-{self.version}", "generation": 0}
+            kept = {"status": before["status"]} if before and "status" in before else {}
+            changed = {
+                "resourceVersion": str(self.version),
+                "generation": metadata["generation"] + 1,
+                "uid": metadata["uid"],
+            }
+            self.objects[path] = {
+                **document,
+                "apiVersion": "admission-gateway.io/v1alpha1",
+                "metadata": {**document["metadata"], **changed},
+                **kept,
+            }
+            self._tell("MODIFIED" if before else "ADDED", self.objects[path], f"{GATEWAY}/{plural}")
+
+    def remove(self, kind: str, name: str) -> None:
+        """Remove a custom resource."""
+        plural = f"{kind.lower()}s"
+        with self.changed:
+            gone = self.objects.pop(f"{GATEWAY}/{plural}/{name}")
+            self.version += 1
+            gone = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
+            self._tell("DELETED", gone, f"{GATEWAY}/{plural}")
+
+    def ready(self, kind: str, name: str) -> Json:
+        """Return the condition Ready of a custom resource; empty if it has none."""
+        with self.changed:
+            found = self.objects.get(f"{GATEWAY}/{kind.lower()}s/{name}", {})
+            conditions: list[Json] = found.get("status", {}).get("conditions", [])
+            return conditions[0] if conditions else {}
+
     def delete(self, name: str) -> None:
         """Remove the namespace *name*, if it is there."""
         with self.changed:
@@ -119,16 +174,16 @@ class ApiServer(ThreadingHTTPServer):
     def labels(self) -> dict[str, dict[str, str]]:
         """Return the labels of all namespaces by name."""
         with self.changed:
-            return {name: found["metadata"]["labels"] for name, found in self._namespaces()}
+            return {name: found["metadata"]["labels"] for name, found in self._listed(NAMESPACES)}
 
-    def _namespaces(self) -> list[tuple[str, Json]]:
-        head = f"{NAMESPACES}/"
+    def _listed(self, path: str) -> list[tuple[str, Json]]:
+        head = f"{path}/"
         return [(path[len(head) :], found) for path, found in self.objects.items() if path.startswith(head)]
 
-    def _tell(self, kind: str, what: Json) -> None:
+    def _tell(self, kind: str, what: Json, listed: str = NAMESPACES) -> None:
         # As Go's encoder writes it, which leaves U+0085 as it is and escapes U+2028.
         text = json.dumps({"type": kind, "object": what}, ensure_ascii=False).replace("\u2028", "\\u2028")
-        self.events.append((self.version, text.encode() + b"\n"))
+        self.events.append((self.version, listed, text.encode() + b"\n"))
         self.changed.notify_all()
 
     # -- how it misbehaves ------------------------------------------------------------------------
@@ -151,13 +206,15 @@ class ApiServer(ThreadingHTTPServer):
         return sum(asked == kind for asked, _ in self.requests)
 
     def kubeconfig(self, folder: Path, cluster: Json | None = None, **user: object) -> Path:
-        """Return a kubeconfig for this server."""
+        """Return a kubeconfig for this server; its namespace is that of ``LEASE``."""
         file = folder / "kubeconfig"
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "contexts": [
+                {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "gateways"}}
+            ],
             "clusters": [{"name": "test", "cluster": {"server": self.url, **(cluster or {})}}],
             "users": [{"name": "test", "user": user}],
         }
@@ -195,9 +252,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         split = urlsplit(self.path)
         parameters = dict(parse_qsl(split.query))
-        kind = "get" if split.path != NAMESPACES else "watch" if "watch" in parameters else "list"
+        verb, plural = "watch" if "watch" in parameters else "list", split.path.rpartition("/")[2]
+        if split.path == NAMESPACES:
+            kind = verb
+        elif split.path == f"{GATEWAY}/{plural}" and plural in CUSTOM:
+            kind = f"{verb} {plural}"
+        else:
+            verb = kind = "get"
         if self._admit(kind, parameters):
-            getattr(self, f"_{kind}")(split.path, parameters)
+            if " " in kind and self.server.lacks_custom_resources:
+                self.refuse(404, "the server could not find the requested resource")
+            else:
+                getattr(self, f"_{verb}")(split.path, parameters)
 
     def do_PATCH(self) -> None:
         split = urlsplit(self.path)
@@ -206,6 +272,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._admit("patch", parameters):
             return
         server = self.server
+        if split.path.endswith("/status"):
+            self._set_status(split.path.removesuffix("/status"), document)
+            return
         with server.changed:
             before = server.objects.get(split.path)
             is_same = before is not None and before["webhooks"] == document.get("webhooks")
@@ -214,6 +283,59 @@ class _Handler(BaseHTTPRequestHandler):
                 document["metadata"]["resourceVersion"] = str(server.version)
                 server.objects[split.path] = document
         self.answer(201 if before is None else 200, server.objects[split.path])
+
+    def do_POST(self) -> None:
+        path = urlsplit(self.path).path
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if path == ACCESS_REVIEWS and self._admit("review", {}):
+            with self.server.changed:
+                self.server.reviewed.append(document["spec"])
+            status = self.server.rights(document["spec"])
+            self.answer(201, {**document, "status": status})
+        elif path != ACCESS_REVIEWS:
+            self._write("post", path, document)
+
+    def do_PUT(self) -> None:
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._write("put", urlsplit(self.path).path, document)
+
+    def _write(self, kind: str, path: str, document: Json) -> None:
+        server, name = self.server, document["metadata"]["name"]
+        if not self._admit(kind, {"path": path}):
+            return
+        with server.changed:
+            at = path if kind == "put" else f"{path}/{name}"
+            before = server.objects.get(at)
+            version = document["metadata"].get("resourceVersion")
+            is_latest = (None if before is None else before["metadata"]["resourceVersion"]) == version
+            if is_latest:
+                server.version += 1
+                document["metadata"]["resourceVersion"] = str(server.version)
+                server.objects[at] = document
+                if path == EVENTS:
+                    server.told.append(document)
+                server.changed.notify_all()
+        if is_latest:
+            self.answer(201 if kind == "post" else 200, document)
+        else:
+            self.refuse(409, "the object has been modified")
+
+    def _set_status(self, path: str, document: Json) -> None:
+        server = self.server
+        with server.changed:
+            found = server.objects.get(path)
+            is_it = found is not None and found["metadata"]["uid"] == document["metadata"]["uid"]
+            if found is not None and is_it:
+                server.version += 1
+                metadata = {**found["metadata"], "resourceVersion": str(server.version)}
+                found = server.objects[path] = {**found, "metadata": metadata, "status": document["status"]}
+                server._tell("MODIFIED", found, path.rpartition("/")[0])
+        if found is None:
+            self.refuse(404, "not found")
+        elif not is_it:
+            self.refuse(409, "uid mismatch")
+        else:
+            self.answer(200, found)
 
     def _admit(self, kind: str, parameters: dict[str, str]) -> bool:
         server = self.server
@@ -239,19 +361,19 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, found)
 
-    def _list(self, _: str, parameters: dict[str, str]) -> None:
+    def _list(self, path: str, parameters: dict[str, str]) -> None:
         server = self.server
         first = int(parameters.get("continue", 0))
         with server.changed:
-            items = [found for _, found in server._namespaces()]
+            items = [found for _, found in server._listed(path)]
             metadata = {"resourceVersion": str(server.version)}
             if first + server.page < len(items):
                 metadata["continue"] = str(first + server.page)
-            answer = {"kind": "NamespaceList", "items": items[first : first + server.page]}
+            answer = {"kind": "AList", "items": items[first : first + server.page]}
             body = json.dumps({**answer, "metadata": metadata})
         self.send(200, body.encode())
 
-    def _watch(self, _: str, parameters: dict[str, str]) -> None:
+    def _watch(self, path: str, parameters: dict[str, str]) -> None:
         server = self.server
         version, ends = (
             int(parameters["resourceVersion"]),
@@ -270,8 +392,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             while True:
                 with server.changed:
-                    lines = [line for at, line in server.events if at > version]
-                    version = max(version, *(at for at, _ in server.events)) if server.events else version
+                    lines = [line for at, of, line in server.events if at > version and of == path]
+                    version = max(version, *(at for at, _, _ in server.events)) if server.events else version
                     is_over = epoch != server._epoch
                     if not lines and not is_over:
                         if time.monotonic() >= ends:

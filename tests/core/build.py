@@ -36,7 +36,7 @@ def webhook(name: str = "a.policies.test", **members: Any) -> Webhook:
     defaults: dict[str, Any] = {
         "phase": "mutate",
         "configuration": "policies",
-        "worker": WorkerRef("pool", name),
+        "client": WorkerRef("pool", name),
         "rules": (ANYTHING,),
         "namespace_selector": EVERYTHING,
         "object_selector": EVERYTHING,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from gateway.core.conditions import Check
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
@@ -15,12 +16,13 @@ from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Failed, FailureReason
 from tests.core.build import known
-from tests.properties.strategies import NAMESPACES, Case
+from tests.properties.strategies import ANSWERS, NAMESPACES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.core.call import Call
+    from gateway.core.conditions import CheckAnswer, Judgement, Question
     from gateway.core.decision import AuditLevel
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
@@ -37,6 +39,9 @@ class Trace:
     made: list[Call] = field(default_factory=list)
     """In the order in which they were to be made."""
     out: list[Call] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    """Questions of conditions that are out."""
+    asked: list[Question] = field(default_factory=list)
     withdrawn: list[Call] = field(default_factory=list)
     shown: list[Json | None] = field(default_factory=list)
     """The object at the end of each step at which it was another."""
@@ -47,6 +52,12 @@ class Trace:
         assert len(set(map(id, calls)) - set(map(id, self.made))) == len(calls), "the same call twice"
         self.made += calls
         self.out += calls
+        has_questions = self.evaluation.has_questions
+        questions = self.evaluation.take_questions()
+        assert has_questions is bool(questions)
+        assert not set(questions) & set(self.asked), "the same question twice"
+        self.questions += questions
+        self.asked += questions
         has_withdrawn = self.evaluation.has_withdrawn
         unwanted = self.evaluation.take_withdrawn()
         assert has_withdrawn is bool(unwanted)
@@ -90,13 +101,27 @@ def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Tra
     """Run *case* to its end, the calls that are out ending in the given order."""
     trace = begin(case, decode(orjson.dumps(review_of(case))), remembering=remembering)
     step = 0
-    while trace.out:
-        position = order[step] % len(trace.out) if step < len(order) else 0
+    while not trace.evaluation.done:
+        end_one(case, trace, order[step] if step < len(order) else 0)
         step += 1
+    for question in trace.questions:
+        assert not trace.evaluation.learn(question, answer_to(question)), "calls after the end"
+    return trace
+
+
+def answer_to(question: Question) -> CheckAnswer | Judgement:
+    return ANSWERS[question] if isinstance(question, Check) else question()
+
+
+def end_one(case: Case, trace: Trace, choice: int) -> None:
+    """End one of the calls and questions that are out, whichever *choice* stands for."""
+    position = choice % (len(trace.out) + len(trace.questions))
+    if position < len(trace.out):
         call = trace.out.pop(position)
         trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
-    assert trace.evaluation.done
-    return trace
+    else:
+        question = trace.questions.pop(position - len(trace.out))
+        trace.take(trace.evaluation.learn(question, answer_to(question)))
 
 
 def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
@@ -105,7 +130,9 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
     evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
+    questions: list[Question] = []
     for step in itertools.count():
+        questions += evaluation.take_questions()
         for call in evaluation.take_withdrawn():
             if call in trace.out:
                 trace.out.remove(call)
@@ -121,6 +148,9 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
             position = order[step] % len(trace.out) if step < len(order) else 0
             call = trace.out.pop(position)
             queue += evaluation.receive(call, verdict_of(case, call))
+        elif questions:
+            question = questions.pop()
+            queue += evaluation.learn(question, answer_to(question))
         else:
             break
     assert evaluation.done

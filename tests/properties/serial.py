@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gateway.core.conditions import Seen, Unanswered
 from gateway.core.diff import same
 from gateway.core.matching import selectors_match
 from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
@@ -23,6 +24,7 @@ from gateway.core.verdict import Allowed, Denied, Failed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gateway.core.conditions import Check, CheckAnswer
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
@@ -43,6 +45,8 @@ class Serial:
     annotations: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[str, Json | None]] = field(default_factory=list)
     failed_open: list[str] = field(default_factory=list)
+    answers: dict[Check, CheckAnswer] = field(default_factory=dict)
+    """All that the authorizer would say."""
 
     def run(
         self,
@@ -61,7 +65,7 @@ class Serial:
                     return
                 if is_never_sent(self.request) or not rules_match(hook, self.request):
                     continue
-                matched = selectors_match(hook, self.request, self.held, namespace)
+                matched = self.matches(hook, namespace)
                 if matched is False:
                     continue
                 matching += 1
@@ -84,6 +88,17 @@ class Serial:
                         called.add(hook.name)
                 if self.rejections and self.is_mutating:
                     return
+
+    def matches(self, hook: Webhook, namespace: Namespace | None) -> bool | Failed:
+        """Whether a webhook with a rule for the request is for it and its object as it is now."""
+        matched = selectors_match(hook, self.request, self.held, namespace)
+        if matched is not True or hook.match_conditions is None:
+            return matched
+        seen = Seen(self.request.document, self.held, self.request.old_object)
+        judgement = hook.match_conditions.judge(seen, self.answers)
+        if isinstance(judgement, Unanswered) and judgement.work is not None:
+            judgement = judgement.work()
+        return judgement if isinstance(judgement, Failed) else judgement is None
 
     def call(self, hook: Webhook, place: str, answer: Callable[[str, Json | None], Verdict]) -> bool:
         """Ask one worker and take its answer; return whether that changed the object."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from hypothesis import strategies as st
 
+from gateway.core.conditions import Check, CheckAnswer, Excluded, Judgement, Seen, Unanswered
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
@@ -19,6 +20,8 @@ from gateway.core.webhook import Rule
 from tests.core.build import ANYTHING, document, resource, webhook
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, Webhook
@@ -62,6 +65,82 @@ specs = st.sampled_from(
 )
 kubernetes_objects = st.builds(
     lambda *parts: dict(zip(("metadata", "spec"), parts, strict=True)), metadata, specs
+)
+
+# What holds of an object.
+
+Condition = tuple[str, Any]
+"""What has to hold of the object shown: a kind, and what it is about."""
+
+conditions = st.sampled_from(
+    [
+        *[("always", None)] * 3,
+        *[("label", about) for about in (("team", "a"), ("team", "b"), ("tier", None), ("tier", "b"))],
+        *[("replicas below", about) for about in (1, 2, 3)],
+        *[("containers below", about) for about in (1, 2)],
+    ]
+)
+
+
+def holds(condition: Condition, shown: Json | None) -> bool:
+    kind, about = condition
+    if kind == "always":
+        return True
+    if shown is None:
+        return False
+    spec: Any = shown.get("spec") or {}
+    if kind == "replicas below":
+        return isinstance(spec, dict) and bool(spec.get("replicas", 9) < about)
+    if kind == "containers below":
+        return isinstance(spec, dict) and bool(len(spec.get("containers") or ()) < about)
+    metadata: Any = shown.get("metadata")
+    held = metadata.get("labels") if isinstance(metadata, dict) else None
+    return bool((held.get(about[0]) if isinstance(held, dict) else None) == about[1])
+
+
+# matchConditions.
+
+ANSWERS = {Check(b"may"): CheckAnswer(allowed=True), Check(b"may not"): CheckAnswer()}
+"""What the authorizer says."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Conditions without CEL: about the object, and perhaps a question to the authorizer."""
+
+    condition: Condition
+    breaks: Condition | None = None
+    """Where this holds of the object, the conditions cannot be evaluated."""
+    check: Check | None = None
+    takes_long: bool = False
+
+    @property
+    def needs_authorizer(self) -> bool:
+        return self.check is not None
+
+    def judge(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
+        if self.takes_long:
+            return Unanswered(work=lambda: self.think(seen, answers))
+        return self.think(seen, answers)
+
+    def think(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
+        if self.check is not None and self.check not in answers:
+            return Unanswered((self.check,))
+        if not holds(self.condition, seen.object):
+            return Excluded("holds")
+        if self.breaks is not None and holds(self.breaks, seen.object):
+            return Failed(FailureReason.CONDITION, "no such key: x", 403)
+        if self.check is not None and not answers[self.check].allowed:
+            return Excluded("may")
+        return None
+
+
+judges = st.builds(
+    Judge,
+    conditions,
+    st.one_of(st.none(), st.none(), conditions),
+    st.sampled_from([None, *ANSWERS]),
+    st.sampled_from([False, False, True]),
 )
 
 # Requests and webhooks.
@@ -118,41 +197,13 @@ def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webh
             reinvocation_policy=draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"]))
             if phase == "mutate"
             else "Never",
+            match_conditions=draw(st.one_of(st.none(), st.none(), st.none(), judges)),
         )
         for number in range(draw(st.sampled_from([*range(max_size + 1), *range(3, max_size + 1)])))
     ]
 
 
 # Workers.
-
-Condition = tuple[str, Any]
-"""What has to hold of the object shown: a kind, and what it is about."""
-
-conditions = st.sampled_from(
-    [
-        *[("always", None)] * 3,
-        *[("label", about) for about in (("team", "a"), ("team", "b"), ("tier", None), ("tier", "b"))],
-        *[("replicas below", about) for about in (1, 2, 3)],
-        *[("containers below", about) for about in (1, 2)],
-    ]
-)
-
-
-def holds(condition: Condition, shown: Json | None) -> bool:
-    kind, about = condition
-    if kind == "always":
-        return True
-    if shown is None:
-        return False
-    spec: Any = shown.get("spec") or {}
-    if kind == "replicas below":
-        return isinstance(spec, dict) and bool(spec.get("replicas", 9) < about)
-    if kind == "containers below":
-        return isinstance(spec, dict) and bool(len(spec.get("containers") or ()) < about)
-    metadata: Any = shown.get("metadata")
-    held = metadata.get("labels") if isinstance(metadata, dict) else None
-    return bool((held.get(about[0]) if isinstance(held, dict) else None) == about[1])
-
 
 words = st.sampled_from(
     [

@@ -19,9 +19,18 @@ from gateway.core.patch import apply_patch
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from tests.core.build import known
-from tests.properties.driving import Trace, begin, drive, drive_in_little_room, review_of, shown, verdict_of
+from tests.properties.driving import (
+    Trace,
+    begin,
+    drive,
+    drive_in_little_room,
+    end_one,
+    review_of,
+    shown,
+    verdict_of,
+)
 from tests.properties.serial import Serial
-from tests.properties.strategies import NAMESPACES, Case, cases, orders
+from tests.properties.strategies import ANSWERS, NAMESPACES, Case, cases, orders
 
 if TYPE_CHECKING:
     from gateway.core.decision import AuditLevel
@@ -34,7 +43,7 @@ levels = st.sampled_from(["None", "Metadata", "Request"])
 
 def serial(case: Case, level: AuditLevel) -> Serial:
     asked = decode(orjson.dumps(review_of(case)))
-    reference = Serial(asked, level, case.phase == "mutate")
+    reference = Serial(asked, level, case.phase == "mutate", answers=ANSWERS)
     reference.run(case.webhooks, known(NAMESPACES, asked), case.answer)
     return reference
 
@@ -229,15 +238,14 @@ def test_7_verdicts_on_withdrawn_calls_change_nothing_on_the_way_either(
     trace = begin(case, decode(orjson.dumps(review_of(case))))
     told: set[int] = set()
     step = 0
-    while trace.out:
+    while not trace.evaluation.done:
         if late_first:
             for call in trace.withdrawn:
                 if id(call) not in told:
                     told.add(id(call))
                     assert not trace.evaluation.receive(call, Denied(message="too late"))
-        call = trace.out.pop(order[step] % len(trace.out) if step < len(order) else 0)
+        end_one(case, trace, order[step] if step < len(order) else 0)
         step += 1
-        trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
     assert trace.answer() == quiet.answer()
 
 

@@ -1,0 +1,1 @@
+"""matchConditions in CEL, compiled and evaluated as kube-apiserver does it."""

@@ -1,0 +1,60 @@
+"""The text of a matchCondition → something that can be evaluated.
+
+Source: k8s.io/apiserver pkg/admission/plugin/cel/compile.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gateway.cel.check import check
+from gateway.cel.environment import ENVIRONMENT
+from gateway.cel.errors import CostExceeded, InvalidExpression
+from gateway.cel.evaluate import Program
+from gateway.cel.lexer import Misread
+from gateway.cel.meter import EXPRESSION_LIMIT, start
+from gateway.cel.parse import parse
+from gateway.cel.syntax import Node, variables
+from gateway.cel.types import BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A matchCondition, compiled."""
+
+    name: str
+    expression: str
+    program: Program
+    needs_authorizer: bool
+
+
+def compile_condition(name: str, expression: str) -> Condition:
+    """Return the matchCondition *name*. Equal expressions are compiled once.
+
+    Raises:
+        InvalidExpression: no expression of the type bool. The text is one line, and begins with line:column.
+    """
+    program, needs_authorizer = _compile(expression)
+    return Condition(name, expression, program, needs_authorizer)
+
+
+@lru_cache(maxsize=4096)
+def _compile(expression: str) -> tuple[Program, bool]:
+    # Constants are converted, and formats checked, by functions that charge.
+    start(EXPRESSION_LIMIT)
+    try:
+        return _program(expression)
+    except Misread as problem:
+        line = expression.count("\n", 0, problem.at) + 1
+        column = problem.at - (expression.rfind("\n", 0, problem.at) + 1) + 1
+        raise InvalidExpression(f"{line}:{column}: {problem}") from None
+    except (RecursionError, CostExceeded):
+        raise InvalidExpression("1:1: expression is nested too deep, or its constants are too long") from None
+
+
+def _program(expression: str) -> tuple[Program, bool]:
+    tree: Node = check(parse(expression), ENVIRONMENT)
+    if tree.type != BOOL:
+        raise Misread(f"must evaluate to bool but got {tree.type}", tree.at)
+    return Program(tree), any(name.startswith("authorizer") for name in variables(tree))

@@ -1,0 +1,183 @@
+"""The conversions between types: ``int(x)``, ``string(x)`` and the others.
+
+Source: cel-go common/types (ConvertToType of each type); Go strconv.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Final
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import charge
+from gateway.cel.operators import checked_int, checked_timestamp, checked_uint
+from gateway.cel.times import SECOND, format_duration, format_timestamp, parse_duration, parse_timestamp
+from gateway.cel.values import Duration, Timestamp, TypeName, Uint, type_name
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII
+)
+_NOT_FINITE: Final = {"inf", "infinity", "nan"}
+_LONGEST: Final = 10_000
+"""Characters of a number; a longer text is taken for none."""
+_BOOLS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
+def _no_conversion(value: object, wanted: str) -> EvaluationError:
+    return EvaluationError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+
+
+def to_int(value: object) -> int:
+    """``int(value)``."""
+    kind = type(value)
+    if kind is int:
+        return value  # type: ignore[return-value]
+    if isinstance(value, Uint):
+        return checked_int(int(value))
+    if isinstance(value, float):
+        # Both ends are refused, since neither is known to be what was meant.
+        if not -9223372036854775808.0 < value < 9223372036854775808.0:
+            raise EvaluationError("integer overflow")
+        return int(value)
+    if isinstance(value, str) and _INTEGER.fullmatch(value) and -(1 << 63) <= int(value) < 1 << 63:
+        return int(value)
+    if isinstance(value, Timestamp):
+        return value.ns // SECOND
+    if isinstance(value, Duration):
+        return value.ns
+    raise _no_conversion(value, "int")
+
+
+def to_uint(value: object) -> Uint:
+    """``uint(value)``."""
+    if isinstance(value, Uint):
+        return value
+    if type(value) is int:
+        return checked_uint(value)
+    if isinstance(value, float):
+        if not 0 <= value < 18446744073709551616.0:
+            raise EvaluationError("unsigned integer overflow")
+        return Uint(value)
+    if isinstance(value, str) and value[:1].isdigit() and _INTEGER.fullmatch(value) and int(value) < 1 << 64:
+        return Uint(value)
+    raise _no_conversion(value, "uint")
+
+
+def to_double(value: object) -> float:
+    """``double(value)``."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and len(value) <= _LONGEST:
+        found = math.nan
+        if _DECIMAL.fullmatch(value):
+            found = float(value)
+        elif _HEXADECIMAL.fullmatch(value):
+            try:
+                found = float.fromhex(value)
+            except OverflowError:
+                found = math.inf
+        elif value.lower().lstrip("+-") in _NOT_FINITE and len(value) - len(value.lstrip("+-")) <= 1:
+            return float(value)
+        if math.isfinite(found):
+            return found
+    raise _no_conversion(value, "double")
+
+
+def to_bool(value: object) -> bool:
+    """``bool(value)``."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _BOOLS:
+        return _BOOLS[value]
+    raise _no_conversion(value, "bool")
+
+
+def to_bytes(value: object) -> bytes:
+    """``bytes(value)``."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        charge(0.1 * len(value))
+        return value.encode("utf-8", "surrogatepass")
+    raise _no_conversion(value, "bytes")
+
+
+def to_string(value: object) -> str:
+    """``string(value)``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return format_double(value)
+    if isinstance(value, bytes):
+        charge(0.1 * len(value))
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
+    if isinstance(value, Timestamp):
+        return format_timestamp(value)
+    if isinstance(value, Duration):
+        return format_duration(value)
+    raise _no_conversion(value, "string")
+
+
+def to_timestamp(value: object) -> Timestamp:
+    """``timestamp(value)``."""
+    if isinstance(value, Timestamp):
+        return value
+    if isinstance(value, str):
+        return parse_timestamp(value)
+    if type(value) is int:
+        return checked_timestamp(value * SECOND)
+    raise _no_conversion(value, "google.protobuf.Timestamp")
+
+
+def to_duration(value: object) -> Duration:
+    """``duration(value)``."""
+    if isinstance(value, Duration):
+        return value
+    if isinstance(value, str):
+        return parse_duration(value)
+    raise _no_conversion(value, "google.protobuf.Duration")
+
+
+def to_dyn(value: object) -> object:
+    """``dyn(value)``: the value itself, of which the checker no longer knows the type."""
+    return value
+
+
+def to_type(value: object) -> TypeName:
+    """``type(value)``."""
+    return TypeName(type_name(value))
+
+
+def format_double(value: float) -> str:
+    """Return *value* as Go's ``%g`` writes it: the shortest digits; an exponent below -4 and from 6 on."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) + exponent - 1
+    if value and (power < -4 or power >= 6):
+        text = "".join(map(str, digits))
+        mantissa = text[0] + ("." + text[1:] if len(text) > 1 else "")
+        return f"{'-' if sign else ''}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
+    return plain_double(value)
+
+
+def plain_double(value: float) -> str:
+    """Return the shortest digits of *value* without an exponent."""
+    if not value:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    return f"{Decimal(repr(value)).normalize():f}"

@@ -1,0 +1,120 @@
+"""What the matchConditions of webhooks may name: variables, fields and functions, as in kube-apiserver 1.37.
+
+Source: k8s.io/apiserver pkg/cel/environment/base.go, pkg/admission/plugin/cel/compile.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
+from gateway.cel.functions import Environment
+from gateway.cel.libraries import FUNCTIONS as LIBRARY_FUNCTIONS
+from gateway.cel.standard import standard_functions
+from gateway.cel.types import parse_type, type_of
+from gateway.cel.values import TypeName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.cel.functions import Function
+
+GLOBALS: Final = (
+    "object",
+    "oldObject",
+    "request",
+    "namespaceObject",
+    "authorizer",
+    "authorizer.requestResource",
+)
+"""The variables, in the order in which an evaluation has their values."""
+
+_VARIABLES: Final = {
+    "object": "dyn",
+    "oldObject": "dyn",
+    "request": "kubernetes.AdmissionRequest",
+    "namespaceObject": "kubernetes.Namespace",
+    "authorizer": "kubernetes.authorization.Authorizer",
+    "authorizer.requestResource": "kubernetes.authorization.ResourceCheck",
+}
+_TYPES: Final = {
+    "bool": "bool",
+    "int": "int",
+    "uint": "uint",
+    "double": "double",
+    "string": "string",
+    "bytes": "bytes",
+    "list": "list(dyn)",
+    "map": "map(dyn, dyn)",
+    "null_type": "null_type",
+    "type": "type",
+    "optional_type": "optional_type(dyn)",
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "duration",
+    "net.IP": "net.IP",
+    "net.CIDR": "net.CIDR",
+}
+_GVK: Final = {"group": "string", "version": "string", "kind": "string"}
+_GVR: Final = {"group": "string", "version": "string", "resource": "string"}
+_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "kubernetes.AdmissionRequest": {
+        "kind": "kubernetes.GroupVersionKind",
+        "resource": "kubernetes.GroupVersionResource",
+        "subResource": "string",
+        "requestKind": "kubernetes.GroupVersionKind",
+        "requestResource": "kubernetes.GroupVersionResource",
+        "requestSubResource": "string",
+        "name": "string",
+        "namespace": "string",
+        "operation": "string",
+        "userInfo": "kubernetes.UserInfo",
+        "dryRun": "bool",
+        "options": "dyn",
+    },
+    "kubernetes.GroupVersionKind": _GVK,
+    "kubernetes.GroupVersionResource": _GVR,
+    "kubernetes.UserInfo": {
+        "username": "string",
+        "uid": "string",
+        "groups": "list(string)",
+        "extra": "map(string, list(string))",
+    },
+    "kubernetes.Namespace": {
+        "metadata": "kubernetes.NamespaceMetadata",
+        "spec": "kubernetes.NamespaceSpec",
+        "status": "kubernetes.NamespaceStatus",
+    },
+    "kubernetes.NamespaceMetadata": {
+        **dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), "string"),
+        **dict.fromkeys(("labels", "annotations"), "map(string, string)"),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), "timestamp"),
+        **dict.fromkeys(("deletionGracePeriodSeconds", "generation"), "int"),
+        "finalizers": "list(string)",
+    },
+    "kubernetes.NamespaceSpec": {"finalizers": "list(string)"},
+    "kubernetes.NamespaceStatus": {"conditions": "list(kubernetes.NamespaceCondition)", "phase": "string"},
+    "kubernetes.NamespaceCondition": {
+        **dict.fromkeys(("status", "type", "message", "reason"), "string"),
+        "lastTransitionTime": "timestamp",
+    },
+}
+
+
+def _functions() -> Mapping[str, tuple[Function, ...]]:
+    by_name: dict[str, tuple[Function, ...]] = {}
+    for each in (*standard_functions(), *LIBRARY_FUNCTIONS, *AUTHORIZER_FUNCTIONS):
+        by_name[each.name] = (*by_name.get(each.name, ()), each)
+    return by_name
+
+
+_NAMED: Final = {name: parse_type(text) for name, text in _TYPES.items()}
+TYPE_NAMES: Final = {name: TypeName(name) for name in _NAMED}
+"""The names of types, as values."""
+ENVIRONMENT: Final = Environment(
+    {
+        **{name: type_of(each) for name, each in _NAMED.items()},
+        **{name: parse_type(text) for name, text in _VARIABLES.items()},
+    },
+    {kind: {name: parse_type(text) for name, text in fields.items()} for kind, fields in _FIELDS.items()},
+    _functions(),
+)

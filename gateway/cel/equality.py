@@ -1,0 +1,110 @@
+"""CEL's ``==``: deep, across the number types, and never true of a bool and a number.
+
+Source: cel-go common/types (Equal of each type).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import charge
+from gateway.cel.values import Optional, Uint
+
+_PLAIN: Final = frozenset({str, int, float, type(None), bytes})
+_AT_ONCE: Final = 100
+"""Pairs that are charged together."""
+_NUMBERS: Final = frozenset({int, float, Uint})
+
+
+def equal(left: object, right: object) -> bool:
+    """Say whether two values are equal.
+
+    Charges a unit for each pair of values within lists and maps, and for each pair of those.
+
+    Raises:
+        EvaluationError: *left* is of a type of Kubernetes', which compares to its like only.
+            Within lists and maps cel-go takes this for equal.
+    """
+    if type(left) in _PLAIN and type(left) is type(right):
+        return left == right
+    waiting = [(left, right, True)]
+    seen = 0
+    while waiting:
+        one, other, is_strict = waiting.pop()
+        if isinstance(one, list | dict):
+            seen += len(one) + 1
+            if seen > _AT_ONCE:
+                charge(seen)
+                seen = 0
+        parts = _parts(one, other)
+        if parts is None:
+            same = _is_same(one, other)
+            if same is None and is_strict:
+                raise EvaluationError("no such overload")
+            if same is False:
+                return False
+            continue
+        if not isinstance(parts, list):
+            return False
+        is_strict = is_strict and isinstance(one, Optional)
+        for part, against in parts:
+            kind = type(part)
+            if kind not in _PLAIN or kind is not type(against):
+                waiting.append((part, against, is_strict))
+            elif part != against:
+                return False
+    charge(seen)
+    return True
+
+
+def is_equal(left: object, right: object) -> bool:
+    """Say whether two values are equal; those that cannot be compared are not."""
+    try:
+        return equal(left, right)
+    except EvaluationError:
+        return False
+
+
+def _parts(left: object, right: object) -> list[tuple[object, object]] | bool | None:
+    """Return what is to be compared with what; False if the two differ, None if they have no parts."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        if left.keys() != right.keys():
+            return False
+        return [(value, right[key]) for key, value in left.items()]
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and list(zip(left, right, strict=True))
+    if isinstance(left, Optional) and isinstance(right, Optional):
+        return left.present is right.present and [(left.value, right.value)]
+    return None
+
+
+def _is_same(left: object, right: object) -> bool | None:
+    """Say whether two values without parts are equal, None where they cannot be compared."""
+    # A quantity that was computed is of a Go type that Equal does not know on its right.
+    is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
+    if hasattr(left, "cel_type") and right is not None and not is_alike:
+        return None
+    return isinstance(left, bool) is isinstance(right, bool) and left == right
+
+
+def contains(items: list[object], wanted: object) -> bool:
+    """Say whether *wanted* is in the list *items*."""
+    if type(wanted) in (str, bytes, type(None)):
+        return wanted in items
+    if type(wanted) in _NUMBERS:
+        return any(item == wanted for item in items if type(item) in _NUMBERS)
+    return any(is_equal(wanted, item) for item in items)
+
+
+def position(items: list[object], wanted: object, order: range) -> int | None:
+    """Return the first index in *order* at which *items* has *wanted*, if any."""
+    kinds = _NUMBERS if type(wanted) in _NUMBERS else {type(wanted)} if type(wanted) in _PLAIN else ()
+    for index in order:
+        item = items[index]
+        if type(item) in kinds:
+            if item == wanted:
+                return index
+        elif not kinds and is_equal(item, wanted):
+            return index
+    return None

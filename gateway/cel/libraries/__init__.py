@@ -1,0 +1,38 @@
+"""The function libraries that Kubernetes adds to CEL, in the versions of kube-apiserver 1.37.
+
+Source: k8s.io/apiserver pkg/cel/environment/base.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.libraries import (
+    addresses,
+    formats,
+    lists,
+    listsext,
+    quantity,
+    regexes,
+    semver,
+    sets,
+    strings,
+    urls,
+)
+
+if TYPE_CHECKING:
+    from gateway.cel.functions import Function
+
+FUNCTIONS: Final[tuple[Function, ...]] = (
+    *urls.FUNCTIONS,
+    *regexes.FUNCTIONS,
+    *lists.FUNCTIONS,
+    *quantity.FUNCTIONS,
+    *strings.FUNCTIONS,
+    *sets.FUNCTIONS,
+    *addresses.FUNCTIONS,
+    *formats.FUNCTIONS,
+    *semver.FUNCTIONS,
+    *listsext.FUNCTIONS,
+)
+"""All of them but the authorizer's, which is ``gateway.cel.authorizer``."""

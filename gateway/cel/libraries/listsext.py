@@ -1,0 +1,147 @@
+"""The list functions of cel-go, version 3, and what its optional types add to lists.
+
+Source: cel-go ext/lists.go; cel/library.go (first, last).
+"""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from operator import itemgetter
+from typing import Final
+
+from gateway.cel.equality import is_equal
+from gateway.cel.errors import EvaluationError
+from gateway.cel.functions import function
+from gateway.cel.libraries.order import compare, same_type
+from gateway.cel.meter import charge
+from gateway.cel.values import NONE, Optional
+
+_CREATION: Final = 11
+"""A call, and a list that it makes."""
+_COPIES_INCLUDED: Final = 1000
+"""Elements that flatten may put into its result for what cel-go charges, which knows the outer list alone."""
+
+
+def _slice(values: list[object], start: int, end: int) -> list[object]:
+    if start < 0 or end < 0:
+        raise EvaluationError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise EvaluationError(
+            f"cannot slice({start}, {end}), start index must be less than or equal to end index"
+        )
+    if len(values) < end:
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(values)}")
+    charge(_CREATION + end - start)
+    return values[start:end]
+
+
+def _flatten(values: list[object], depth: int = 1) -> list[object]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    charge(_CREATION + len(values) * depth)
+    result: list[object] = []
+    waiting = [(iter(values), depth)]
+    while waiting:
+        items, left = waiting[-1]
+        for item in items:
+            if isinstance(item, list) and left:
+                waiting.append((iter(item), left - 1))
+                charge(1 if len(waiting) > _COPIES_INCLUDED else 0)
+                break
+            result.append(item)
+            if len(result) > _COPIES_INCLUDED:
+                charge(1)
+        else:
+            waiting.pop()
+    return result
+
+
+def _sorted_by(values: list[object], keys: list[object]) -> list[object]:
+    size = len(keys)
+    charge(_CREATION + int(size * size * (2.1 if size and isinstance(keys[0], str | bytes) else 2.0)))
+    if len(values) != size:
+        raise EvaluationError(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(values)} and {size} elements respectively"
+        )
+    if not size:
+        return values
+    if compare(keys[0], keys[0]) is None and not isinstance(keys[0], float):
+        raise EvaluationError("list elements must be comparable")
+    if not same_type(keys):
+        raise EvaluationError("list elements must have the same type")
+    in_order = cmp_to_key(lambda a, b: compare(a, b) or 0)
+    pairs = zip(map(in_order, keys), values, strict=True)
+    return [value for _, value in sorted(pairs, key=itemgetter(0))]
+
+
+def _sorted(values: list[object]) -> list[object]:
+    return _sorted_by(values, values)
+
+
+def _range(size: int) -> list[object]:
+    if size < 0:
+        raise EvaluationError(f"lists.range: size must be non-negative, got {size}")
+    charge(_CREATION + size)
+    return list(range(size))
+
+
+def _reverse(values: list[object]) -> list[object]:
+    charge(_CREATION + len(values))
+    return values[::-1]
+
+
+def _distinct(values: list[object]) -> list[object]:
+    size = len(values)
+    charge(_CREATION + int(size * size * (2.1 if size and isinstance(values[0], str | bytes) else 2.0)))
+    if all(isinstance(value, str) for value in values):
+        return list(dict.fromkeys(values))
+    result: list[object] = []
+    for value in values:
+        if not any(is_equal(value, other) for other in result):
+            result.append(value)
+    return result
+
+
+def _first(values: list[object]) -> Optional:
+    charge(1)
+    return Optional(values[0]) if values else NONE
+
+
+def _last(values: list[object]) -> Optional:
+    charge(1)
+    return Optional(values[-1]) if values else NONE
+
+
+_COMPARABLE: Final = {
+    "int": "int",
+    "uint": "uint",
+    "double": "double",
+    "bool": "bool",
+    "google.protobuf.Duration": "duration",
+    "google.protobuf.Timestamp": "timestamp",
+    "string": "string",
+    "bytes": "bytes",
+}
+FUNCTIONS: Final = (
+    function("list_slice", "list(T)::slice(int, int) -> list(T)", _slice),
+    function("list_flatten", "list(list(T))::flatten() -> list(T)", _flatten),
+    function("list_flatten_int", "list(dyn)::flatten(int) -> list(dyn)", _flatten),
+    *(
+        function(f"list_{name}_sort", f"list({kind})::sort() -> list({kind})", _sorted)
+        for name, kind in _COMPARABLE.items()
+    ),
+    *(
+        function(
+            f"list_{name}_sortByAssociatedKeys",
+            f"list(T)::@sortByAssociatedKeys(list({kind})) -> list(T)",
+            _sorted_by,
+        )
+        for name, kind in _COMPARABLE.items()
+    ),
+    function("lists_range", "lists.range(int) -> list(int)", _range),
+    function("list_reverse", "list(T)::reverse() -> list(T)", _reverse),
+    function("list_distinct", "list(T)::distinct() -> list(T)", _distinct),
+    function("list_first", "list(T)::first() -> optional_type(T)", _first),
+    function("list_last", "list(T)::last() -> optional_type(T)", _last),
+)

@@ -1,0 +1,73 @@
+"""The order of values, and what it costs to look at them all.
+
+Source: cel-go common/types (Compare of each type); k8s.io/apiserver pkg/cel/library/cost.go (traversalCost).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import charge
+from gateway.cel.values import Duration, Timestamp, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KINDS: Final[dict[type, str]] = {
+    str: "string",
+    bytes: "bytes",
+    bool: "bool",
+    Timestamp: "timestamp",
+    Duration: "duration",
+    int: "number",
+    float: "number",
+}
+_VALUES_INCLUDED: Final = 16
+"""Of a longer list each value is charged at least 1: in Kubernetes short texts cost nothing."""
+
+
+def check_comparable(value: object) -> None:
+    """Raise EvaluationError unless *value* is of a type that has an order."""
+    if _kind(value) is None:
+        raise EvaluationError("no such overload")
+
+
+def compare(left: object, right: object) -> int | None:
+    """Return -1, 0 or 1; None where the two have no order, which the callers take for neither."""
+    kind = _kind(left)
+    if kind is None or kind != _kind(right) or left != left or right != right:
+        return None
+    return (left > right) - (left < right)  # type: ignore[operator,no-any-return]
+
+
+def _kind(value: object) -> str | None:
+    return _KINDS.get(type(value)) or ("number" if isinstance(value, int) else None)
+
+
+def same_type(values: Sequence[object]) -> bool:
+    """Whether *values* are all of one type."""
+    return len({type_name(value) for value in values}) <= 1
+
+
+def charge_traversal(value: object) -> None:
+    """Charge for a look at all of *value*: 0.1 for a byte of text, 1 for any other scalar."""
+    cost = 0
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            cost += (len(one) if one.isascii() else len(one.encode())) // 10
+        elif isinstance(one, bytes):
+            cost += len(one) // 10
+        elif isinstance(one, list | dict):
+            if len(one) > _VALUES_INCLUDED:
+                # Refuses what is too large before it is walked through.
+                charge(len(one))
+                cost -= len(one)
+            waiting.extend(one)
+            if isinstance(one, dict):
+                waiting.extend(one.values())
+        else:
+            cost += 1
+    charge(max(cost, 1))

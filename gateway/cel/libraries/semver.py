@@ -1,0 +1,128 @@
+"""The Semver functions of Kubernetes.
+
+Source: k8s.io/apiserver pkg/cel/library/semverlib.go (version 1); github.com/blang/semver/v4 semver.go.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.functions import function
+from gateway.cel.meter import charge
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,19}")
+_WORD: Final = re.compile("[0-9A-Za-z-]+")
+_MOST: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A version; what was built when does not belong to it."""
+
+    cel_type: ClassVar[str] = "kubernetes.Semver"
+    key: tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+    """Ordered as versions are: one without a pre-release comes after those with one, numbers before words."""
+
+
+def _number(text: str, which: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > _MOST:
+        raise EvaluationError(
+            f'Invalid {which} number "{text}": a number of 64 bits without leading zeroes is expected'
+        )
+    return int(text)
+
+
+def _pre_release(text: str) -> tuple[bool, int, str]:
+    if text.isascii() and text.isdigit():
+        return False, _number(text, "PreRelease"), ""
+    if not _WORD.fullmatch(text):
+        raise EvaluationError(
+            f'Invalid character(s) found in prerelease "{text}"' if text else "Prerelease is empty"
+        )
+    return True, 0, text
+
+
+def _parsed(text: str) -> Semver:
+    parts = text.split(".", 2)
+    if not text or len(parts) != 3:
+        raise EvaluationError("No Major.Minor.Patch elements found" if text else "Version string empty")
+    rest, plus, build = parts[2].partition("+")
+    patch, minus, pre = rest.partition("-")
+    if plus and not all(_WORD.fullmatch(word) for word in build.split(".")):
+        raise EvaluationError(f'Invalid character(s) found in build meta data "{build}"')
+    # Kubernetes charges for the text alone.
+    charge(max(0, pre.count(".") - 100) * 10)
+    words = tuple(_pre_release(word) for word in pre.split(".")) if minus else ()
+    return Semver(
+        (_number(parts[0], "major"), _number(parts[1], "minor"), _number(patch, "patch"), not words, words)
+    )
+
+
+def _normalized(text: str) -> str:
+    parts = text.removeprefix("v").split(".", 2)
+    for position, part in enumerate(parts):
+        if len(part) > 1:
+            bare = part.lstrip("0")
+            parts[position] = bare if bare[:1] in tuple("123456789") else f"0{bare}"
+    if len(parts) < 3 and re.search("[+-]", parts[-1]):
+        raise EvaluationError("short version cannot contain PreRelease/Build meta data")
+    return ".".join([*parts, "0", "0"][:3] if len(parts) < 3 else parts)
+
+
+def _semver(text: str, normalize: bool = False) -> Semver:
+    charge(math.ceil(len(text) * 0.1))
+    return _parsed(_normalized(text) if normalize else text)
+
+
+def _is_semver(text: str, normalize: bool = False) -> bool:
+    try:
+        _semver(text, normalize)
+    except EvaluationError:
+        return False
+    return True
+
+
+def _signed(number: int) -> int:
+    """As Go converts uint64 to int64."""
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _major(version: Semver) -> int:
+    charge(1)
+    return _signed(version.key[0])
+
+
+def _minor(version: Semver) -> int:
+    charge(1)
+    return _signed(version.key[1])
+
+
+def _patch(version: Semver) -> int:
+    charge(1)
+    return _signed(version.key[2])
+
+
+def _compare(version: Semver, other: Semver) -> int:
+    charge(1)
+    return (version.key > other.key) - (version.key < other.key)
+
+
+_TYPE: Final = "kubernetes.Semver"
+FUNCTIONS: Final = (
+    function("string_to_semver", f"semver(string) -> {_TYPE}", _semver),
+    function("string_bool_to_semver", f"semver(string, bool) -> {_TYPE}", _semver),
+    function("is_semver_string", "isSemver(string) -> bool", _is_semver),
+    function("is_semver_string_bool", "isSemver(string, bool) -> bool", _is_semver),
+    function("semver_major", f"{_TYPE}::major() -> int", _major),
+    function("semver_minor", f"{_TYPE}::minor() -> int", _minor),
+    function("semver_patch", f"{_TYPE}::patch() -> int", _patch),
+    function("semver_compare_to", f"{_TYPE}::compareTo({_TYPE}) -> int", _compare),
+    function("semver_is_less_than", f"{_TYPE}::isLessThan({_TYPE}) -> bool", lambda a, b: _compare(a, b) < 0),
+    function(
+        "semver_is_greater_than", f"{_TYPE}::isGreaterThan({_TYPE}) -> bool", lambda a, b: _compare(a, b) > 0
+    ),
+)

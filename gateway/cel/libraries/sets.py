@@ -1,0 +1,61 @@
+"""The sets functions of cel-go: lists as sets.
+
+Source: cel-go ext/sets.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.equality import is_equal
+from gateway.cel.functions import function
+from gateway.cel.meter import charge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SLOW: Final = 10
+"""What a comparison costs more where two lists cannot be taken for sets of Python's."""
+
+
+def _hashable(values: Sequence[object]) -> bool:
+    """Whether Python tells *values* apart as CEL does: texts and numbers, not bool, not NaN."""
+    return all(
+        isinstance(one, str | int | float) and not isinstance(one, bool) and one == one for one in values
+    )
+
+
+def _contains(values: Sequence[object], wanted: Sequence[object]) -> bool:
+    if not values or not wanted:
+        return not wanted
+    if _hashable(values) and _hashable(wanted):
+        return set(wanted).issubset(values)
+    charge(len(values) * len(wanted) * (_SLOW - 1) if len(values) * len(wanted) > 1000 else 0)
+    return all(any(is_equal(one, other) for other in values) for one in wanted)
+
+
+def _sets_contains(values: Sequence[object], wanted: Sequence[object]) -> bool:
+    charge(1 + len(values) * len(wanted))
+    return _contains(values, wanted)
+
+
+def _sets_equivalent(values: Sequence[object], others: Sequence[object]) -> bool:
+    charge(1 + len(values) * len(others) * 2)
+    return _contains(values, others) and _contains(others, values)
+
+
+def _sets_intersects(values: Sequence[object], others: Sequence[object]) -> bool:
+    charge(1 + len(values) * len(others))
+    if not values or not others:
+        return False
+    if _hashable(values) and _hashable(others):
+        return not set(values).isdisjoint(others)
+    charge(len(values) * len(others) * (_SLOW - 1) if len(values) * len(others) > 1000 else 0)
+    return any(is_equal(one, other) for one in values for other in others)
+
+
+FUNCTIONS: Final = (
+    function("list_sets_contains_list", "sets.contains(list(T), list(T)) -> bool", _sets_contains),
+    function("list_sets_equivalent_list", "sets.equivalent(list(T), list(T)) -> bool", _sets_equivalent),
+    function("list_sets_intersects_list", "sets.intersects(list(T), list(T)) -> bool", _sets_intersects),
+)

@@ -1,0 +1,166 @@
+"""The string functions of cel-go, version 2, but for ``format``. Positions count characters.
+
+Source: cel-go ext/strings.go; k8s.io/apiserver pkg/cel/library/cost.go; Go strings.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.functions import function
+from gateway.cel.libraries.formatting import ESCAPES, format_string
+from gateway.cel.meter import charge
+
+_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
+    "\u202f\u205f\u3000"
+)
+_QUOTED: Final = str.maketrans(ESCAPES)
+_INCLUDED: Final = 1000
+"""Characters or elements that a result may be larger than what Kubernetes charges for."""
+
+
+def _traversal(text: str, times: int = 1) -> int:
+    return math.ceil(len(text) * times * 0.1)
+
+
+def _out_of_range(index: int) -> EvaluationError:
+    return EvaluationError(f"index out of range: {index}")
+
+
+def _char_at(text: str, index: int) -> str:
+    charge(1)
+    if not 0 <= index <= len(text):
+        raise _out_of_range(index)
+    return text[index : index + 1]
+
+
+def _charge_search(text: str) -> None:
+    charge((len(text) if text.isascii() else len(text.encode())) // 10)
+
+
+def _index_of(text: str, part: str, offset: int = 0) -> int:
+    _charge_search(text)
+    if offset < 0:
+        raise _out_of_range(offset)
+    if not part:
+        return min(offset, len(text))
+    return text.find(part, offset)
+
+
+def _last_index_of(text: str, part: str) -> int:
+    _charge_search(text)
+    return _last(text, part)
+
+
+def _last_index_of_before(text: str, part: str, offset: int) -> int:
+    _charge_search(text)
+    if offset < 0:
+        raise _out_of_range(offset)
+    if not part:
+        return min(offset, len(text))
+    return -1 if offset >= len(text) else _last(text[: offset + len(part)], part)
+
+
+def _last(text: str, part: str) -> int:
+    # Python searches from the left in linear time, from the right it may take the product of the lengths.
+    if len(part) > 16:
+        found = text[::-1].find(part[::-1])
+        return -1 if found < 0 else len(text) - found - len(part)
+    return text.rfind(part)
+
+
+def _lower(text: str) -> str:
+    charge(_traversal(text))
+    return text.encode().lower().decode()
+
+
+def _upper(text: str) -> str:
+    charge(_traversal(text))
+    return text.encode().upper().decode()
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    charge(_traversal(text, 2))
+    growth = len(new) - len(old)
+    if growth > 0:
+        count = text.count(old) if limit < 0 else min(limit, text.count(old))
+        charge(max(0, count * growth - len(text) - _INCLUDED) * 0.1)
+    return text.replace(old, new, min(limit, len(text) + 1))
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    charge(_traversal(text, 2))
+    if limit == 0:
+        return []
+    parts = text.count(separator) if separator else len(text)
+    charge(max(0, (parts if limit < 0 else min(parts, limit)) - _INCLUDED))
+    if separator:
+        return text.split(separator, limit - 1 if limit > 0 else -1)
+    if limit < 0 or limit >= len(text):
+        return list(text)
+    return [*text[: limit - 1], text[limit - 1 :]]
+
+
+def _substring(text: str, start: int) -> str:
+    charge(_traversal(text))
+    if not 0 <= start <= len(text):
+        raise _out_of_range(start)
+    return text[start:]
+
+
+def _substring_between(text: str, start: int, end: int) -> str:
+    charge(_traversal(text))
+    if start > end:
+        raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
+    for index in (start, end):
+        if not 0 <= index <= len(text):
+            raise _out_of_range(index)
+    return text[start:end]
+
+
+def _trim(text: str) -> str:
+    charge(_traversal(text))
+    return text.strip(_SPACE)
+
+
+def _quote(text: str) -> str:
+    charge(_traversal(text))
+    return f'"{text.translate(_QUOTED)}"'
+
+
+def _join(values: list[object], separator: str = "") -> str:
+    size = len(separator) * max(0, len(values) - 1)
+    for value in values:
+        if not isinstance(value, str):
+            raise EvaluationError(f"join: invalid input: {value}")
+        size += len(value)
+    # Elements that are empty make a result for which Kubernetes charges nothing.
+    charge(max(math.ceil(size * 0.2), math.ceil(len(values) * 0.1)))
+    return separator.join(values)  # type: ignore[arg-type]
+
+
+FUNCTIONS: Final = (
+    function("string_char_at_int", "string::charAt(int) -> string", _char_at),
+    function("string_index_of_string", "string::indexOf(string) -> int", _index_of),
+    function("string_index_of_string_int", "string::indexOf(string, int) -> int", _index_of),
+    function("string_last_index_of_string", "string::lastIndexOf(string) -> int", _last_index_of),
+    function(
+        "string_last_index_of_string_int", "string::lastIndexOf(string, int) -> int", _last_index_of_before
+    ),
+    function("string_lower_ascii", "string::lowerAscii() -> string", _lower),
+    function("string_upper_ascii", "string::upperAscii() -> string", _upper),
+    function("string_replace_string_string", "string::replace(string, string) -> string", _replace),
+    function("string_replace_string_string_int", "string::replace(string, string, int) -> string", _replace),
+    function("string_split_string", "string::split(string) -> list(string)", _split),
+    function("string_split_string_int", "string::split(string, int) -> list(string)", _split),
+    function("string_substring_int", "string::substring(int) -> string", _substring),
+    function("string_substring_int_int", "string::substring(int, int) -> string", _substring_between),
+    function("string_trim", "string::trim() -> string", _trim),
+    function("strings_quote", "strings.quote(string) -> string", _quote),
+    function("list_join", "list(string)::join() -> string", _join),
+    function("list_join_string", "list(string)::join(string) -> string", _join),
+    function("string_format", "string::format(list(dyn)) -> string", format_string),
+)

@@ -1,0 +1,101 @@
+"""What can be seen to be wrong of literals before any evaluation.
+
+Source: cel-go cel/validator.go (ValidateDurationLiterals, ValidateTimestampLiterals, ValidateRegexLiterals,
+ValidateHomogeneousAggregateLiterals).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.conversions import to_duration, to_timestamp
+from gateway.cel.errors import EvaluationError
+from gateway.cel.lexer import Misread
+from gateway.cel.libraries.formatting import check_format
+from gateway.cel.regex import compile_regex
+from gateway.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.cel.types import Type
+
+_CHECKED: Final = {
+    "duration": to_duration,
+    "timestamp": to_timestamp,
+    "matches": compile_regex,
+    "find": compile_regex,
+    "findAll": compile_regex,
+}
+
+
+_RUN_TIME: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+_SEARCHES: Final = frozenset({"find", "findAll"})
+
+
+def check_literal(node: Node) -> None:
+    """Raise InvalidExpression where *node* is a call with a constant that no request could mend."""
+    if not isinstance(node, Call):
+        return
+    if node.function == "format" and node.target is not None:
+        _check_format(node, node.target)
+    if (
+        node.function not in _CHECKED
+        or not node.arguments
+        or (node.target is None and node.function in _SEARCHES)
+    ):
+        return
+    argument = node.arguments[0]
+    if isinstance(argument, Literal):
+        try:
+            _CHECKED[node.function](argument.value)  # type: ignore[operator]
+        except EvaluationError:
+            raise Misread(f"invalid {node.function} argument", argument.at) from None
+
+
+def _check_format(node: Call, target: Node) -> None:
+    """Raise InvalidExpression where the arguments of ``'…'.format([…])`` are not what the text asks for."""
+    arguments = node.arguments[0]
+    if (
+        not isinstance(target, Literal)
+        or not isinstance(target.value, str)
+        or not isinstance(arguments, ListLiteral)
+    ):
+        return
+    kinds = [_RUN_TIME.get(each.type.name, each.type.name) for each in arguments.elements]
+    if (problem := check_format(target.value, kinds)) is not None:
+        raise Misread(problem, target.at)
+
+
+def literals_in(node: Node) -> Iterator[Node]:
+    """All list and map literals in the arguments of *node*."""
+    waiting: list[Node] = [node]
+    while waiting:
+        match waiting.pop():
+            case ListLiteral(elements=elements) as found:
+                yield found
+                waiting.extend(elements)
+            case MapLiteral(entries=entries) as found:
+                yield found
+                waiting.extend(part for key, value, _ in entries for part in (key, value))
+            case Call(arguments=arguments):
+                waiting.extend(arguments)
+
+
+def check_homogeneous(node: Node) -> None:
+    """Raise InvalidExpression where a literal mixes dyn with other types, which fit but are not equal."""
+    columns: list[list[tuple[Node, bool]]] = []
+    if isinstance(node, ListLiteral):
+        columns = [[(part, index in node.optional) for index, part in enumerate(node.elements)]]
+    elif isinstance(node, MapLiteral):
+        columns = [
+            [(key, False) for key, _, _ in node.entries],
+            [(value, is_optional) for _, value, is_optional in node.entries],
+        ]
+    for column in columns:
+        wanted: Type | None = None
+        for part, is_optional in column:
+            found = part.type.of[0] if is_optional and part.type.of else part.type
+            if wanted is not None and wanted != found:
+                raise Misread(f"expected type '{wanted}' but found '{found}'", part.at)
+            wanted = found

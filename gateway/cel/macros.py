@@ -1,0 +1,87 @@
+"""Calls that are macros, made nodes of their own.
+
+Source: cel-go parser/macro.go, ext/comprehensions.go, cel/library.go (optMap), ext/lists.go (sortBy).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.cel.lexer import Misread
+from gateway.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Node, Select
+
+# How many variables a macro has, and how many arguments it may have with them.
+_ONE: Final = {
+    "all": (2,),
+    "exists": (2,),
+    "exists_one": (2,),
+    "map": (2, 3),
+    "filter": (2,),
+}
+_TWO: Final = {
+    "all": (3,),
+    "exists": (3,),
+    "exists_one": (3,),
+    "existsOne": (3,),
+    "transformList": (3, 4),
+    "transformMap": (3, 4),
+    "transformMapEntry": (3, 4),
+}
+_SAME: Final = {"exists_one": "existsOne", "transformList": "map"}
+
+
+def expand(call: Call) -> Node:
+    """Return what *call* stands for, itself where it is no macro.
+
+    Raises:
+        InvalidExpression: it is one, with arguments of a wrong form.
+    """
+    name, given = call.function, call.arguments
+    if call.target is None:
+        return _presence(call) if name == "has" and len(given) == 1 else call
+    for variables, macros in ((1, _ONE), (2, _TWO)):
+        if len(given) in macros.get(name, ()):
+            names = [_variable(argument) for argument in given[:variables]]
+            if len(set(names)) < variables:
+                raise Misread(f"duplicate variable name: {names[0]}", given[1].at)
+            *condition, body = given[variables:]
+            second = names[1] if variables == 2 else None
+            macro = _SAME.get(name, name)
+            return Fold(
+                call.at, macro, call.target, names[0], second, condition[0] if condition else None, body
+            )
+    if name in ("optMap", "optFlatMap") and len(given) == 2:
+        if not isinstance(given[0], Ident):
+            raise Misread(f"{name}() variable name must be a simple identifier", given[0].at)
+        return Bind(call.at, call.target, given[0].name, given[1], name == "optFlatMap")
+    if name == "sortBy" and len(given) == 2:
+        return _sorted(call, call.target)
+    return call
+
+
+def _presence(call: Call) -> Node:
+    argument = call.arguments[0]
+    if not isinstance(argument, Select) or argument.is_test or argument.is_optional:
+        raise Misread("invalid argument to has() macro", argument.at)
+    argument.is_test = True
+    return argument
+
+
+def _variable(argument: Node) -> str:
+    if not isinstance(argument, Ident):
+        raise Misread("argument must be a simple name", argument.at)
+    if argument.name == "__result__":
+        raise Misread("iteration variable overwrites accumulator variable", argument.at)
+    return argument.name
+
+
+def _sorted(call: Call, target: Node) -> Node:
+    """``target.sortBy(x, key)``; cel-go takes these receivers only."""
+    if not isinstance(target, Fold | Call | Ident | ListLiteral | Select):
+        raise Misread(
+            "sortBy can only be applied to a list, a name, a macro, a call or a field",
+            target.at,
+        )
+    variable = _variable(call.arguments[0])
+    keys = Fold(call.at, "map", target, variable, None, None, call.arguments[1])
+    return Call(call.at, "@sortByAssociatedKeys", target, [keys])

@@ -1,0 +1,67 @@
+"""What an evaluation may still cost: one budget for each thread, which evaluates one expression at a time.
+
+The units are cel-go's: 0.1 for a byte that is traversed, 1 for a call. What cel-go takes for free and Python
+does not is charged, too: comparing the values within lists and maps, and copying lists.
+
+Source: k8s.io/apiserver pkg/cel/library/cost.go, pkg/apis/cel/config.go; cel-go interpreter/runtimecost.go.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from gateway.cel.errors import CostExceeded
+
+EXPRESSION_LIMIT: Final = 1_000_000
+"""PerCallLimit of the API server. It is some tenths of a second here."""
+HOOK_LIMIT: Final = 2_500_000
+"""RuntimeCELCostBudgetMatchConditions: all expressions of a webhook together."""
+BRIEF_LIMIT: Final = 10_000
+"""What all expressions of a webhook may cost on the event loop: a millisecond or some."""
+EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+_CHECK: Final = 350_000
+"""The price of asking the authorizer, so that an expression can do so twice."""
+_AFFORDED: Final = 2
+
+
+class Meter(threading.local):
+    """A budget that only falls."""
+
+    budget: float = EXPRESSION_LIMIT
+    left: float = EXPRESSION_LIMIT
+    checks: int = 0
+    """How many are not in *left*."""
+
+
+METER: Final = Meter()
+
+
+def start(budget: float) -> None:
+    """Begin with an expression that may cost *budget*."""
+    METER.budget = METER.left = budget
+    METER.checks = 0
+
+
+def charge(units: float) -> None:
+    """Take *units* off the budget.
+
+    Raises:
+        CostExceeded: there was not so much left.
+    """
+    METER.left -= units
+    if METER.left < 0:
+        raise CostExceeded(EXCEEDED)
+
+
+def charge_check() -> None:
+    """Charge for a question to the authorizer. It takes no time: brief evaluations count them apart."""
+    if METER.budget > BRIEF_LIMIT or METER.checks == _AFFORDED:
+        charge(_CHECK)
+    else:
+        METER.checks += 1
+
+
+def spent() -> float:
+    """Return what the expression has cost since it was begun."""
+    return METER.budget - METER.left + METER.checks * _CHECK

@@ -1,0 +1,61 @@
+"""Regular expressions as Go has them: RE2, which takes time linear in the text whatever the pattern.
+
+Source: Go regexp/syntax; cel-go common/types/string.go (matches).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import re2
+
+from gateway.cel.errors import EvaluationError
+
+LONGEST_PATTERN: Final = 65_536
+"""In characters. RE2 refuses what it cannot compile into some megabytes, but has read it by then."""
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
+"""RE2 matches a single byte by it, Go refuses it."""
+
+
+class Regex:
+    """A compiled pattern."""
+
+    __slots__ = ("_compiled",)
+
+    def __init__(self, pattern: str) -> None:
+        self._compiled = re2.compile(pattern.encode(), _OPTIONS)
+
+    def search(self, text: str) -> object | None:
+        """Return the leftmost match in *text*, if any."""
+        return self._compiled.search(text.encode())  # type: ignore[no-any-return]
+
+    def find(self, raw: bytes, start: int = 0) -> tuple[int, int] | None:
+        """Return where the leftmost match in UTF-8 *raw* from *start* on begins and ends."""
+        found = self._compiled.search(raw, start)
+        return None if found is None else found.span()
+
+
+@lru_cache(maxsize=256)
+def compile_regex(pattern: str) -> Regex:
+    """Return *pattern* compiled.
+
+    Raises:
+        EvaluationError: it is none of Go's, or too long.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        raise EvaluationError(f"error parsing regexp: more than {LONGEST_PATTERN} characters")
+    try:
+        if "\\C" in pattern and _ANY_BYTE.match(pattern):
+            raise EvaluationError(r"error parsing regexp: invalid escape sequence: `\C`")
+        return Regex(pattern)
+    except (re2.error, UnicodeEncodeError) as error:
+        raise EvaluationError(f"error parsing regexp: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    what = error.args[0] if error.args else error
+    return what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)

@@ -1,0 +1,130 @@
+"""The tree that an expression is parsed into. Macros are nodes of their own, not what cel-go expands them to.
+
+Source: cel-go common/ast/expr.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.cel.types import DYN, Type
+
+if TYPE_CHECKING:
+    from gateway.cel.functions import Function
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Any part of an expression."""
+
+    at: int
+    """Where it is in the text, in characters from its beginning."""
+    type: Type = field(default=DYN, init=False)
+    """What the checker found."""
+
+
+@dataclass(slots=True, eq=False)
+class Literal(Node):
+    """A constant."""
+
+    value: object
+
+
+@dataclass(slots=True, eq=False)
+class Ident(Node):
+    """A variable or a type. The checker writes dotted ones, ``authorizer.requestResource``, here too."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Select(Node):
+    """``operand.field``, ``operand.?field`` or, *is_test*, ``has(operand.field)``."""
+
+    operand: Node
+    field: str
+    is_optional: bool = False
+    is_test: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Call(Node):
+    """A function or operator, by cel-go's name of it: ``_+_``, ``_[_]``, ``size``."""
+
+    function: str
+    target: Node | None
+    arguments: list[Node]
+    overloads: list[Function] = field(default_factory=list, init=False)
+    """Those that the checker found may be meant."""
+
+
+@dataclass(slots=True, eq=False)
+class ListLiteral(Node):
+    """``[a, ?b]``."""
+
+    elements: list[Node]
+    optional: frozenset[int]
+    """Indices of the elements with a question mark."""
+
+
+@dataclass(slots=True, eq=False)
+class MapLiteral(Node):
+    """``{k: v, ?k: v}``: key, value, and whether there is a question mark."""
+
+    entries: list[tuple[Node, Node, bool]]
+
+
+@dataclass(slots=True, eq=False)
+class Fold(Node):
+    """A macro over a list or map: ``range.all(variable, body)``."""
+
+    macro: str
+    """all, exists, existsOne, map, filter, transformMap or transformMapEntry."""
+    range: Node
+    variable: str
+    variable2: str | None
+    """The value, where *variable* is the key or index."""
+    condition: Node | None
+    """Which elements ``map`` and ``transform…`` take."""
+    body: Node
+
+
+@dataclass(slots=True, eq=False)
+class Bind(Node):
+    """``target.optMap(variable, body)``; *is_flat*: ``optFlatMap``."""
+
+    target: Node
+    variable: str
+    body: Node
+    is_flat: bool
+
+
+def children(node: Node) -> list[Node]:
+    """Return the parts of *node*."""
+    match node:
+        case Select(operand=operand):
+            return [operand]
+        case Call(target=target, arguments=arguments):
+            return arguments if target is None else [target, *arguments]
+        case ListLiteral(elements=elements):
+            return elements
+        case MapLiteral(entries=entries):
+            return [part for key, value, _ in entries for part in (key, value)]
+        case Fold(range=over, condition=condition, body=body):
+            return [over, body] if condition is None else [over, condition, body]
+        case Bind(target=target, body=body):
+            return [target, body]
+    return []
+
+
+def variables(tree: Node) -> set[str]:
+    """Return all names in *tree* that may be variables, those of macros included."""
+    found = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Ident):
+            found.add(node.name)
+        waiting.extend(children(node))
+    return found

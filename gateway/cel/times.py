@@ -1,0 +1,157 @@
+"""Timestamps and durations: how they are read, written and taken apart.
+
+Source: cel-go common/types/timestamp.go, duration.go; Go time.ParseDuration, time.Parse (RFC 3339).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.operators import checked_timestamp
+from gateway.cel.values import Duration, Timestamp
+
+SECOND: Final = 1_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_LONGEST: Final = 64
+"""Characters of a duration or timestamp beyond which no digit could count."""
+_RFC3339: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_OFFSET: Final = re.compile(r"([+-]?)(\d\d?):(\d\d)", re.ASCII)
+
+
+def parse_duration(text: str) -> Duration:
+    """Return the duration that *text* is in Go's notation. Raises EvaluationError: it is none."""
+    error = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if not unsigned or len(text) > 1000:
+        raise error
+    total = end = 0
+    while end < len(unsigned) and unsigned != "0":
+        part = _PART.match(unsigned, end)
+        if part is None or not (part[1] or part[2]):
+            raise error
+        fraction = (part[2] or "")[:_LONGEST]
+        unit = _UNITS[part[3]]
+        total += int(part[1] or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+        end = part.end()
+    negative = text[0] == "-"
+    if total > (1 << 63) - (not negative):
+        raise error
+    return Duration(-total if negative else total)
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """Return the instant that *text* is in RFC 3339. Raises EvaluationError: it is none."""
+    match = _RFC3339.fullmatch(text) if len(text) <= 1000 else None
+    if match is None:
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
+    *date, fraction, _, sign, hours, minutes = match.groups()
+    try:
+        whole = datetime(*map(int, date), tzinfo=UTC)  # type: ignore[arg-type,misc]
+        if hours is not None and (int(hours) > 24 or int(minutes) > 60):
+            raise ValueError
+    except ValueError:
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from None
+    offset = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1) if hours else 0
+    since = whole - _EPOCH
+    ns = int((fraction or "")[:9].ljust(9, "0"))
+    return checked_timestamp((since.days * 86400 + since.seconds - offset) * SECOND + ns)
+
+
+def format_timestamp(value: Timestamp) -> str:
+    """Return *value* in RFC 3339, with as many decimals as it needs."""
+    seconds, ns = divmod(value.ns, SECOND)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    decimals = f".{ns:09}".rstrip("0") if ns else ""
+    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}{decimals}Z"
+
+
+def format_duration(value: Duration) -> str:
+    """Return *value* in seconds, as cel-go does, which goes by way of a double."""
+    from gateway.cel.conversions import plain_double
+
+    whole, ns = divmod(abs(value.ns), SECOND)
+    seconds = whole + ns / 1e9
+    return plain_double(-seconds if value.ns < 0 else seconds) + "s"
+
+
+def _local(value: Timestamp, zone: tzinfo) -> datetime:
+    try:
+        return (_EPOCH + timedelta(microseconds=value.ns // 1000)).astimezone(zone)
+    except OverflowError:
+        raise EvaluationError("timestamp overflow") from None
+
+
+@lru_cache(maxsize=128)
+def _zone(name: str) -> tzinfo:
+    """Return the zone that *name* is: of the zone database, or an offset from UTC such as ``-08:00``."""
+    if match := _OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        try:
+            return timezone(-offset if match[1] == "-" else offset)
+        except ValueError:
+            raise EvaluationError(f"unknown time zone {name}") from None
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise EvaluationError(f"unknown time zone {name[:100]}") from None
+
+
+def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:
+    """Return what *name*, ``getFullYear`` and so on, is of *value* in *zone*.
+
+    Raises:
+        EvaluationError: there is no such zone.
+    """
+    moment = _local(value, _zone(zone) if len(zone) <= 100 else UTC)
+    match name:
+        case "getFullYear":
+            return moment.year
+        case "getMonth":
+            return moment.month - 1
+        case "getDate":
+            return moment.day
+        case "getDayOfMonth":
+            return moment.day - 1
+        case "getDayOfYear":
+            return moment.timetuple().tm_yday - 1
+        case "getDayOfWeek":
+            return moment.isoweekday() % 7
+        case "getHours":
+            return moment.hour
+        case "getMinutes":
+            return moment.minute
+        case "getSeconds":
+            return moment.second
+    return moment.microsecond // 1000
+
+
+def duration_part(name: str, value: Duration) -> int:
+    """Return what *name* is of *value*: all of it in that unit, towards zero, but for the milliseconds."""
+    unit = {
+        "getHours": 3600 * SECOND,
+        "getMinutes": 60 * SECOND,
+        "getSeconds": SECOND,
+        "getMilliseconds": 10**6,
+    }[name]
+    whole = abs(value.ns) // unit
+    return -whole if value.ns < 0 else whole

@@ -1,0 +1,84 @@
+"""The types of CEL as the checker knows them, and the notation in which functions declare theirs.
+
+Source: cel-go common/types/types.go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type: a name and parameters. A name of one capital letter, or with a $, is a type parameter."""
+
+    name: str
+    of: tuple[Type, ...] = ()
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether another type is to be put in its place."""
+        return len(self.name) == 1 or self.name[0] == "$"
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.of))})" if self.of else self.name
+
+
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+NULL: Final = Type("null_type")
+DYN: Final = Type("dyn")
+ERROR: Final = Type("!error!")
+TIMESTAMP: Final = Type("timestamp")
+DURATION: Final = Type("duration")
+
+
+def list_of(element: Type) -> Type:
+    """The type of lists of *element*."""
+    return Type("list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """The type of maps from *key* to *value*."""
+    return Type("map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """The type of an optional *value*."""
+    return Type("optional_type", (value,))
+
+
+def type_of(what: Type) -> Type:
+    """The type of *what* itself, where it stands as a value."""
+    return Type("type", (what,))
+
+
+_TOKEN: Final = re.compile(r"[\w.$]+|[(),]")
+
+
+def parse_type(text: str) -> Type:
+    """Return the type that *text* names: ``list(A)``, ``map(string, dyn)``, ``kubernetes.Quantity``.
+
+    For what the code itself declares: *text* is taken to be well formed.
+    """
+    tokens = _TOKEN.findall(text)[::-1]
+
+    def read() -> Type:
+        name = tokens.pop()
+        of: list[Type] = []
+        if tokens and tokens[-1] == "(":
+            tokens.pop()
+            while tokens[-1] != ")":
+                of.append(read())
+                if tokens[-1] == ",":
+                    tokens.pop()
+            tokens.pop()
+        return Type(name, tuple(of))
+
+    return read()

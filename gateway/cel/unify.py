@@ -1,0 +1,100 @@
+"""Which types fit together, and what type parameters stand for.
+
+Source: cel-go checker/types.go.
+"""
+
+from __future__ import annotations
+
+from gateway.cel.types import DYN, ERROR, NULL, Type
+
+
+class Substitution:
+    """What type parameters have been found to stand for."""
+
+    def __init__(self) -> None:
+        self._bound: dict[Type, Type] = {}
+        self._fresh = 0
+
+    def fresh(self) -> Type:
+        """Return a type parameter that stands for nothing yet."""
+        self._fresh += 1
+        return Type(f"${self._fresh}")
+
+    def assign(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
+        """Say whether each of *first* may stand where each of *second* is wanted, and keep what follows."""
+        before = dict(self._bound)
+        if self._all_fit(first, second):
+            return True
+        self._bound = before
+        return False
+
+    def resolve(self, what: Type, *, is_final: bool = False) -> Type:
+        """Return *what* with everything put in that is known; *is_final*: what is unknown is dyn."""
+        while (bound := self._bound.get(what)) is not None:
+            what = bound
+        if what.is_parameter:
+            return DYN if is_final else what
+        if not what.of:
+            return what
+        return Type(what.name, tuple(self.resolve(part, is_final=is_final) for part in what.of))
+
+    def _all_fit(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
+        return len(first) == len(second) and all(map(self._fits, first, second))
+
+    def _fits(self, first: Type, second: Type) -> bool:
+        if second.is_parameter:
+            fits, is_bound = self._stands_for(first, second)
+            if fits or is_bound:
+                return fits
+        if first.is_parameter:
+            return self._stands_for(second, first)[0]
+        if first in (DYN, ERROR) or second in (DYN, ERROR):
+            return True
+        if NULL in (first, second):
+            other = second if first == NULL else first
+            return (
+                other == NULL or other.name in ("timestamp", "duration", "optional_type") or "." in other.name
+            )
+        if first.name == "type":
+            return second.name == "type"
+        return first.name == second.name and self._all_fit(first.of, second.of)
+
+    def _stands_for(self, value: Type, parameter: Type) -> tuple[bool, bool]:
+        """Say whether *parameter* may stand for *value*, and whether it already stood for something."""
+        if value == parameter:
+            return True, True
+        bound = self._bound.get(parameter)
+        if bound is None:
+            if self._occurs(parameter, value):
+                return False, False
+            self._bound[parameter] = value
+            return True, False
+        if value == bound:
+            return True, True
+        if not self._fits(value, bound):
+            return False, True
+        general = most_general(value, bound)
+        if not self._occurs(parameter, general):
+            self._bound[parameter] = general
+        return True, True
+
+    def _occurs(self, parameter: Type, within: Type) -> bool:
+        if parameter == within:
+            return True
+        if within.is_parameter:
+            bound = self._bound.get(within)
+            return bound is not None and self._occurs(parameter, bound)
+        return any(self._occurs(parameter, part) for part in within.of)
+
+
+def most_general(first: Type, second: Type) -> Type:
+    """Return the more general one of two types that fit together."""
+    return first if _is_as_general(first, second) else second
+
+
+def _is_as_general(first: Type, second: Type) -> bool:
+    if first == DYN or first.is_parameter:
+        return True
+    if second == DYN or second.is_parameter or first.name != second.name or len(first.of) != len(second.of):
+        return False
+    return first.name == "type" or all(map(_is_as_general, first.of, second.of))

@@ -1,0 +1,80 @@
+"""Whom calls go to, as far as the dispatcher knows: worker pools, and servers that are asked over HTTPS."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.dispatch.questions import Questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gateway.core.call import Call
+    from gateway.core.conditions import Question
+    from gateway.core.verdict import Failed
+    from gateway.dispatch.pending import Pending
+    from gateway.dispatch.pool import Pool
+    from gateway.dispatch.questions import Answer
+    from gateway.dispatch.standing import State
+
+
+class Target(Protocol):
+    """One address that can be asked."""
+
+    @property
+    def state(self) -> State:
+        """What is known of it; ``ready`` is in rotation."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many calls in flight as it may."""
+
+    def reserve(self, pending: Pending, call: Call) -> None:
+        """Add *call* to those of *pending*, which is to be submitted; from now on it is in flight."""
+
+    def submit(self, pending: Pending) -> None:
+        """Ask; the asker is told each verdict, at the deadline at the latest."""
+
+    def withdraw(self, pending: Pending, index: int, code: str) -> None:
+        """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
+
+    def count_moved(self, number: int) -> None:
+        """Count calls that are asked here since somebody else was lost with them."""
+
+
+class Backend(Protocol):
+    """Whom a webhook's client stands for: a worker pool with its endpoints, or an HTTPS server."""
+
+    def choose(self, *, may_shed: bool = False) -> Target | Failed:
+        """Return who takes the next calls, or why nobody does.
+
+        Where all are full, a call of a webhook with failurePolicy Ignore is ended for it, if *may_shed*.
+        """
+
+    def another(self, endpoint: Target, *, may_stay: bool) -> Target | None:
+        """Return who could be asked instead of *endpoint*; itself, where it is alone and *may_stay*."""
+
+    async def close(self, grace_s: float) -> None:
+        """End everything; calls in flight get up to *grace_s* seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """All that can be asked."""
+
+    pools: Mapping[str, Pool]
+    now: Callable[[], float] = time.monotonic
+    """The clock of deadlines, in seconds."""
+    ask: Callable[[Question, float, Callable[[Answer], None]], Callable[[], None]] = field(
+        default_factory=lambda: Questions().ask
+    )
+    """Finds out what conditions need to know, see ``Questions.ask``."""
+    servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)
+    """Those that are asked over HTTPS."""
+
+    def find(self, client: WorkerRef | HttpsClient) -> Backend | None:
+        """Return who is to be asked for *client*, if there is somebody."""
+        return self.pools.get(client.pool) if isinstance(client, WorkerRef) else self.servers.get(client)

@@ -1,0 +1,983 @@
+"""Expressions whose outcome ``vectors.json`` holds, as the API server's own evaluator has it."""
+
+# ruff: noqa: E501, RUF001 - what users might write
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+REQUEST: Final[dict[str, Any]] = {
+    "uid": "0",
+    "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+    "subResource": "scale",
+    "requestKind": {"group": "apps", "version": "v1beta1", "kind": "Deployment"},
+    "requestResource": {"group": "apps", "version": "v1beta1", "resource": "deployments"},
+    "requestSubResource": "scale",
+    "name": "web",
+    "namespace": "shop",
+    "operation": "UPDATE",
+    "userInfo": {
+        "username": "alice",
+        "uid": "7",
+        "groups": ["dev", "system:authenticated"],
+        "extra": {"scopes": ["a", "b"]},
+    },
+    "dryRun": False,
+    "options": {"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions", "fieldManager": "me"},
+    "object": {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "labels": {"app": "web", "tier": "gold"}, "creationTimestamp": None},
+        "spec": {
+            "replicas": 3,
+            "ratio": 1.5,
+            "paused": False,
+            "text": "héllo wörld",
+            "empty": "",
+            "none": None,
+            "numbers": [3, 1, 2],
+            "names": ["b", "a", "c", "a"],
+            "mixed": [1, "a", None, True, 1.5],
+            "nested": [[1, 2], [3], []],
+            "pairs": {"x": 1, "y": 2},
+            "containers": [
+                {"name": "web", "image": "web:1.2", "limits": {"cpu": "500m", "memory": "1Gi"}},
+                {"name": "log", "image": "log:latest"},
+            ],
+        },
+    },
+    "oldObject": {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"replicas": 2, "numbers": [3, 1, 2]},
+    },
+}
+
+LANGUAGE: Final = r"""
+true
+1
+'true'
+object.spec.paused
+object.spec.paused == false
+dyn(true)
+!true
+1 == 1
+1 == 1.0
+1 == 1u
+1 == '1'
+dyn(1) == '1'
+1 < 1.5
+1u < 2
+-1 < 1u
+1.5 >= 1
+dyn(1) < 1.5
+dyn(1) < 'a'
+object.spec.replicas > 2
+object.spec.replicas > 2.5
+object.spec.replicas == 3u
+object.spec.ratio > 1
+object.spec.ratio == 1.5
+'a' < 'b'
+b'a' < b'b'
+true > false
+[1] == [1.0]
+[1, 2] == [1]
+[1, 'a'] == [1]
+{'a': 1} == {'a': 1.0}
+{'a': 1, 1: 2} == {}
+{'a': [1, {'b': 2}]} == {'a': [1, {'b': 2}]}
+object.spec.numbers == [3, 1, 2]
+object.spec == oldObject.spec
+object.metadata == oldObject.metadata
+null == null
+object.spec.none == null
+object.spec.missing == null
+oldObject == null
+namespaceObject == null
+namespaceObject.metadata.name == 'a'
+has(object.spec)
+has(object.spec.missing)
+has(object.spec.none)
+has(object.missing.field)
+has(object)
+has(request.subResource)
+has(request.nothing)
+has(request.dryRun)
+request.uid == '0'
+request.object == null
+request.kind.version == 'v1'
+request.requestKind.version == 'v1beta1'
+request.resource.version == 'v1beta1'
+request.resource.resource == 'deployments'
+request.operation in ['CREATE', 'UPDATE']
+request.userInfo.groups.exists(g, g == 'dev')
+request.userInfo.extra['scopes'].size() == 2
+request.userInfo.extra.scopes == ['a', 'b']
+'nothing' in request.userInfo.extra
+request.userInfo.extra['nothing'] == []
+request.options.fieldManager == 'me'
+request.dryRun
+request.name + request.namespace == 'webshop'
+params == null
+variables.a == 1
+1 + 1 == 2
+1 + 1.0 == 2.0
+1 + 1u == 2u
+dyn(1) + 1.0 == 2.0
+'a' + 'b' == 'ab'
+[1] + [2] == [1, 2]
+[1] + ['a'] == []
+b'a' + b'b' == b'ab'
+2 - 3 == -1
+2u - 3u == 0u
+2 * 3 == 6
+7 / 2 == 3
+-7 / 2 == -3
+-7 % 3 == -1
+7 % -3 == 1
+1 / 0 == 1
+1 % 0 == 1
+1.0 / 0.0 > 1.0
+9223372036854775807 + 1 > 0
+-9223372036854775808 - 1 < 0
+9223372036854775807 * 2 > 0
+-(-9223372036854775808) > 0
+9223372036854775808 > 0
+18446744073709551615u + 1u > 0u
+-9223372036854775808 / -1 > 0
+1 > 0 || 1 / 0 == 0
+1 / 0 == 0 || 1 > 0
+1 > 0 && 1 / 0 == 0
+1 / 0 == 0 && 1 < 0
+1 / 0 == 0 || 1 < 0
+true ? true : 1 / 0 == 0
+false ? true : 1 / 0 == 0
+true ? 1 : 'a'
+(true ? dyn(1) : dyn('a')) == 1
+object.spec.mixed[1] == 'a'
+object.spec.numbers[0] == 3
+object.spec.numbers[5] == 3
+object.spec.numbers[-1] == 3
+object.spec.numbers[0.0] == 3
+object.spec.numbers['a'] == 3
+object.spec.numbers[1u] == 1
+object.spec.pairs['x'] == 1
+object.spec.pairs['z'] == 1
+object.spec.pairs.x == 1
+object.spec.pairs[1] == 1
+{1: 'a'}[1.0] == 'a'
+{1: 'a'}[1u] == 'a'
+{true: 'a'}[true] == 'a'
+{'a': 1}['b'] == 1
+{1: 2, 1: 3} == {}
+{'a': 1, 'a': 2}.size() == 1
+2 in [1, 2]
+1 / 0 in []
+2.0 in [1, 2]
+'2' in [1, 2]
+dyn('2') in [1, 2]
+'x' in object.spec.pairs
+1 in object.spec.pairs
+null in object.spec.mixed
+'a' in 'abc'
+'a' in dyn('abc')
+size('héllo') == 5
+'héllo'.size() == 5
+size(b'h\xc3\xa9') == 3
+size([1, 2]) == 2
+size({'a': 1}) == 1
+size(1) == 1
+size(dyn(1)) == 1
+object.spec.text.size() == 11
+object.spec.text.startsWith('hé')
+object.spec.text.endsWith('rld')
+object.spec.text.contains('lo w')
+object.spec.text.contains(1)
+object.spec.replicas.contains('a')
+'abc'.matches('^a.c$')
+'abc'.matches('b')
+'abc'.matches('(')
+object.spec.text.matches(object.spec.text)
+'a('.matches('a' + '(')
+matches('abc', 'b')
+'aé'.matches('^a.$')
+'abc'.matches('\\C')
+'abc'.matches('(?i)ABC')
+'abc'.matches('a(?=b)')
+'ab\nc'.matches('^c')
+'ab\nc'.matches('(?m)^c')
+int('12') == 12
+int('a') == 1
+int('0x1') == 1
+int(' 1') == 1
+int('+1') == 1
+int('-9223372036854775809') == 1
+int(1.9) == 1
+int(-1.9) == -1
+int(1e19) == 1
+int(3u) == 3
+int(18446744073709551615u) == 3
+int(true) == 1
+uint(-1) == 1u
+uint('1') == 1u
+uint(1.5) == 1u
+double('1.5') == 1.5
+double('a') == 1.5
+double('1e400') == 1.5
+double(1) == 1.0
+double('NaN') == double('NaN')
+double('inf') > 1.0
+string(1) == '1'
+string(1u) == '1'
+string(1.5) == '1.5'
+string(1.0) == '1'
+string(1e21) == '1e+21'
+string(1234567.0) == '1.234567e+06'
+string(0.00001) == '1e-05'
+string(true) == 'true'
+string(b'abc') == 'abc'
+string(b'\xff') == 'a'
+string(null) == 'null'
+string([1]) == '1'
+string(timestamp('2024-01-02T03:04:05.600Z')) == '2024-01-02T03:04:05.6Z'
+string(duration('90m')) == '5400s'
+string(duration('1.5s')) == '1.5s'
+bytes('é') == b'\xc3\xa9'
+bool('true')
+bool('t')
+bool('True')
+bool('yes')
+bool('1')
+type(1) == int
+type(1u) == uint
+type('a') == string
+type(null) == null_type
+type([]) == list
+type({}) == map
+type(object.spec.replicas) == int
+type(object.spec.ratio) == double
+type(type(1)) == type
+type(timestamp('2024-01-01T00:00:00Z')) == google.protobuf.Timestamp
+type(duration('1s')) == google.protobuf.Duration
+timestamp('2024-01-01T00:00:00Z') < timestamp('2024-01-01T00:00:01Z')
+timestamp('2024-01-01T00:00:00+01:00') == timestamp('2023-12-31T23:00:00Z')
+timestamp('2024-01-01') < timestamp('2024-01-01T00:00:01Z')
+timestamp('2024-13-01T00:00:00Z') < timestamp('2024-01-01T00:00:01Z')
+timestamp(object.spec.text) < timestamp('2024-01-01T00:00:01Z')
+timestamp('2024-01-01T00:00:00Z') + duration('1h') == timestamp('2024-01-01T01:00:00Z')
+timestamp('2024-01-01T01:00:00Z') - timestamp('2024-01-01T00:00:00Z') == duration('1h')
+timestamp('9999-12-31T23:59:59Z') + duration('1s') > timestamp('2024-01-01T00:00:00Z')
+timestamp('2024-02-29T12:34:56.789Z').getFullYear() == 2024
+timestamp('2024-02-29T12:34:56.789Z').getMonth() == 1
+timestamp('2024-02-29T12:34:56.789Z').getDate() == 29
+timestamp('2024-02-29T12:34:56.789Z').getDayOfMonth() == 28
+timestamp('2024-02-29T12:34:56.789Z').getDayOfWeek() == 4
+timestamp('2024-02-29T12:34:56.789Z').getDayOfYear() == 59
+timestamp('2024-02-29T12:34:56.789Z').getHours() == 12
+timestamp('2024-02-29T12:34:56.789Z').getHours('Europe/Berlin') == 13
+timestamp('2024-02-29T12:34:56.789Z').getHours('+05:30') == 18
+timestamp('2024-02-29T12:34:56.789Z').getHours('-02:00') == 10
+timestamp('2024-02-29T12:34:56.789Z').getHours('nowhere') == 10
+timestamp('2024-02-29T12:34:56.789Z').getMinutes() == 34
+timestamp('2024-02-29T12:34:56.789Z').getSeconds() == 56
+timestamp('2024-02-29T12:34:56.789Z').getMilliseconds() == 789
+int(timestamp('2024-01-01T00:00:00Z')) == 1704067200
+timestamp(0) == timestamp('1970-01-01T00:00:00Z')
+duration('1h30m') == duration('90m')
+duration('1h').getMinutes() == 60
+duration('1500ms').getSeconds() == 1
+duration('1500ms').getMilliseconds() == 500
+duration('-1s') < duration('0')
+duration('1d') > duration('1s')
+duration(object.spec.text) > duration('1s')
+duration('300000000h') > duration('1s')
+duration('2540400h') + duration('2540400h') > duration('1s')
+duration('1s') == 1
+[1, 2, 3].all(x, x > 0)
+[1, 2, 3].all(x, x > 1)
+[].all(x, x > 1)
+[1, 0].all(x, 1 / x > 0)
+[0, 2].exists(x, 1 / x == 0)
+[0, 0].exists(x, 1 / x == 0)
+[1, 2].exists_one(x, x == 1)
+[1, 1].exists_one(x, x == 1)
+[1, 0].exists_one(x, 1 / x == 1)
+[1, 2].existsOne(x, x == 1)
+[1, 2].map(x, x * 2) == [2, 4]
+[1, 2, 3].map(x, x > 1, x * 2) == [4, 6]
+[1, 2, 3].filter(x, x > 1) == [2, 3]
+{'a': 1, 'b': 2}.all(k, k in ['a', 'b'])
+{'a': 1}.map(k, k) == ['a']
+object.spec.pairs.filter(k, object.spec.pairs[k] > 1) == ['y']
+object.spec.containers.all(c, c.image.contains(':'))
+object.spec.containers.all(c, has(c.limits))
+object.spec.containers.all(c, c.limits.cpu == '500m')
+object.spec.containers.exists(c, c.limits.cpu == '500m')
+object.spec.replicas.all(x, x)
+object.spec.text.all(x, true)
+[1, 2].all(1, true)
+[1, 2].all(x.y, true)
+[[1], [2]].all(x, x.all(y, y > 0))
+[1, 2].all(i, v, i < v)
+['a', 'b'].exists(i, v, i == 1 && v == 'b')
+['a', 'b'].exists_one(i, v, i == 1)
+['a', 'b'].existsOne(i, v, v == 'b')
+{'a': 1}.all(k, v, k == 'a' && v == 1)
+[1, 2].transformList(i, v, i + v) == [1, 3]
+[1, 2].transformList(i, v, v > 1, i + v) == [3]
+{'a': 1}.transformList(k, v, k) == ['a']
+{'a': 1, 'b': 2}.transformMap(k, v, v * 2) == {'a': 2, 'b': 4}
+{'a': 1, 'b': 2}.transformMap(k, v, v > 1, v * 2) == {'b': 4}
+[1, 2].transformMap(i, v, v) == {0: 1, 1: 2}
+{'a': 'b'}.transformMapEntry(k, v, {v: k}) == {'b': 'a'}
+[1, 1].transformMapEntry(i, v, {v: i}) == {}
+object.spec.pairs.all(k, v, v > 0)
+object.spec.numbers.all(i, v, v > i - 3)
+optional.of(1).value() == 1
+optional.none().value() == 1
+optional.of(1).hasValue()
+optional.none().hasValue()
+optional.of(1).or(optional.of(2)).value() == 1
+optional.none().or(optional.of(2)).value() == 2
+optional.of(1).orValue(2) == 1
+optional.none().orValue(2) == 2
+optional.ofNonZeroValue('').hasValue()
+optional.ofNonZeroValue(0).hasValue()
+optional.ofNonZeroValue([0]).hasValue()
+object.?spec.replicas.orValue(0) == 3
+object.?missing.field.orValue(0) == 0
+object.spec.?missing.hasValue()
+object.spec.numbers[?0].orValue(0) == 3
+object.spec.numbers[?9].orValue(0) == 0
+{'a': 1}[?'b'].orValue(5) == 5
+object.spec.?replicas.optMap(x, x + 1).orValue(0) == 4
+object.spec.?missing.optMap(x, x + 1).orValue(0) == 0
+object.spec.?replicas.optFlatMap(x, optional.of(x)).orValue(0) == 3
+[1, ?object.spec.?missing] == [1]
+{?'a': object.spec.?missing, 'b': 1} == {'b': 1}
+optional.of(1) == optional.of(1)
+optional.none() == optional.none()
+optional.unwrap([optional.of(1), optional.none()]) == [1]
+[optional.of(1), optional.none()].unwrapOpt() == [1]
+[1, 2].first().value() == 1
+[].last().hasValue()
+object.spec.names.last() == optional.of('a')
+cel.bind(x, 1, x == 1)
+math.greatest(1, 2) == 2
+base64.encode(b'a') == 'YQ=='
+jsonpatch.escapeKey('a/b') == 'a~1b'
+google.protobuf.Duration{seconds: 1} == duration('1s')
+kubernetes.Quantity{} == quantity('0')
+unknown == 1
+object.unknown()
+unknown(1)
+1 +
+(
+'a
+'\q' == 'a'
+'\u00e9' == 'é'
+r'\n' == '\\n'
+"\x41" == 'A'
+'\101' == 'A'
+0x10 == 16
+0x10u == 16u
+1e3 == 1000.0
+.5 == 0.5
+1. == 1.0
+object.spec.if == 1
+object.spec.`missing` == 1
+if == 1
+true == !false // and a comment
+""".strip("\n")
+
+LIBRARIES: Final = r"""
+url('https://user:pass@example.com:80/path?query=val#fragment').getScheme() == 'https'
+url('https://user:pass@example.com:80/path?query=val#fragment').getHost() == 'example.com:80'
+url('https://user:pass@example.com:80/path').getHostname() == 'example.com'
+url('https://[::1]:80/').getHost() == '[::1]:80'
+url('https://[::1]:80/').getHostname() == '::1'
+url('https://[::1%25en0]:80/').getHostname() == '::1%en0'
+url('https://[fe80::1%25en%20x]/').getHostname() == 'fe80::1%en x'
+url('https://[1.2.3.4]/').getHostname() == '1.2.3.4'
+url('https://[::ffff:1.2.3.4]/').getHostname() == '::ffff:1.2.3.4'
+url('https://example.com:80/').getPort() == '80'
+url('https://example.com:/').getPort() == ''
+url('/path').getHost() == ''
+url('/path').getScheme() == ''
+url('//host/path').getEscapedPath() == '//host/path'
+url('///path').getEscapedPath() == '///path'
+url('https://example.com/path with spaces/').getEscapedPath() == '/path%20with%20spaces/'
+url('https://example.com/a%2Fb').getEscapedPath() == '/a%2Fb'
+url('https://example.com/a(b)!').getEscapedPath() == '/a(b)!'
+url('https://example.com/é').getEscapedPath() == '/%C3%A9'
+url('https://example.com/"x"').getEscapedPath() == '/%22x%22'
+url('https://example.com/(é)').getEscapedPath() == '/%28%C3%A9%29'
+url('https://example.com').getEscapedPath() == ''
+url('https://example.com/path?k1=a&k2=b&k2=c').getQuery() == {'k1': ['a'], 'k2': ['b', 'c']}
+url('https://example.com/path?key with spaces=value+x%20y').getQuery() == {'key with spaces': ['value x y']}
+url('https://example.com/path?').getQuery() == {}
+url('https://example.com/path?a;b=1&c=%zz&d').getQuery() == {'d': ['']}
+url('https://example.com/?a=é&=x').getQuery() == {'a': ['é'], '': ['x']}
+url('HTTPS://Example.com/').getScheme() == 'https'
+url('mailto:a@b').getScheme() == 'mailto'
+url('mailto:a@b').getEscapedPath() == ''
+url('https://example.com/') == url('https://example.com/')
+url('https://example.com/a%20b') == url('https://example.com/a b')
+url('https://example.com/#a b') == url('https://example.com/#a%20b')
+url('https://example.com/?') == url('https://example.com/')
+url('https://a@example.com/') == url('https://example.com/')
+url('https://a:b:c/').getHost() == 'x'
+url('../relative').getHost() == 'x'
+url('').getHost() == ''
+url('*').getEscapedPath() == '*'
+url('https://exa mple.com/').getHost() == 'x'
+url('https://ex%41mple.com/').getHost() == 'x'
+url('https://ex%C3%A9.com/').getHost() == 'exé.com'
+url('https://example.com:8o/').getHost() == 'x'
+url('https://us er@example.com/').getHost() == 'x'
+url('https://example.com/%zz').getHost() == 'x'
+url('https://example.com/#%zz').getHost() == 'x'
+url('tcp://a:b:1/').getHost() == 'a:b:1'
+url(object.spec.text).getHost() == ''
+url(1).getHost() == ''
+isURL('https://user:pass@example.com:80/path?query=val#fragment')
+isURL('/absolute-path')
+isURL('https://a:b:c/')
+isURL('../relative-path')
+isURL('https://[::1')
+isURL('https://[::1]x')
+isURL('http://a\u0001b/')
+isURL('http://a\u007fb/')
+isURL('1http://a/')
+isURL(':a')
+isURL('a:')
+isURL('http:///a')
+isURL('http://%25/')
+isURL('http://a<b>"/')
+isURL('http://a|b/')
+isURL('/a#%zz')
+isURL('http://é/')
+url('/a#b?c').getEscapedPath() == '/a'
+'abc 123'.find('[0-9]*') == ''
+'abc 123'.find('[0-9]+') == '123'
+'abc 123'.find('xyz') == ''
+'abc 123'.find('(') == ''
+'abc'.find(object.spec.text) == ''
+'a('.find('a' + '(') == ''
+'123 abc 456'.findAll('[0-9]+') == ['123', '456']
+'123 abc 456'.findAll('[0-9]*') == ['123', '', '', '', '456']
+'123 abc 456'.findAll('[0-9]+', 1) == ['123']
+'123 abc 456'.findAll('[0-9]+', 0) == []
+'123 abc 456'.findAll('[0-9]+', -1) == ['123', '456']
+'123 abc 456'.findAll('xyz') == []
+'baab'.findAll('a*') == ['', 'aa', '']
+'baab'.findAll('a*').size() == 3
+'héé'.findAll('') == ['', '', '', '']
+'aXbX'.findAll('(?i)x') == ['X', 'X']
+'abab'.findAll('ab|a|b') == ['ab', 'ab']
+'abc'.findAll('\\b') == ['', '']
+'aaa'.findAll('^a') == ['a']
+'foo'.find('o$') == 'o'
+'é'.find('\\pL') == 'é'
+'abc'.find('(?P<x>b)') == 'b'
+'abc'.find('(?<x>b)') == 'b'
+'aaaa'.find('a{2}') == 'aa'
+'aaaa'.find('a{2000}') == 'aa'
+'a'.find('a**') == 'a'
+'a\\Cb'.find('\\Qa\\C\\Eb') == 'a\\Cb'
+[1, 2, 3].isSorted()
+[2.0, 1.0].isSorted()
+['a', 'b', 'b'].isSorted()
+[true, false].isSorted()
+[].isSorted()
+[duration('1s'), duration('2s')].isSorted()
+[timestamp('2024-01-01T00:00:00Z'), timestamp('2023-01-01T00:00:00Z')].isSorted()
+[[1]].isSorted()
+[null].isSorted()
+object.spec.numbers.isSorted()
+object.spec.mixed.isSorted()
+[dyn(1), dyn('a')].isSorted()
+[dyn(2), dyn(1.5)].isSorted()
+object.spec.nested.isSorted()
+[1, 3].sum() == 4
+[1.5, 3.0].sum() == 4.5
+[1u, 2u].sum() == 3u
+[duration('1m'), duration('1s')].sum() == duration('61s')
+[].sum() == 0
+['a'].sum() == 'a'
+object.spec.numbers.sum() == 6
+object.spec.mixed.sum() == 6
+[dyn(1), dyn(1.5)].sum() == 2.5
+[dyn(1.5), dyn(2.5)].sum() == 4.0
+[9223372036854775807, 1].sum() > 0
+[1u].map(x, x - 1u).sum() == 0u
+[1, 3].min() == 1
+[1, 3].max() == 3
+['b', 'a'].max() == 'b'
+[1.5, 0.5].min() == 0.5
+[].min() == 1
+object.spec.numbers.max() == 3
+object.spec.names.min() == 'a'
+object.spec.mixed.min() == 1
+[dyn(1), dyn(0.5)].min() == 0.5
+[duration('1s'), duration('2s')].max() == duration('2s')
+[1, 2, 2, 3].indexOf(2) == 1
+[1, 2, 2, 3].lastIndexOf(2) == 2
+[1.0].indexOf(1.1) == -1
+[].indexOf('string') == -1
+['a'].indexOf(1) == -1
+[1].indexOf(dyn(1.0)) == 0
+object.spec.names.indexOf('a') == 1
+object.spec.names.lastIndexOf('a') == 3
+object.spec.mixed.indexOf(true) == 3
+object.spec.mixed.indexOf(null) == 2
+object.spec.nested.indexOf([3]) == 1
+object.spec.mixed.includes('a')
+object.spec.mixed.includes(1.0)
+object.spec.mixed.includes(false)
+object.spec.mixed.includes(null)
+[1, 2].includes(2)
+'model-a'.includes('model-a')
+'model-a'.includes('model-b')
+object.spec.replicas.includes(3)
+object.spec.none.includes(null)
+optional.of(1).includes(optional.of(1))
+[optional.of(1)].includes(optional.of(1))
+object.spec.pairs.includes({'x': 1, 'y': 2})
+quantity('1') == quantity('1000m')
+quantity('1Gi').isGreaterThan(quantity('1G'))
+quantity('500m').isLessThan(quantity('1'))
+quantity('1.5Ki').isInteger()
+quantity('1Ki').isInteger()
+quantity('1536').asInteger() == 1536
+quantity('1.5Ki').asInteger() == 1536
+quantity('1.5Ki') == quantity('1536')
+quantity('1000m').isInteger()
+quantity('1k').asInteger() == 1000
+quantity('1E').asInteger() == 1000000000000000000
+quantity('10E').isInteger()
+quantity('1e3').asInteger() == 1000
+quantity('1e-3') == quantity('1m')
+quantity('1E3').asInteger() == 1000
+quantity('9223372036854775807').isInteger()
+quantity('999999999999999999').isInteger()
+quantity('0.1n') == quantity('1n')
+quantity('-0.1n') == quantity('-1n')
+quantity('0.5n').asApproximateFloat() == 1e-9
+quantity('10Ei') == quantity('9223372036854775807')
+quantity('10E') == quantity('10000000000000000000')
+quantity('0').isInteger()
+quantity('-1').asInteger() == -1
+quantity('+1').asInteger() == 1
+quantity('.5') == quantity('500m')
+quantity('1.') == quantity('1')
+quantity('-') == quantity('0')
+quantity('k') == quantity('0')
+quantity('1.5').asApproximateFloat() == 1.5
+quantity('100m').asApproximateFloat() == 0.1
+quantity('3.3').asApproximateFloat() == 3.3
+quantity('1e30').asApproximateFloat() == 1e30
+quantity('12345678901234567890').asApproximateFloat() == 12345678901234567890.0
+sign(quantity('-5')) == -1
+sign(quantity('0')) == 0
+quantity('5').sign() == 1
+quantity('1').compareTo(quantity('2')) == -1
+quantity('1').compareTo(quantity('1000m')) == 0
+quantity('50k').add(20) == quantity('50020')
+quantity('50k').add(quantity('20')) == quantity('50020')
+quantity('50020') == quantity('50k').add(20)
+quantity('50k').add(20) == quantity('50k').add(20)
+quantity('50020') != quantity('50k').add(20)
+quantity('50k').sub(20) == quantity('49980')
+quantity('50k').sub(quantity('1m')).isInteger()
+quantity('1m').add(quantity('999m')).isInteger()
+quantity('1m').add(quantity('999m')).asInteger() == 1
+quantity('1.5Ki').add(1).asApproximateFloat() == 1537.0
+quantity('9E').add(quantity('9E')).isInteger()
+quantity('9E').add(quantity('9E')).asApproximateFloat() == 18e18
+quantity('0').add(quantity('1m')).isInteger()
+quantity('1').add(quantity('0m')).isInteger()
+quantity('1') in [quantity('1000m')]
+[quantity('1')] == [quantity('1000m')]
+[quantity('1').add(1)] == [quantity('2')]
+[quantity('2')] == [quantity('1').add(1)]
+quantity('1') == dyn('1')
+quantity('1') == '1'
+dyn(quantity('1')) == 1
+isQuantity('1.5Ki')
+isQuantity('')
+isQuantity('1 ')
+isQuantity('1K')
+isQuantity('1Ei')
+isQuantity('1e')
+isQuantity('1e+5')
+isQuantity('1e5k')
+isQuantity('1kk')
+isQuantity('1e99999999999999999999')
+isQuantity('1e10')
+isQuantity('abc')
+isQuantity('--1')
+isQuantity('1_000')
+isQuantity('\u0661')
+isQuantity('1e0000000000000000000000001')
+quantity('abc') == quantity('1')
+quantity(object.spec.containers[0].limits.memory).isGreaterThan(quantity('500Mi'))
+quantity(object.spec.containers[1].limits.memory).isGreaterThan(quantity('500Mi'))
+type(quantity('1')) == kubernetes.Quantity
+quantity('1').value
+ip('127.0.0.1').family() == 4
+ip('::1').family() == 6
+ip('::1') == ip('0:0:0:0:0:0:0:1')
+ip('127.0.0.1') == ip('127.0.0.01')
+ip('1.2.3.4') == ip('::ffff:1.2.3.4')
+ip('fe80::1%eth0').family() == 6
+ip('::ffff:102:304').family() == 6
+ip('::1.2.3.4').family() == 6
+string(ip('::1.2.3.4')) == '::102:304'
+string(ip('2001:DB8:0:0:1:0:0:1')) == '2001:db8::1:0:0:1'
+string(ip('1:0:0:2:0:0:0:3')) == '1:0:0:2::3'
+string(ip('1:2:3:4:5:6:0:8')) == '1:2:3:4:5:6:0:8'
+isIP('1.2.3')
+isIP('1.2.3.256')
+isIP('1.2.3.4.5')
+isIP('::')
+isIP(':::')
+isIP('1::2::3')
+isIP('1:2:3:4:5:6:7::')
+isIP('::1:2:3:4:5:6:7:8')
+isIP('12345::')
+isIP('::1.2.3.4.5')
+isIP('')
+isIP('1.2.3.4/8')
+isIP(' 1.2.3.4')
+isIP('\u0661.2.3.4')
+ip.isCanonical('::1')
+ip.isCanonical('0::1')
+ip.isCanonical('::A')
+ip.isCanonical('x')
+ip('0.0.0.0').isUnspecified()
+ip('::').isUnspecified()
+ip('127.1.2.3').isLoopback()
+ip('224.0.0.1').isLinkLocalMulticast()
+ip('224.0.1.1').isLinkLocalMulticast()
+ip('ff02::1').isLinkLocalMulticast()
+ip('ff12::1').isLinkLocalMulticast()
+ip('ff05::1').isLinkLocalMulticast()
+ip('169.254.1.1').isLinkLocalUnicast()
+ip('fe80::1').isLinkLocalUnicast()
+ip('10.0.0.1').isGlobalUnicast()
+ip('255.255.255.255').isGlobalUnicast()
+ip('224.0.0.1').isGlobalUnicast()
+ip('240.0.0.1').isGlobalUnicast()
+ip('fc00::1').isGlobalUnicast()
+type(ip('::1')) == net.IP
+cidr('10.0.0.0/8').containsIP('10.1.2.3')
+cidr('10.0.0.0/8').containsIP(ip('11.1.2.3'))
+cidr('10.0.0.0/8').containsIP('x')
+cidr('10.0.0.0/8').containsIP('::1')
+cidr('::/0').containsIP('::1')
+cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')
+cidr('10.0.0.0/8').containsCIDR(cidr('10.0.0.0/7'))
+cidr('10.0.0.0/8').containsCIDR('10.0.0.0/8')
+cidr('10.0.0.0/8').containsCIDR('::/8')
+cidr('10.1.2.3/8').ip() == ip('10.1.2.3')
+cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8')
+cidr('10.1.2.3/8') == cidr('10.0.0.0/8')
+cidr('10.1.2.3/8').prefixLength() == 8
+string(cidr('10.1.2.3/8').masked()) == '10.0.0.0/8'
+isCIDR('10.0.0.0/33')
+isCIDR('10.0.0.0/08')
+isCIDR('10.0.0.0/0')
+isCIDR('10.0.0.0/-1')
+isCIDR('10.0.0.0/+1')
+isCIDR('10.0.0.0')
+isCIDR('10.0.0.0/')
+isCIDR('::ffff:1.2.3.4/96')
+isCIDR('fe80::1%a/64')
+isCIDR('::/128')
+isCIDR('::/129')
+cidr('x').prefixLength() == 1
+format.dns1123Label().validate('my-name').hasValue()
+format.dns1123Label().validate('My').value().size() == 1
+format.dns1123Label().validate('a.b') == optional.of(['must not contain dots'])
+format.dns1123Label().validate('').value() == ["a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"]
+format.dns1123Label().validate('a-').hasValue()
+format.dns1123LabelPrefix().validate('a-').hasValue()
+format.dns1123LabelPrefix().validate('-').hasValue()
+format.dns1123LabelPrefix().validate('A-').hasValue()
+format.dns1123Subdomain().validate('a.b').hasValue()
+format.dns1123Subdomain().validate('a..b').hasValue()
+format.dns1123SubdomainPrefix().validate('a.b-').hasValue()
+format.dns1035Label().validate('1a').hasValue()
+format.dns1035LabelPrefix().validate('a-').hasValue()
+format.qualifiedName().validate('example.com/My_name').hasValue()
+format.qualifiedName().validate('/a').value() == ['prefix part must be non-empty']
+format.qualifiedName().validate('a/b/c').value().size() == 1
+format.qualifiedName().validate('a/').value().size() == 2
+format.labelValue().validate('').hasValue()
+format.labelValue().validate('a_b.c').hasValue()
+format.labelValue().validate('-a').hasValue()
+format.labelValue().validate(object.metadata.labels.app).hasValue()
+format.uri().validate('http://a').hasValue()
+format.uri().validate('a').hasValue()
+format.uuid().validate('123e4567-e89b-12d3-a456-426614174000').hasValue()
+format.uuid().validate('123E4567E89b12d3a456426614174000').hasValue()
+format.uuid().validate('x').value() == ['does not match the UUID format']
+format.byte().validate('aGk=').hasValue()
+format.byte().validate('').hasValue()
+format.byte().validate('aGk').hasValue()
+format.date().validate('2024-02-29').hasValue()
+format.date().validate('2023-02-29').hasValue()
+format.date().validate('0000-01-01').hasValue()
+format.date().validate('2024-1-01').hasValue()
+format.datetime().validate('2024-02-29T12:00:00Z').hasValue()
+format.datetime().validate('2024-02-29t12:00:00z').hasValue()
+format.datetime().validate('2024-02-29T24:00:00Z').hasValue()
+format.datetime().validate('2024-02-29T12:00:00,5+01:00').hasValue()
+format.datetime().validate('2024-02-29 12:00:00Z').hasValue()
+format.datetime().validate('2024-02-29T12:00:00').hasValue()
+format.named('dns1123Label').hasValue()
+format.named('nothing').hasValue()
+format.named('uuid').value().validate('x').hasValue()
+format.named('uuid') == optional.of(format.uuid())
+format.uuid() == format.date()
+format.nothing() == format.date()
+semver('1.2.3').major() == 1
+semver('1.2.3').minor() == 2
+semver('1.2.3').patch() == 3
+semver('1.2.3-alpha.1+build') == semver('1.2.3-alpha.1+other')
+semver('1.2.3-alpha').isLessThan(semver('1.2.3'))
+semver('1.2.3-alpha').isLessThan(semver('1.2.3-alpha.1'))
+semver('1.2.3-2').isLessThan(semver('1.2.3-10'))
+semver('1.2.3-10').isLessThan(semver('1.2.3-a'))
+semver('1.2.3').isGreaterThan(semver('1.2.2'))
+semver('1.2.3').compareTo(semver('1.3.0')) == -1
+semver('1.2') == semver('1.2.0')
+semver('v1.2', true) == semver('1.2.0')
+semver('01.02.03', true) == semver('1.2.3')
+semver('v1', true).minor() == 0
+semver('1.2-a', true).minor() == 0
+semver('00.0.0', true).major() == 0
+semver('01.2.3') == semver('1.2.3')
+semver('v1.2.3') == semver('1.2.3')
+semver('18446744073709551615.0.0').major() == -1
+isSemver('1.2.3')
+isSemver('1.2')
+isSemver('1.2', true)
+isSemver('1.2', false)
+isSemver('v1.2.3')
+isSemver('v1.2.3', true)
+isSemver('1.2.3-')
+isSemver('1.2.3+')
+isSemver('1.2.3-01')
+isSemver('1.2.3-0a')
+isSemver('1.2.3+01')
+isSemver('1.2.3-a..b')
+isSemver('1.2.3-é')
+isSemver('18446744073709551616.0.0')
+isSemver('1.2.3.4')
+isSemver('')
+isSemver('', true)
+isSemver('.1.2', true)
+sets.contains([1, 2, 3], [2, 3])
+sets.contains([1, 2], [3])
+sets.contains([1], [1.0, 1u])
+sets.contains([], [])
+sets.contains([[1]], [[1.0]])
+sets.contains([dyn(1)], [dyn(true)])
+sets.equivalent([1, 2, 2], [2, 1])
+sets.equivalent([1], [])
+sets.intersects([1, 2], [2, 3])
+sets.intersects([], [1])
+sets.intersects(object.spec.names, ['c'])
+sets.contains(object.spec.mixed, [1.5, 'a'])
+sets.contains(object.spec.mixed, [false])
+sets.contains([1], ['a'])
+'tacocat'.charAt(3) == 'o'
+'abc'.charAt(3) == ''
+'abc'.charAt(4) == ''
+'abc'.charAt(-1) == ''
+'hello mellow'.indexOf('') == 0
+'hello mellow'.indexOf('ello') == 1
+'hello mellow'.indexOf('jello') == -1
+'hello mellow'.indexOf('ello', 2) == 7
+'hello mellow'.indexOf('ello', 20) == -1
+'hello mellow'.indexOf('', 20) == 12
+'hello mellow'.indexOf('ello', -1) == -1
+'hello mellow'.lastIndexOf('') == 12
+'hello mellow'.lastIndexOf('ello') == 7
+'hello mellow'.lastIndexOf('ello', 6) == 1
+'hello mellow'.lastIndexOf('ello', 20) == -1
+'hello mellow'.lastIndexOf('ello', -1) == -1
+'hello mellow'.lastIndexOf('', 5) == 5
+'a'.lastIndexOf('abc') == -1
+'aaaaaaaaaaaaaaaaaaaab'.lastIndexOf('aaaaaaaaaaaaaaaaaa') == 2
+'abc'.lastIndexOf('c', 2) == 2
+'abc'.lastIndexOf('abcd', 2) == -1
+['hello', 'mellow'].join() == 'hellomellow'
+['hello', 'mellow'].join(' ') == 'hello mellow'
+[].join() == ''
+object.spec.names.join('-') == 'b-a-c-a'
+object.spec.mixed.join('-') == ''
+[1].join() == '1'
+'TacoCat'.lowerAscii() == 'tacocat'
+'TacoCÆt'.lowerAscii() == 'tacocÆt'
+'tacoCæt'.upperAscii() == 'TACOCæT'
+'hello hello'.replace('he', 'we') == 'wello wello'
+'hello hello'.replace('he', 'we', -1) == 'wello wello'
+'hello hello'.replace('he', 'we', 1) == 'wello hello'
+'hello hello'.replace('he', 'we', 0) == 'hello hello'
+'ab'.replace('', '_') == '_a_b_'
+'ab'.replace('', '_', 2) == '_a_b'
+'hello hello hello'.split(' ') == ['hello', 'hello', 'hello']
+'hello hello hello'.split(' ', 0) == []
+'hello hello hello'.split(' ', 1) == ['hello hello hello']
+'hello hello hello'.split(' ', 2) == ['hello', 'hello hello']
+'hello hello hello'.split(' ', -1) == ['hello', 'hello', 'hello']
+'héa'.split('') == ['h', 'é', 'a']
+'héa'.split('', 2) == ['h', 'éa']
+''.split('') == []
+''.split('', 2) == []
+''.split(',') == ['']
+'tacocat'.substring(4) == 'cat'
+'tacocat'.substring(0, 4) == 'taco'
+'tacocat'.substring(-1) == ''
+'tacocat'.substring(2, 1) == ''
+'tacocat'.substring(7) == ''
+'tacocat'.substring(2, 8) == ''
+'  \ttrim\n    '.trim() == 'trim'
+'\u0085\u00a0\u2000x\u3000'.trim() == 'x'
+'\u001cx\u200b'.trim() == 'x'
+'abc'.reverse() == 'cba'
+strings.quote('a"b\n\u0007') == '"a\\"b\\n\\a"'
+strings.quote('é\u0000') == '"é\u0000"'
+'%s %s'.format([1, 'a']) == '1 a'
+'%s'.format([object.spec.mixed]) == '[1, "a", null, true, 1.500000]'
+'%s'.format([object.spec.pairs]) == '{"x":1, "y":2}'
+'%s'.format([object.spec.ratio]) == '1.5'
+'%s'.format([[1.5, 'a', b'x', duration('1s'), {'a': 1}]]) == '[1.500000, "a", b"x", duration("1s"), {"a":1}]'
+'%s'.format([timestamp('2020-01-01T00:00:00Z')]) == '2020-01-01T00:00:00Z'
+'%s'.format([type(1)]) == 'int'
+'%s'.format([null]) == 'null'
+'%d%%'.format([12]) == '12%'
+'%d'.format([1.5]) == '1'
+'%d'.format([object.spec.ratio]) == '1'
+'%f'.format([1234567.891]) == '1,234,567.891000'
+'%.2f'.format([0.125]) == '0.12'
+'%.0f'.format([2.5]) == '2'
+'%f'.format(['NaN']) == 'NaN'
+'%f'.format(['x']) == 'NaN'
+'%f'.format([object.spec.text]) == 'NaN'
+'%e'.format([1052.032911275]) == '1.052033×10⁰³'
+'%.20e'.format([-1.5e-300]) == ' -1.500000×10⁻³⁰⁰'
+'%f %e'.format(['Infinity', '-Infinity']) == '∞     -∞'
+'%x %X'.format([-255, 'hi']) == '-ff 6869'
+'%X'.format([255u]) == 'FF'
+'%x'.format([b'\x00\xff']) == '00ff'
+'%b %b %o'.format([-5, true, 8]) == '-101 1 10'
+'%b'.format(['a']) == ''
+'%s'.format([]) == ''
+'%s'.format([1, 2]) == '1'
+'%'.format([1]) == ''
+'%q'.format([1]) == ''
+'%.f'.format([1.0]) == ''
+'%.3s'.format(['abcdef']) == 'abcdef'
+'%s %d'.format(object.spec.mixed) == ''
+object.spec.text.format([]) == 'héllo wörld'
+'%s'.format([{'a': 1.5, 'b': [null]}]) == '{"a":1.500000, "b":[null]}'
+'%s'.format([{1: 'x', true: b'y'}]) == '{1:"x", true:b"y"}'
+'%s'.format([[1.0 / 0.0, -1.0 / 0.0]]) == '["+Inf", "-Inf"]'
+'%s'.format(['é\n']) == 'é\n'
+'%s'.format([['é\n\u0001']]) == '["é\\n\\x01"]'
+[1, 2, 3].slice(1, 2) == [2]
+[1, 2, 3].slice(2, 1) == []
+[1, 2, 3].slice(-1, 1) == []
+[1, 2, 3].slice(0, 4) == []
+[[1, 2], [3]].flatten() == [1, 2, 3]
+[[1, [2]], [[3]]].flatten() == [1, [2], [3]]
+[[[1]], [[2]]].flatten() == [[1], [2]]
+[[[1]], [[2]]].flatten(2) == [1, 2]
+[[1]].flatten(0) == [[1]]
+[[1]].flatten(-1) == [1]
+[1].flatten() == [1]
+object.spec.nested.flatten() == [1, 2, 3]
+object.spec.numbers.flatten() == [3, 1, 2]
+[3, 1, 2].sort() == [1, 2, 3]
+['b', 'a'].sort() == ['a', 'b']
+[true, false].sort() == [false, true]
+[].sort() == []
+object.spec.numbers.sort() == [1, 2, 3]
+object.spec.mixed.sort() == []
+object.spec.nested.sort() == []
+[[1]].sort() == []
+object.spec.containers.sortBy(c, c.name)[0].name == 'log'
+[{'n': 2}, {'n': 1}].sortBy(x, x.n) == [{'n': 1}, {'n': 2}]
+[3, 1].sortBy(x, -x) == [3, 1]
+[3, 1].sortBy(x, [x]) == []
+[3, 1].sortBy(x, dyn(x)) == [1, 3]
+(true ? [3, 1] : []).sortBy(x, x) == [1, 3]
+lists.range(3) == [0, 1, 2]
+lists.range(0) == []
+lists.range(-1) == []
+[1, 2].reverse() == [2, 1]
+[1, 2, 1, 1.0].distinct() == [1, 2]
+[1, 2, 1].distinct() == [1, 2]
+['a', 'b', 'a'].distinct() == ['a', 'b']
+[[1], [1.0]].distinct() == [[1]]
+object.spec.mixed.distinct().size() == 5
+[dyn(1), dyn(1.0), dyn(true)].distinct().size() == 2
+authorizer.path('/healthz').check('get').allowed()
+authorizer.path('/healthz').check('post').allowed()
+authorizer.path('/healthz').check('post').reason() == 'not granted'
+authorizer.path('').check('get').allowed()
+authorizer.path('/healthz').check('break').errored()
+authorizer.path('/healthz').check('break').error() == 'broken'
+authorizer.group('').resource('pods').namespace('shop').check('create').allowed()
+authorizer.group('apps').resource('deployments').subresource('scale').namespace('shop').name('web').check('use').allowed()
+authorizer.group('').resource('pods').check('list').reason() == 'granted'
+authorizer.group('').resource('pods').fieldSelector('spec.nodeName=a').check('list').allowed()
+authorizer.group('').resource('pods').labelSelector('a in (b, c),!d').check('list').allowed()
+authorizer.group('').resource('pods').labelSelector('a in').check('list').allowed()
+authorizer.serviceAccount('shop', 'web').group('').resource('pods').check('get').allowed()
+authorizer.serviceAccount('Shop', 'web').group('').resource('pods').check('get').allowed()
+authorizer.requestResource.check('get').allowed()
+authorizer.requestResource.check('delete').allowed()
+authorizer.requestResource == authorizer.requestResource
+[1, 2].all(x, authorizer.requestResource.check('get').allowed())
+[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())
+quantity('1') != dyn('1')
+quantity('2') != quantity('1').add(1)
+[quantity('1')] == [dyn('1')]
+[quantity('1')] != [dyn('1')]
+quantity('1').includes('1')
+{'a': quantity('1')} == {'a': dyn('1')}
+{'a': quantity('2')} == {'a': quantity('1').add(1)}
+sets.contains([dyn(quantity('1'))], ['1'])
+[dyn(quantity('1')), dyn('1')].distinct().size() == 2
+optional.of(quantity('2')) == optional.of(quantity('1').add(1))
+optional.of(quantity('1')) == optional.of(dyn('1'))
+[optional.of(quantity('1'))] == [optional.of(dyn('1'))]
+ip('::1') != dyn('::1')
+authorizer.requestResource != authorizer.requestResource
+authorizer.path('/a').check('get') == authorizer.path('/a').check('get')
+quantity('50020') in [quantity('50k').add(20)]
+[quantity('50k').add(20)].indexOf(quantity('50020')) == 0
+[quantity('50020')].indexOf(quantity('50k').add(20)) == 0
+[quantity('50020')].includes(quantity('50k').add(20))
+sets.contains([quantity('50020')], [quantity('50k').add(20)])
+sets.equivalent([quantity('50k').add(20)], [quantity('50020')])
+[[quantity('50020')]] == [[quantity('50k').add(20)]]
+[quantity('50020'), quantity('50k').add(20)].distinct().size() == 1
+quantity('1') == dyn(null)
+null == dyn(quantity('1'))
+lists.range(999).all(x, x >= 0)
+lists.range(1000).all(x, lists.range(1000).all(y, true))
+lists.range(2000000).size() > 0
+lists.range(700).distinct().size() == 700
+lists.range(800).distinct().size() == 800
+lists.range(100).all(x, lists.range(100).all(y, x + y >= 0))
+""".strip("\n")
+
+EXPRESSIONS: Final = tuple(f"{LANGUAGE}\n{LIBRARIES}".splitlines())

@@ -1,0 +1,182 @@
+"""No expression and no object makes an evaluation long or large."""
+
+from __future__ import annotations
+
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.cel.compile import compile_condition
+from gateway.cel.conditions import Conditions
+from gateway.cel.meter import BRIEF_LIMIT, spent
+from gateway.core.conditions import Excluded, Seen, Unanswered
+from gateway.core.verdict import Failed
+
+TEXT = "a" * 1_000_000
+NUMBERS: list[Any] = list(range(300_000))
+OBJECT: dict[str, Any] = {
+    "text": TEXT,
+    "numbers": NUMBERS,
+    "words": ["e" * 10] * 100_000,
+    "deep": [{"a": 1, "b": [1, 2, {"c": "d"}]} for _ in range(30_000)],
+    "map": {str(number): number for number in range(100_000)},
+}
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+EXCEEDED = "operation cancelled: actual cost limit exceeded"
+
+
+def seen(current: Any, old: Any = None) -> Seen:
+    return Seen({}, current, old)
+
+
+def judge(expression: str, current: Any = None, old: Any = None) -> object:
+    conditions = Conditions([compile_condition("c", expression)])
+    judgement = conditions.judge(Seen({}, OBJECT if current is None else current, old), {})
+    if isinstance(judgement, Unanswered) and judgement.work is not None:
+        return judgement.work()
+    return judgement
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.numbers.all(x, object.numbers.all(y, y >= 0))",
+        "object.numbers.all(x, x.missing == 1)",
+        "object.numbers.map(x, object.text + 'a').size() == 1",
+        "object.numbers.map(x, object.numbers + object.numbers).size() == 1",
+        "object.numbers.map(x, [x]).size() == 1",
+        "object.numbers.map(x, {'a': x}).size() == 1",
+        "object.numbers.filter(x, x in object.numbers).size() == 1",
+        "object.numbers.all(x, object.text.matches('(a|b)*c$') || true)",
+        "object.numbers.all(x, object.text.contains('aaab') || true)",
+        "object.numbers.all(x, object.text != object.text + 'b')",
+        "object.numbers.all(x, object.deep == oldObject.deep)",
+        "object.numbers.all(x, bytes(object.text).size() > 1)",
+        "object.numbers.all(x, timestamp(x).getHours('Europe/Berlin') >= 0)",
+        "object.numbers.all(x, duration(string(x) + 's') > duration('-1s'))",
+        "object.numbers.all(x, optional.of(x).optMap(y, y + 1).hasValue())",
+        "object.map.transformMap(k, v, [v, v, v]).size() == 1",
+        "object.map.all(k, v, object.map.exists(l, w, w < 0) || true)",
+        "object.numbers.all(x, authorizer.group('').resource('x').name('y') != null)",
+        "authorizer.requestResource.labelSelector(object.text).check('get').allowed()",
+    ],
+)
+def test_what_costs_too_much_ends_small(expression: str) -> None:
+    tracemalloc.start()
+    judgement = judge(expression, old=OBJECT)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert isinstance(judgement, Failed)
+    assert judgement.cause in (f"expression '{expression}' resulted in error: {EXCEEDED}", OUT_OF_BUDGET)
+    assert peak < 100_000_000
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.numbers.all(x, x < 0 || x >= 0 || true) || true",
+        "object.numbers.exists(x, object.numbers.all(y, y >= 0)) || 1 / 0 == 1",
+        "[object.numbers.all(x, x >= 0)].exists(b, true)",
+        "(object.numbers.map(x, [x]).size() > 0 ? optional.of(1) : optional.none()).hasValue() || true",
+    ],
+)
+def test_nothing_absorbs_the_limit(expression: str) -> None:
+    judgement = judge(expression)
+
+    assert isinstance(judgement, Failed)
+    assert judgement.cause.endswith(EXCEEDED)
+
+
+def test_a_list_of_a_size_that_a_request_has_is_gone_through() -> None:
+    assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
+    assert judge("object.l.all(x, object.l.all(y, y >= 0))", {"l": list(range(300))}) is None
+    assert judge("object.deep == oldObject.deep", old=OBJECT) is None
+
+
+@pytest.mark.slow
+def test_every_evaluation_has_its_own_budget() -> None:
+    for _ in range(3):
+        assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
+        assert isinstance(judge("object.numbers.all(x, x >= 0)"), Failed)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_rounds_are_charged_for_one_by_one(short: int, longer: int) -> None:
+    """What a macro costs is linear in its rounds."""
+
+    def cost(length: int) -> float:
+        judge("object.l.all(x, x >= 0 && x.size > 1 || true)", {"l": ["a"] * length})
+        return spent()
+
+    empty, one = cost(0), cost(1)
+    assert cost(short) == empty + short * (one - empty)
+    assert cost(short + longer) == cost(short) + cost(longer) - empty
+
+
+@given(st.integers(0, 2_000))
+def test_a_search_costs_the_more_the_longer_the_text(length: int) -> None:
+    def cost(size: int) -> float:
+        judge("object.s.matches('^(a|b)*$')", {"s": "a" * size})
+        return spent()
+
+    assert cost(length) == cost(0) + (-(-(1 + length) // 10) - 1) * 2
+
+
+def test_objects_nested_deeper_than_python_recurses_are_compared() -> None:
+    def nested(value: object) -> object:
+        for _ in range(50_000):
+            value = [value]
+        return value
+
+    assert judge("object.a == oldObject.a", {"a": nested(1)}, {"a": nested(1)}) is None
+    assert isinstance(judge("object.a == oldObject.a", {"a": nested(1)}, {"a": nested(2)}), Excluded)
+
+
+def test_what_takes_long_is_not_done_on_the_event_loop() -> None:
+    conditions = Conditions([compile_condition("c", "object.l.all(x, x >= 0)")])
+
+    assert conditions.judge(seen({"l": list(range(100))}), {}) is None
+    assert spent() <= BRIEF_LIMIT
+    judgement = conditions.judge(seen({"l": list(range(100_000))}), {})
+    assert isinstance(judgement, Unanswered)
+    assert judgement.work is not None
+    assert judgement.work() is None
+
+
+def test_all_conditions_of_a_webhook_together_are_brief_or_not() -> None:
+    current = {"l": list(range(1_500))}
+    expression = "object.l.all(x, x >= 0)"
+    one = Conditions([compile_condition("c", expression)]).judge(seen(current), {})
+    two = Conditions([compile_condition(name, expression) for name in "ab"])
+
+    assert one is None
+    assert isinstance(two.judge(seen(current), {}), Unanswered)
+
+
+@pytest.mark.slow
+def test_two_threads_evaluate_at_the_same_time() -> None:
+    """Neither is charged for the other."""
+    conditions = Conditions([compile_condition("c", "object.l.all(x, object.l.all(y, y >= 0))")])
+
+    def think(length: int) -> object:
+        judgement = conditions.judge(seen({"l": list(range(length))}), {})
+        assert isinstance(judgement, Unanswered)
+        assert judgement.work is not None
+        return judgement.work()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(think, [350] * 8)) == [None] * 8
+        assert {type(found) for found in threads.map(think, [600] * 4)} == {Failed}
+
+
+def test_what_is_compiled_is_not_charged_to_what_was_evaluated() -> None:
+    assert isinstance(judge("object.numbers.all(x, x >= 0)"), Failed)
+
+    compile_condition("c", "'%s'.format(['compiled after the budget was spent']) == ''")
+    compile_condition("c", "bytes('compiled after the budget was spent') == b''")

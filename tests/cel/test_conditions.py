@@ -1,0 +1,304 @@
+"""The conditions of a webhook are judged as the API server judges them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cel.compile import compile_condition
+from gateway.cel.conditions import Conditions
+from gateway.core.conditions import Check, CheckAnswer, Excluded, Seen, Unanswered
+from gateway.core.verdict import Failed, FailureReason
+
+REVIEWS = Path(__file__).parent.parent / "reviews"
+RESULTS = {"true": "request.operation != ''", "false": "request.operation == ''", "error": "object.none == 1"}
+
+
+def request(name: str = "pod-create-6kb.json", **changed: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((REVIEWS / name).read_text())["request"]
+    return {**document, **changed}
+
+
+def judge(
+    *expressions: str, document: dict[str, Any] | None = None, answers: dict[Check, CheckAnswer] | None = None
+) -> Excluded | Failed | Unanswered | None:
+    document = document or request()
+    conditions = Conditions([compile_condition(f"c{n}", each) for n, each in enumerate(expressions)])
+    seen = Seen(document, document.get("object"), document.get("oldObject"))
+    judgement = conditions.judge(seen, answers or {})
+    if isinstance(judgement, Unanswered) and judgement.work is not None:
+        return judgement.work()
+    return judgement
+
+
+@pytest.mark.parametrize("results", list(itertools.product(RESULTS, repeat=3)), ids="-".join)
+def test_a_false_condition_excludes_and_an_error_fails_only_without_one(results: tuple[str, ...]) -> None:
+    judgement = judge(*(RESULTS[each] for each in results))
+
+    if "false" in results:
+        first = results.index("false")
+        assert judgement == Excluded(f"c{first}", results[:first].count("error"))
+    elif "error" in results:
+        text = f"expression '{RESULTS['error']}' resulted in error: no such key: none"
+        assert judgement == Failed(FailureReason.CONDITION, text, 403)
+    else:
+        assert judgement is None
+
+
+def test_distinct_errors_are_listed_and_equal_ones_are_one() -> None:
+    judgement = judge("object.a == 1", "object.b == 1", "object.a == 1")
+
+    assert isinstance(judgement, Failed)
+    assert judgement.cause == (
+        "[expression 'object.a == 1' resulted in error: no such key: a,"
+        " expression 'object.b == 1' resulted in error: no such key: b]"
+    )
+
+
+def test_no_conditions_exclude_nothing() -> None:
+    assert judge() is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("object.a == 1", "no such key: a"),
+        ("object['a'] == 1", "no such key: a"),
+        ("object.spec.containers[7] == 1", "index out of bounds: 7"),
+        ("1 / (1 - 1) == 1", "division by zero"),
+        ("1 % (1 - 1) == 1", "modulus by zero"),
+        ("9223372036854775807 + 1 == 0", "integer overflow"),
+        ("uint(object.spec.containers.size() - 5) == 1u", "unsigned integer overflow"),
+        ("object.kind + 1 == 1", "no such overload"),
+        ("object.kind < 1", "no such overload"),
+        ("int(object.kind) == 1", "type conversion error from 'string' to 'int'"),
+        ("object.metadata ? true : false", "no such overload"),
+        ("optional.none().value() == 1", "optional.none() dereference"),
+        ("request.subResource == ''", "no such key: subResource"),
+        ("namespaceObject.metadata.name == ''", "no such key: metadata"),
+        ("authorizer.path(' ').check('get').allowed()", "path must not be empty"),
+    ],
+)
+def test_errors_are_worded_as_the_api_server_words_them(expression: str, problem: str) -> None:
+    assert judge(expression) == Failed(
+        FailureReason.CONDITION, f"expression '{expression}' resulted in error: {problem}", 403
+    )
+
+
+def test_request_has_the_original_resource_and_the_converted_kind() -> None:
+    document = request(
+        kind={"group": "apps", "version": "v1", "kind": "Deployment"},
+        requestKind={"group": "extensions", "version": "v1beta1", "kind": "Deployment"},
+        resource={"group": "apps", "version": "v1", "resource": "deployments"},
+        requestResource={"group": "extensions", "version": "v1beta1", "resource": "deployments"},
+    )
+
+    assert judge("request.kind.group == 'apps'", document=document) is None
+    assert judge("request.resource.group == 'extensions'", document=document) is None
+
+
+def test_objects_are_those_of_the_moment_and_not_of_the_request() -> None:
+    document = request()
+    conditions = Conditions([compile_condition("c", "object.changed && oldObject == null")])
+
+    assert conditions.judge(Seen(document, {"changed": True}, None), {}) is None
+    assert isinstance(conditions.judge(Seen(document, document["object"], None), {}), Failed)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["request.uid == ''", "request.object == null", "request.oldObject == null", "params == null"],
+)
+def test_what_a_policy_has_and_a_webhook_has_not_does_not_compile(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"undefined field|undeclared reference"):
+        compile_condition("c", expression)
+
+
+def test_the_budget_of_the_webhook_comes_before_a_false_condition() -> None:
+    check = "authorizer.path('/a').check('get').allowed() || authorizer.path('/b').check('get').allowed()"
+    answers = {
+        Check(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()): CheckAnswer()
+        for path in ("/a", "/b")
+        for spec in [{**_subject(), "nonResourceAttributes": {"path": path, "verb": "get"}}]
+    }
+
+    assert judge("false", check, check, check, answers=answers) == Excluded("c0")
+    assert judge("false", check, check, check, check, answers=answers) == Failed(
+        FailureReason.CONDITION,
+        "validation failed due to running out of cost budget, no further validation rules will be run",
+        403,
+    )
+
+
+def test_the_third_check_of_an_expression_is_one_too_many() -> None:
+    checks = " || ".join(f"authorizer.path('/{n}').check('get').allowed()" for n in range(3))
+    judgement = judge(checks, answers=_all_denied(checks))
+
+    assert isinstance(judgement, Failed)
+    assert judgement.cause.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
+
+
+def _subject(document: dict[str, Any] | None = None) -> dict[str, Any]:
+    user = (document or request())["userInfo"]
+    found = {
+        "user": user["username"],
+        "uid": user.get("uid"),
+        "groups": user.get("groups"),
+        "extra": user.get("extra"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _all_denied(expression: str) -> dict[Check, CheckAnswer]:
+    """Every answer that is asked for, until none is."""
+    answers: dict[Check, CheckAnswer] = {}
+    while isinstance(judgement := judge(expression, answers=answers), Unanswered):
+        answers.update(dict.fromkeys(judgement.checks, CheckAnswer()))
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("expression", "spec"),
+    [
+        (
+            (
+                "authorizer.group('apps').resource('deployments').subresource('scale').namespace('a').name('b')"
+                ".check('update').allowed()"
+            ),
+            {
+                "resourceAttributes": {
+                    "group": "apps",
+                    "version": "*",
+                    "resource": "deployments",
+                    "subresource": "scale",
+                    "namespace": "a",
+                    "name": "b",
+                    "verb": "update",
+                }
+            },
+        ),
+        (
+            "authorizer.group('').resource('pods').fieldSelector('spec.nodeName=a,x!=b').check('list').allowed()",
+            {
+                "resourceAttributes": {
+                    "version": "*",
+                    "resource": "pods",
+                    "verb": "list",
+                    "fieldSelector": {
+                        "requirements": [
+                            {"key": "spec.nodeName", "operator": "In", "values": ["a"]},
+                            {"key": "x", "operator": "NotIn", "values": ["b"]},
+                        ]
+                    },
+                }
+            },
+        ),
+        (
+            (
+                "authorizer.group('').resource('pods').labelSelector('a=b,c notin (e, d),!f,g')"
+                ".check('list').allowed()"
+            ),
+            {
+                "resourceAttributes": {
+                    "version": "*",
+                    "resource": "pods",
+                    "verb": "list",
+                    "labelSelector": {
+                        "requirements": [
+                            {"key": "a", "operator": "In", "values": ["b"]},
+                            {"key": "c", "operator": "NotIn", "values": ["d", "e"]},
+                            {"key": "f", "operator": "DoesNotExist"},
+                            {"key": "g", "operator": "Exists"},
+                        ]
+                    },
+                }
+            },
+        ),
+        (
+            "authorizer.group('').resource('pods').labelSelector('a in').check('list').allowed()",
+            {"resourceAttributes": {"version": "*", "resource": "pods", "verb": "list"}},
+        ),
+        (
+            "authorizer.path('/healthz').check('get').allowed()",
+            {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}},
+        ),
+    ],
+)
+def test_a_check_is_the_access_review_of_the_requesting_user(expression: str, spec: dict[str, Any]) -> None:
+    judgement = judge(expression)
+
+    assert isinstance(judgement, Unanswered)
+    (check,) = judgement.checks
+    assert json.loads(check.spec) == {**_subject(), **spec}
+    assert judge(expression, answers={check: CheckAnswer(allowed=True)}) is None
+    assert judge(expression, answers={check: CheckAnswer()}) == Excluded("c0")
+
+
+def test_a_service_account_is_asked_for_with_its_groups() -> None:
+    judgement = judge("authorizer.serviceAccount('shop', 'web').path('/a').check('get').allowed()")
+
+    assert isinstance(judgement, Unanswered)
+    assert json.loads(judgement.checks[0].spec) == {
+        "user": "system:serviceaccount:shop:web",
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:shop"],
+        "nonResourceAttributes": {"path": "/a", "verb": "get"},
+    }
+
+
+def test_the_requested_resource_is_the_original_one() -> None:
+    document = request("deployment-update.json")
+    document["requestResource"] = {"group": "extensions", "version": "v1beta1", "resource": "deployments"}
+    judgement = judge("authorizer.requestResource.check('deploy').allowed()", document=document)
+
+    assert isinstance(judgement, Unanswered)
+    assert json.loads(judgement.checks[0].spec)["resourceAttributes"] == {
+        "group": "extensions",
+        "version": "*",
+        "resource": "deployments",
+        "namespace": document["namespace"],
+        "name": document["name"],
+        "verb": "deploy",
+    }
+
+
+def test_what_the_authorizer_said_can_be_read() -> None:
+    expression = (
+        "authorizer.path('/a').check('get').reason() == 'why'"
+        " && authorizer.path('/a').check('get').error() == 'broken'"
+    )
+    judgement = judge(expression)
+    assert isinstance(judgement, Unanswered)
+
+    assert judge(expression, answers={judgement.checks[0]: CheckAnswer(reason="why", error="broken")}) is None
+
+
+def test_nothing_is_asked_that_does_not_matter() -> None:
+    check = "authorizer.path('/a').check('get').allowed()"
+
+    assert judge(f"true || {check}") is None
+    assert judge(f"{check} || true") is None
+    assert judge("false", check) == Excluded("c0")
+    assert isinstance(judge(check, "false"), Excluded | Unanswered)
+
+
+def test_all_questions_are_asked_at_once() -> None:
+    judgement = judge(
+        "authorizer.path('/a').check('get').allowed() && authorizer.path('/b').check('get').allowed()",
+        "authorizer.path('/c').check('get').allowed() || authorizer.path('/a').check('get').allowed()",
+    )
+
+    assert isinstance(judgement, Unanswered)
+    asked = [json.loads(check.spec)["nonResourceAttributes"]["path"] for check in judgement.checks]
+    assert asked == ["/a", "/b", "/c"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "needs"),
+    [("authorizer.path('/').check('get').allowed()", True), ("object != null", False), ("true", False)],
+)
+def test_conditions_say_whether_they_need_the_authorizer(expression: str, needs: bool) -> None:
+    assert Conditions([compile_condition("c", expression)]).needs_authorizer is needs

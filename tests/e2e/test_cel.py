@@ -1,0 +1,61 @@
+"""matchConditions evaluated by the gateway and by kube-apiserver's own evaluator: random expressions."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any, Final
+
+import pytest
+
+from tests.cel.api_server import ask, outcome
+from tests.cel.expressions import EXPRESSIONS, REQUEST
+from tests.cel.grammar import draw_expression
+from tests.cel.ours import asked, decide
+from tests.cel.vectors import FILE, made
+from tests.kit import REVIEWS
+
+FIRST: Final = int(os.environ.get("E2E_SEED", "0"))
+SEEDS: Final = range(FIRST, FIRST + 10)
+EACH: Final = 500
+_FOLDED: Final = "program instantiation failed"
+
+
+def test_the_vectors_are_what_the_oracle_says() -> None:
+    """tests/cel/vectors.json is up to date."""
+    assert FILE.read_text() == made()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_expressions_decide_as_in_the_api_server(seed: int) -> None:
+    """The same value, an error where it has one, and refused where it refuses."""
+    draw = random.Random(seed)
+    reviews = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
+    questions: list[tuple[str, dict[str, Any]]] = []
+    while len(questions) < EACH:
+        request = draw.choice(reviews)
+        questions.append((draw_expression(draw, request), request))
+    different = []
+    for (expression, request), answer in zip(questions, ask(questions), strict=True):
+        decided, text, _ = decide(expression, request)
+        # What constants come to through several calls is computed here when it is needed.
+        if decided != outcome(answer) and _FOLDED not in answer.get("refused", ""):
+            said = answer.get("refused") or answer.get("error") or ""
+            different.append(f"{expression}\n  there {outcome(answer)} {said}\n  here {decided} {text}")
+    assert not different, "\n".join(different)
+
+
+def test_the_authorizer_is_asked_the_same() -> None:
+    """User, groups and attributes of each check are those that the API server's own authorizer sees."""
+    answers = dict(zip(EXPRESSIONS, ask((expression, REQUEST) for expression in EXPRESSIONS), strict=True))
+    asking = {
+        expression: answer["checks"][0]
+        for expression, answer in answers.items()
+        if "checks" in answer and "value" in answer
+    }
+    assert len(asking) > 10
+    for expression, check in asking.items():
+        plain = {"Groups": check["Groups"] or [], "Extra": check["Extra"] or {}}
+        counts = {name: len(check[name] or ()) for name in ("Fields", "Labels")}
+        assert asked(expression, REQUEST)[:1] == [check | plain | counts], expression

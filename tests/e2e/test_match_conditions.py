@@ -1,0 +1,155 @@
+"""matchConditions decide behind the gateway as they do in the API server, expression by expression."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gateway.cel.compile import compile_condition
+from gateway.cel.errors import InvalidExpression
+from tests.cel.expressions import EXPRESSIONS, REQUEST
+from tests.e2e.client import MERGE_PATCH
+from tests.e2e.cluster import ALICE, eventually
+from tests.e2e.objects import GROUP, widget, widget_definition
+from tests.e2e.setups import REGISTRATIONS, BehindGateway, Directly, Hook, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+    from tests.e2e.setups import _Setup
+
+pytestmark = pytest.mark.slow
+
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WIDGETS: Final = f"/apis/{GROUP}/v1/namespaces/default/widgets"
+TOGETHER: Final = 60
+"""Expressions in force at once: each is two webhooks, and their names have to have room in the warnings."""
+NEWER: Final = ".includes("
+"""What an API server evaluates where it is stored already, and takes from nobody before its next release."""
+
+
+@pytest.fixture(scope="module")
+def widgets(cluster: Cluster) -> Iterator[None]:
+    """A resource whose objects may hold anything."""
+    assert cluster.api.create(DEFINITIONS, widget_definition()).status == 201
+    eventually(lambda: cluster.api.get(WIDGETS).status == 200)
+    yield
+    cluster.api.delete(f"{DEFINITIONS}/widgets.{GROUP}")
+
+
+def accepted(cluster: Cluster, expression: str) -> str | None:
+    """Return what the API server has against a webhook with the condition *expression*; None: nothing."""
+    hook = Hook("validate", "one.conditions.test", {}, fields=conditions(expression))
+    document = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "refused"},
+        "webhooks": [hook.document({"url": "https://localhost:1/"})],
+    }
+    answer = cluster.api.create(f"{REGISTRATIONS}/validatingwebhookconfigurations?dryRun=All", document)
+    assert answer.status in (201, 422), answer
+    return None if answer.status == 201 else answer.message
+
+
+def refused(expression: str) -> str | None:
+    """Return what the gateway has against it."""
+    try:
+        compile_condition("one", expression)
+    except InvalidExpression as error:
+        return str(error)
+    return None
+
+
+def conditions(expression: str) -> dict[str, Any]:
+    return {
+        "failurePolicy": "Ignore",
+        "matchConditions": [{"name": "one", "expression": expression}],
+    }
+
+
+def hooks(expressions: Sequence[str]) -> list[Hook]:
+    """Return two webhooks for each expression: one is called where it is true, the other where it is false.
+
+    Neither is called where it is an error. They say by a warning that they were called.
+    """
+    rules = (rule("widgets", group=GROUP, version="*"),)
+    return [
+        Hook(
+            "validate",
+            f"{kind}{number}.conditions.test",
+            {"warnings": [f"{kind}{number}"]},
+            rules,
+            fields=fields,
+        )
+        for number, expression in enumerate(expressions)
+        for kind, fields in (
+            ("t", conditions(expression)),
+            ("f", conditions(f"!({expression}\n)")),
+        )
+    ]
+
+
+def operations(cluster: Cluster) -> Iterator[Answer]:
+    """Create, change and delete an object that has something of everything, as an ordinary user."""
+    api = cluster.user(ALICE)
+    document = {**widget(name="everything", labels={"app": "web", "tier": "gold"})}
+    old, new = REQUEST["oldObject"]["spec"], REQUEST["object"]["spec"]
+    yield api.create(f"{WIDGETS}?dryRun=All", {**document, "spec": new})
+    yield api.create(WIDGETS, {**document, "spec": old})
+    yield api.patch(f"{WIDGETS}/everything", {"spec": new}, MERGE_PATCH)
+    yield api.delete(f"{WIDGETS}/everything")
+    api.close()
+
+
+def outcomes(setup: _Setup, expressions: Sequence[str]) -> list[dict[str, str]]:
+    """Return what became of each expression in each operation."""
+    words = {"t": "true", "f": "false"}
+    found = []
+    with setup:
+        for answer in operations(setup.cluster):
+            assert answer.status in (200, 201), answer
+            outcome = dict.fromkeys(expressions, "error")
+            for warning in answer.warnings:
+                expression = expressions[int(warning[1:])]
+                assert outcome[expression] == "error", f"both webhooks were called for {expression}"
+                outcome[expression] = words[warning[0]]
+            found.append(outcome)
+    return found
+
+
+def test_what_the_api_server_accepts_is_accepted_and_what_it_refuses_refused(cluster: Cluster) -> None:
+    newest = cluster.binaries.version.startswith("v1.37")
+    different = []
+    for expression in EXPRESSIONS:
+        theirs, ours = accepted(cluster, expression), refused(expression)
+        if theirs is None and ours is not None:
+            different.append(f"{expression}: refused, and not by the API server: {ours}")
+        if theirs is not None and ours is None and newest and NEWER not in expression:
+            different.append(f"{expression}: accepted, and by the API server not: {theirs}")
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.parametrize("first", range(0, len(EXPRESSIONS), TOGETHER))
+def test_expressions_decide_as_in_the_api_server(
+    cluster: Cluster, widgets: None, tmp_path: Path, first: int
+) -> None:
+    chosen = [
+        expression
+        for expression in EXPRESSIONS[first : first + TOGETHER]
+        if accepted(cluster, expression) is None
+    ]
+    kubernetes = {"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
+    direct = outcomes(Directly(cluster, tmp_path / "direct", hooks(chosen)), chosen)
+    behind = outcomes(BehindGateway(cluster, tmp_path / "behind", hooks(chosen), gateway=kubernetes), chosen)
+    assert any("true" in found.values() for found in direct)
+    different = [
+        f"operation {number}: {expression}: {ours[expression]}, in the API server {theirs[expression]}"
+        for number, (theirs, ours) in enumerate(zip(direct, behind, strict=True))
+        for expression in chosen
+        if ours[expression] != theirs[expression]
+    ]
+    assert not different, "\n".join(different)

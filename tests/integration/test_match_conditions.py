@@ -1,0 +1,227 @@
+"""matchConditions in a whole gateway: who is called, what a failure comes to, and that nobody else waits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.server import ApiServer
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-mutate"
+SEEN = {"warnings": ["seen"]}
+ABSENT = "object.spec.nothing.there == 1"
+LONG = "object.data.all(a, object.data.all(b, a + b < 1000000))"
+"""Within the API server's limits for some hundred items, and seconds of work without limits for thousands."""
+
+
+def when(*expressions: str, **fields: Any) -> dict[str, Any]:
+    """Members of a script that give its webhook conditions, and other fields."""
+    conditions = [{"name": f"c{number}", "expression": text} for number, text in enumerate(expressions)]
+    return {"webhook": {"matchConditions": conditions, **fields}}
+
+
+@pytest.fixture
+def serve(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> Callable[..., GatewayProcess]:
+    def start(*documents: tuple[str, list[dict[str, Any]]], further: str = "") -> GatewayProcess:
+        text = pool_document("pool", start_worker().target) + further
+        for phase, scripts in documents:
+            text += webhook_document(phase, phase[0], "pool", *scripts)
+        (tmp_path / "c.yaml").write_text(text)
+        return start_gateway(tmp_path)
+
+    return start
+
+
+def review_of(**members: Any) -> bytes:
+    """The recorded review with other members of its request."""
+    review = json.loads((REVIEWS / f"{POD}.json").read_bytes())
+    review["request"].update(members)
+    return json.dumps(review).encode()
+
+
+def test_who_is_called_follows_from_request_and_object(serve: Callable[..., GatewayProcess]) -> None:
+    scripts = [
+        {"warnings": ["pods"], **when("request.kind.kind == 'Pod'", "object.spec.containers.size() > 0")},
+        {"warnings": ["others"], **when("request.kind.kind != 'Pod'")},
+        {"warnings": ["one false"], **when("true", "1 + 1 == 3", ABSENT)},
+    ]
+    gateway = serve(("validate", scripts))
+    response = gateway.review("/validate", POD)
+    assert response["warnings"] == ["pods"]
+    assert "auditAnnotations" not in response
+    excluded = "admission_gateway_match_condition_exclusions_total"
+    assert gateway.metric(excluded) == 2
+    assert gateway.metric(excluded, name="h1.v.test", type="validating", operation="CREATE") == 1
+
+
+def test_a_condition_sees_the_object_as_the_webhooks_before_left_it(
+    serve: Callable[..., GatewayProcess],
+) -> None:
+    labelled = "has(object.metadata.labels) && 'added' in object.metadata.labels"
+    scripts = [
+        {"warnings": ["before"], **when(labelled)},
+        {"label": "added"},
+        {"warnings": ["after"], **when(labelled, "oldObject == null")},
+    ]
+    response = serve(("mutate", scripts)).review("/mutate", POD)
+    assert response["warnings"] == ["after"]
+    annotations = response["auditAnnotations"]
+    assert {key for key in annotations if key.startswith("mutation.round_0")} == {
+        "mutation.round_0_index_1",
+        "mutation.round_0_index_2",
+    }
+
+
+def test_what_cannot_be_evaluated_obeys_the_failure_policy(serve: Callable[..., GatewayProcess]) -> None:
+    gateway = serve(
+        ("validate", [{**SEEN, **when(ABSENT)}]),
+        ("mutate", [{**SEEN, **when(ABSENT, failurePolicy="Ignore")}, {"warnings": ["next"]}]),
+    )
+    refused = gateway.review("/validate", POD)
+    assert refused["allowed"] is False
+    status = refused["status"]
+    assert (status["code"], status["reason"]) == (500, "InternalError")
+    assert status["message"].startswith('failed calling webhook "h0.v.test": ')
+    assert ABSENT in status["message"]
+    assert "no such key: nothing" in status["message"]
+    opened = gateway.review("/mutate", POD)
+    assert opened["allowed"] is True
+    assert opened["warnings"] == ["next"]
+    assert opened["auditAnnotations"]["failed-open.round_0_index_0"] == "h0.m.test"
+    errors = "admission_gateway_match_condition_evaluation_errors_total"
+    assert gateway.metric(errors, name="h0.v.test", type="validating", operation="CREATE") == 1
+    assert gateway.metric(errors, name="h0.m.test", type="admit", operation="CREATE") == 1
+
+
+def test_nobody_waits_for_an_expression_that_takes_long(serve: Callable[..., GatewayProcess]) -> None:
+    gateway = serve(("validate", [{**SEEN, **when(f"!has(object.data) || {LONG}", failurePolicy="Ignore")}]))
+    heavy = review_of(object={"kind": "ConfigMap", "metadata": {}, "data": list(range(100_000))})
+    answers: list[str] = []
+
+    def think() -> None:
+        gateway.review("/validate", heavy)
+        answers.append("heavy")
+
+    threads = [threading.Thread(target=think) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while gateway.metric("admission_gateway_reviews_in_flight") < 2:
+        assert "heavy" not in answers
+    connection = gateway.connect()
+    light = review_of()
+    for _ in range(20):
+        assert b"seen" in gateway.post("/validate", light, connection)
+        answers.append("light")
+    connection.close()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert answers.count("light") == 20
+    assert answers.index("light") < len(answers) - 1 - answers[::-1].index("heavy")
+
+
+def test_an_expression_past_the_cost_limit_fails_as_the_api_server_says(
+    serve: Callable[..., GatewayProcess],
+) -> None:
+    gateway = serve(("validate", [{**SEEN, **when(LONG)}]))
+    heavy = review_of(object={"kind": "ConfigMap", "metadata": {}, "data": list(range(100_000))})
+    message = gateway.review("/validate", heavy)["status"]["message"]
+    assert "operation cancelled: actual cost limit exceeded" in message
+    light = review_of(object={"kind": "ConfigMap", "metadata": {}, "data": list(range(100))})
+    assert gateway.review("/validate", light)["warnings"] == ["seen"]
+
+
+@pytest.fixture
+def api_server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+def test_the_authorizer_is_asked_once_for_each_question_of_a_review(
+    serve: Callable[..., GatewayProcess], api_server: ApiServer, tmp_path: Path
+) -> None:
+    def may(verb: str) -> str:
+        return f"authorizer.group('').resource('pods').check('{verb}').allowed()"
+
+    api_server.rights = lambda spec: {"allowed": spec["resourceAttributes"]["verb"] == "bind"}
+    kubeconfig = api_server.kubeconfig(tmp_path)
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    further = json.dumps({**head, "kubernetes": {"kubeconfig": str(kubeconfig)}}) + "\n---\n"
+    scripts = [
+        {"warnings": ["may"], **when(may("bind"))},
+        {"warnings": ["may not"], **when(may("steal"))},
+        {"warnings": ["may, too"], **when(may("bind"), f"!{may('steal')}")},
+    ]
+    gateway = serve(("validate", scripts), ("mutate", scripts), further=further)
+    for phase in ("validate", "mutate"):
+        api_server.reviewed.clear()
+        assert gateway.review(f"/{phase}", POD)["warnings"] == ["may", "may, too"]
+        asked = [spec["resourceAttributes"]["verb"] for spec in api_server.reviewed]
+        assert sorted(asked) == ["bind", "steal"]
+    user = json.loads((REVIEWS / f"{POD}.json").read_bytes())["request"]["userInfo"]
+    assert {spec["user"] for spec in api_server.reviewed} == {user["username"]}
+    assert all(set(spec["groups"]) == set(user["groups"]) for spec in api_server.reviewed)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("object.metadata.name", "bool"),
+        ("request.uid == 'x'", "uid"),
+        ("request.object == null", "object"),
+        ("params.x == 1", "params"),
+        ("object.metadata.name ==", "1:"),
+        ("nothing(1)", "nothing"),
+        ("authorizer.path('/x').check('get').allowed()", "GatewayConfiguration.kubernetes"),
+        (" ", "blank"),
+    ],
+)
+def test_check_names_what_is_wrong_with_an_expression(tmp_path: Path, expression: str, expected: str) -> None:
+    text = pool_document("pool", "unix:/nowhere")
+    (tmp_path / "c.yaml").write_text(text + webhook_document("validate", "v", "pool", {}, when(expression)))
+    done = run("check", "--config", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "webhooks[1].matchConditions" in line
+    assert expected in line
+    assert "Traceback" not in line
+
+
+def test_explain_says_which_condition_left_a_webhook_out(tmp_path: Path, start_worker: StartWorker) -> None:
+    text = pool_document("pool", start_worker().target)
+    scripts = [{**SEEN, **when("true", "request.dryRun")}, SEEN]
+    (tmp_path / "c.yaml").write_text(text + webhook_document("validate", "v", "pool", *scripts))
+    done = run("review", str(REVIEWS / f"{POD}.json"), "--config", str(tmp_path), "--explain")
+    assert done.returncode == 0, done.stderr
+    assert 'validate v/h0.v.test: not matched, its matchCondition "c1" is false' in done.stderr
+    assert json.loads(done.stdout)["response"]["warnings"] == ["seen"]
