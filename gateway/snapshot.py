@@ -1,6 +1,6 @@
-"""A loaded configuration made ready to serve: its paths, the pools that are asked, the cluster watched.
+"""A loaded configuration made ready to serve: its paths, and the pools that are asked.
 
-Pools and the watch outlive snapshots: what has the same settings keeps its connections through a reload.
+Pools outlive snapshots: what has the same settings keeps its connections through a reload.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.admit import Snapshot
+from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
+from gateway.core.webhook import HttpsClient
+from gateway.dispatch.backends import Workers
 from gateway.dispatch.deadlines import Deadlines
-from gateway.dispatch.dispatcher import Workers
 from gateway.dispatch.pool import Pool, tls_fingerprint
 from gateway.dispatch.standing import PREFERENCE
-from gateway.errors import ClusterError, ConfigError, Problem
 from gateway.paths import Paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.cluster.namespaces import ClusterNamespaces
-    from gateway.config.model import Config, Kubernetes, WorkerPool
+    from gateway.config.model import Config, WorkerPool
+    from gateway.config.webhook_users import WebhookUser, WebhookUsers
+    from gateway.dispatch.backends import Backend
+    from gateway.dispatch.https.server import HttpsServer
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -38,9 +41,14 @@ RETIRE_AFTER_S: Final = 31.0
 """Reviews that began with the old configuration, and may still call, have all ended by then."""
 
 
-async def _retire(pool: Pool) -> None:
+async def _retire(backend: Backend) -> None:
     await asyncio.sleep(RETIRE_AFTER_S)
-    await pool.close(0.0)
+    await backend.close(0.0)
+
+
+def _clients(config: Config) -> set[HttpsClient]:
+    webhooks = (*config.mutating, *config.validating)
+    return {webhook.client for webhook in webhooks if isinstance(webhook.client, HttpsClient)}
 
 
 def _is_current(pool: Pool, settings: WorkerPool) -> bool:
@@ -55,6 +63,9 @@ class Prepared:
     kept: Mapping[str, Pool]
     made: Mapping[str, Pool]
     """New ones, which nobody has called yet."""
+    kept_servers: Mapping[HttpsClient, HttpsServer]
+    made_servers: Mapping[HttpsClient, HttpsServer]
+    """Likewise; they are connected to with the first call."""
 
     async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
         """Wait a while for the new pools to reach a worker each; what is missing then is logged."""
@@ -77,14 +88,27 @@ class Pools:
         self._targets = targets
         self._deadlines = Deadlines(asyncio.get_running_loop())
         self._pools: dict[str, Pool] = {}
-        self._retiring: dict[asyncio.Task[None], Pool] = {}
+        self._servers: dict[HttpsClient, HttpsServer] = {}
+        self._users: WebhookUsers | None = None
+        """Whom the servers know the gateway as."""
+        self._user_files: object = fingerprint(())
+        """Of the files that they come from, as these were then."""
+        self._retiring: dict[asyncio.Task[None], Backend] = {}
 
     async def prepare(self, config: Config) -> Prepared:
         """Return the pools that *config* wants, those that are new connecting; none is in use yet.
 
         Raises:
-            ConfigError: a pool's TLS files cannot be read; the pools stay as they were.
+            ConfigError: a pool's TLS files cannot be read, or an HTTPS server's certificates not used; the
+                pools stay as they were.
         """
+        users = config.gateway.webhook_users
+        wanted = {client: users.find(client.url) if users else None for client in _clients(config)}
+        kept_servers = {
+            client: server
+            for client, server in self._servers.items()
+            if client in wanted and server.user == wanted[client]
+        }
         kept = {
             name: self._pools[name]
             for name, settings in config.pools.items()
@@ -95,8 +119,11 @@ class Pools:
             for name, settings in config.pools.items()
             if name not in kept
         }
-        prepared = Prepared(config, kept, made)
+        made_servers: dict[HttpsClient, HttpsServer] = {}
+        prepared = Prepared(config, kept, made, kept_servers, made_servers)
         try:
+            for client in wanted.keys() - kept_servers.keys():
+                made_servers[client] = self._server(client, wanted[client])
             await asyncio.gather(*(pool.start() for pool in made.values()))
         except BaseException:
             # Cancelled, too: a gateway can be told to stop while it starts.
@@ -104,22 +131,33 @@ class Pools:
             raise
         return prepared
 
+    def _server(self, client: HttpsClient, user: WebhookUser | None) -> HttpsServer:
+        # Without HTTPS webhooks nothing of what they need is loaded.
+        from gateway.dispatch.https.server import POOL, HttpsServer
+
+        return HttpsServer(client, user, self._deadlines, self._metrics.pool(POOL))
+
     async def discard(self, prepared: Prepared) -> None:
         """End the new pools of *prepared*, which is not to be used."""
-        await asyncio.gather(*(pool.close(0.0) for pool in prepared.made.values()))
+        unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
+        await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
     def use(self, prepared: Prepared) -> Snapshot:
         """Return what was prepared ready to serve. Pools not wanted any more end after ``RETIRE_AFTER_S``."""
-        gone = [pool for name, pool in self._pools.items() if name not in prepared.kept]
+        gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
+        gone += [server for client, server in self._servers.items() if client not in prepared.kept_servers]
         self._pools = {**prepared.kept, **prepared.made}
-        for pool in gone:
-            task = asyncio.create_task(_retire(pool))
-            self._retiring[task] = pool
+        self._servers = {**prepared.kept_servers, **prepared.made_servers}
+        for backend in gone:
+            task = asyncio.create_task(_retire(backend))
+            self._retiring[task] = backend
             task.add_done_callback(self._retiring.pop)
         config = prepared.config
+        self._users = config.gateway.webhook_users
+        self._user_files = self._users_fingerprint()
         return Snapshot(
             Paths(config),
-            Workers(dict(self._pools), self._deadlines.now),
+            Workers(dict(self._pools), self._deadlines.now, servers=dict(self._servers)),
             config.namespaces,
             None,
             ChangeMemory(),
@@ -127,13 +165,17 @@ class Pools:
         )
 
     def fingerprint(self) -> object:
-        """Return what differs from ``made_of`` once a TLS file of a pool has changed."""
-        return tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
+        """Return what differs from ``made_of`` once a file with TLS settings or credentials has changed."""
+        pools = tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
+        return pools, self._users_fingerprint()
 
     @property
     def made_of(self) -> object:
-        """The fingerprint that the TLS files had when the pools were made of them."""
-        return tuple(pool.tls_files for pool in self._pools.values())
+        """The fingerprint that the files had when the pools were made of them."""
+        return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
+
+    def _users_fingerprint(self) -> object:
+        return fingerprint(self._users.files if self._users is not None else ())
 
     async def close(self, grace_s: float) -> None:
         """End all pools; calls in flight get up to *grace_s* seconds."""
@@ -141,8 +183,8 @@ class Pools:
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        pools = [*self._pools.values(), *retiring.values()]
-        await asyncio.gather(*(pool.close(grace_s) for pool in pools))
+        backends: list[Backend] = [*self._pools.values(), *self._servers.values(), *retiring.values()]
+        await asyncio.gather(*(backend.close(grace_s) for backend in backends))
 
     def count_endpoints(self) -> None:
         """Bring the gauge of endpoints by state up to date."""
@@ -152,46 +194,3 @@ class Pools:
             for state in PREFERENCE:
                 count = sum(endpoint.state == state for endpoint in pool.endpoints)
                 gauge.labels(name, state).set(count)
-
-
-class Watched:
-    """The cluster whose namespaces a process follows, kept in step with the configuration in force."""
-
-    def __init__(self) -> None:
-        self.namespaces: ClusterNamespaces | None = None
-        """None: no cluster is watched."""
-
-    async def prepare(self, settings: Kubernetes | None, within_s: float | None) -> ClusterNamespaces | None:
-        """Return the namespaces that *settings* stand for: those that are followed now, or others.
-
-        Others have been read whole within *within_s* seconds; None: they may still be read later.
-
-        Raises:
-            ConfigError: the cluster cannot be used.
-        """
-        if settings is None or (self.namespaces is not None and self.namespaces.settings == settings):
-            return None if settings is None else self.namespaces
-        # The client for it is heavy, and a gateway without a cluster is not to pay for it.
-        from gateway.cluster.namespaces import ClusterNamespaces
-
-        namespaces = ClusterNamespaces(settings)
-        try:
-            await namespaces.start()
-            if within_s is not None and not await namespaces.wait_until_synced(within_s):
-                raise ClusterError(namespaces.not_synced or "namespaces not synced")
-        except BaseException as error:
-            await namespaces.close()
-            if isinstance(error, ClusterError):
-                raise ConfigError([Problem("GatewayConfiguration", "kubernetes", str(error))]) from error
-            raise
-        return namespaces
-
-    async def discard(self, namespaces: ClusterNamespaces | None) -> None:
-        """Let go of what :meth:`prepare` returned and is not to be used."""
-        if namespaces is not None and namespaces is not self.namespaces:
-            await namespaces.close()
-
-    async def use(self, namespaces: ClusterNamespaces | None) -> None:
-        """Follow *namespaces* from now on, and no others."""
-        old, self.namespaces = self.namespaces, namespaces
-        await self.discard(old)

@@ -10,17 +10,16 @@ Source: k8s.io/client-go pkg/apis/clientauthentication/v1; plugin/pkg/client/aut
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import orjson
 from lightkube.config.client_adapter import ExecAuth
 from lightkube.core.exceptions import ConfigError as LightkubeError
 
+from gateway.plugins import PluginError, run_plugin
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator
 
     import httpx2
     from lightkube.config.models import UserExec
@@ -57,7 +56,11 @@ class PluginAuth(ExecAuth):
             # Not if another request has had it renewed meanwhile.
             if self._last_bearer is None or self._last_bearer == used:
                 command, variables = self._prepare()
-                self._last_bearer = f"Bearer {_token(command[0], await _run(command, variables))}"
+                try:
+                    printed = await run_plugin(command, variables)
+                except PluginError as error:
+                    raise LightkubeError(str(error)) from error
+                self._last_bearer = f"Bearer {_token(command[0], printed)}"
             return self._last_bearer
 
 
@@ -66,28 +69,3 @@ def _token(name: str, printed: bytes) -> str:
         case {"status": {"token": str(token)}} if token:
             return token
     raise LightkubeError(f"Exec {name} prints no ExecCredential with a token")
-
-
-async def _run(command: Sequence[str], variables: Mapping[str, str]) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=variables,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        # A group of its own, by which what it starts itself is reached.
-        start_new_session=True,
-    )
-    try:
-        printed, said = await process.communicate()
-    except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        # Its end is seen here, not by a loop that may be closed by then.
-        await process.wait()
-        raise
-    if process.returncode != 0:
-        raise LightkubeError(
-            f"Exec {command[0]} returned {process.returncode}: {said.decode(errors='replace')}"
-        )
-    return printed

@@ -1,4 +1,4 @@
-"""Where a webhook's policy is: ``worker`` is the gateway's own, ``url`` and ``service`` the API server's.
+"""Whom a webhook asks: ``worker`` is the gateway's own, ``url`` and ``service`` are the API server's.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go and
 k8s.io/apiserver pkg/util/webhook/validation.go. The latter is called with name and namespace of a
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import posixpath
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from gateway.config.credentials import certificates
 from gateway.config.fields import shown
+from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_subdomain
-from gateway.core.webhook import WorkerRef
+from gateway.core.webhook import HttpsClient, WorkerRef
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
@@ -26,8 +29,8 @@ _URL_FORM = "; expected https://HOST[:PORT][/PATH]"
 _NOT_IN_URL = re.compile(r"[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
 
 
-def read_client_config(webhook: Fields) -> WorkerRef:
-    """Return the worker that ``clientConfig`` of *webhook* names, with empty names where it names none."""
+def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
+    """Return whom ``clientConfig`` of *webhook* names: a worker with empty names where it names nobody."""
     fields = webhook.required_mapping("clientConfig")
     if fields is None:
         return WorkerRef("", "")
@@ -35,20 +38,13 @@ def read_client_config(webhook: Fields) -> WorkerRef:
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         webhook.problem("clientConfig", f"found {found}, expected exactly one of worker, url and service")
-    worker = _read_worker(fields.mapping("worker"))
     problems_before = len(fields.report.found)
-    _check_url(fields)
-    _check_service(fields.mapping("service"))
-    _check_ca_bundle(fields)
-    is_valid = len(fields.report.found) == problems_before
+    worker = _read_worker(fields.mapping("worker"))
+    url = _read_url(fields) or _read_service(fields.mapping("service"))
+    ca_pem = _read_ca_bundle(fields)
     fields.finish()
-    if is_valid and len(given) == 1 and given[0] != "worker":
-        fields.problem(
-            given[0],
-            "is not supported by this version, which calls webhooks over gRPC only; "
-            "expected clientConfig.worker with the pool and the policy to ask",
-        )
-    return worker
+    is_valid = len(given) == 1 and len(fields.report.found) == problems_before
+    return HttpsClient(url, ca_pem) if url and is_valid else worker
 
 
 def _read_worker(fields: Fields | None) -> WorkerRef:
@@ -59,26 +55,54 @@ def _read_worker(fields: Fields | None) -> WorkerRef:
     return worker
 
 
-def _check_ca_bundle(fields: Fields) -> None:
+def _read_ca_bundle(fields: Fields) -> bytes:
     bundle = fields.string("caBundle", None)
-    if bundle is None:
-        return
+    if not bundle:
+        return b""
     if fields.has("worker"):
         message = "has to be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
         fields.problem("caBundle", message)
-        return
+        return b""
     try:
         # Line breaks are all that Go's decoder passes over, too.
-        base64.b64decode(bundle.replace("\r", "").replace("\n", ""), validate=True)
+        pem = base64.b64decode(bundle.replace("\r", "").replace("\n", ""), validate=True)
+        # The API server looks at it when it makes a call, and then every call fails.
+        certificates(pem)
     except (binascii.Error, ValueError):
         fields.problem("caBundle", "is not base64; expected PEM certificates in base64")
+    except UnusableFileError as error:
+        fields.problem("caBundle", f"{error}; expected PEM certificates in base64")
+    else:
+        return pem
+    return b""
 
 
-def _check_url(fields: Fields) -> None:
+def _read_url(fields: Fields) -> str:
+    """Return ``url`` as it is called; empty where there is none."""
     url = fields.string("url", None)
-    if url is not None:
-        for message in url_problems(url):
-            fields.problem("url", message)
+    if url is None:
+        return ""
+    problems = url_problems(url)
+    for message in problems:
+        fields.problem("url", message)
+    if problems:
+        return ""
+    parts = urlsplit(url)
+    try:
+        host = parts.netloc.removesuffix(":").encode("ascii" if parts.netloc.isascii() else "idna")
+    except UnicodeError:
+        fields.problem("url", f"found {shown(url)}, whose host is no name{_URL_FORM}")
+        return ""
+    return f"https://{host.decode('ascii')}{_cleaned(parts.path)}"
+
+
+def _cleaned(path: str) -> str:
+    """Return *path* as client-go writes it: without a slash at its end, double slashes and dots.
+
+    Source: k8s.io/client-go rest/url_utils.go (path.Join); net/url EscapedPath.
+    """
+    clean = posixpath.normpath(b"/" + unquote_to_bytes(path).lstrip(b"/"))
+    return quote(clean, safe="/$&+,:;=@")
 
 
 def url_problems(url: str) -> list[str]:
@@ -104,14 +128,15 @@ def url_problems(url: str) -> list[str]:
     return found
 
 
-def _check_service(fields: Fields | None) -> None:
+def _read_service(fields: Fields | None) -> str:
+    """Return the URL that ``service`` stands for, by the name that the cluster's DNS gives it."""
     if fields is None:
-        return
-    fields.required_string("namespace")
-    fields.required_string("name")
-    fields.integer("port", 443, 1, 65535)
-    fields.string("path", "", _service_path)
+        return ""
+    namespace, name = fields.required_string("namespace"), fields.required_string("name")
+    port = fields.integer("port", 443, 1, 65535)
+    path = fields.string("path", "", _service_path)
     fields.finish()
+    return f"https://{name}.{namespace}.svc:{port}{_cleaned(path)}"
 
 
 def _service_path(path: str) -> str | None:

@@ -7,6 +7,7 @@ Source: RFC 7468 for PEM; RFC 7617 for the colon of basic authentication.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,24 @@ def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
     return _checked(fields, name, folder, certificates)
 
 
+def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
+    """The PEM certificates that the field *name* holds in base64."""
+    text = fields.string(name, None)
+    if text is None:
+        return None
+    try:
+        # Line breaks are all that Go's decoder passes over, too.
+        content = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
+        certificates(content)
+    except ValueError:
+        fields.problem(name, "is not base64; expected PEM certificates in base64")
+    except UnusableFileError as error:
+        fields.problem(name, str(error))
+    else:
+        return content
+    return None
+
+
 def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """The file with a bearer token a line that the field *name* gives, below *folder*."""
     return _checked(fields, name, folder, bearer_tokens)
@@ -51,7 +70,7 @@ def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
     """The files that ``certFile`` and ``keyFile`` give, below *folder*: only together, and matching."""
     public_keys: list[bytes] = []
     cert_file = _checked(
-        fields, "certFile", folder, lambda content: public_keys.append(_certificate_key(content))
+        fields, "certFile", folder, lambda content: public_keys.append(certificate_key(content))
     )
     key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(public_key(content)))
     for name, present, other, absent in (
@@ -111,7 +130,12 @@ def basic_credentials(content: bytes) -> list[bytes]:
     return _credentials(content, lambda line: line.find(b":") > 0, "USER:PASSWORD")
 
 
-def _certificate_key(content: bytes) -> bytes:
+def certificate_key(content: bytes) -> bytes:
+    """Return the public key, DER, of the first certificate in the PEM *content*.
+
+    Raises:
+        UnusableFileError: there is no certificate that can be read, or its key is of an unknown kind.
+    """
     # The first is the server's own; those that follow lead to the root (RFC 8446 section 4.4.2).
     leaf = certificates(content)[0]
     try:

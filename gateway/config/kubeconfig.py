@@ -33,6 +33,8 @@ class Kubeconfig:
     """As written; ``server`` is in it."""
     user: Entry
     """As written; empty for a context without a user."""
+    namespace: str | None = None
+    """The context's own; None: it names none."""
 
 
 def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
@@ -47,15 +49,18 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
         fields.problem("kubeconfig", "is empty, expected the path of a file")
     elif path is not None:
         try:
-            document = _document(path)
+            document = read_document(path)
         except UnusableFileError as error:
             fields.problem("kubeconfig", f"{printable(path)} {error}")
         else:
             _check_context(fields, path, document, context)
     elif context is not None:
         fields.problem("context", "needs kubeconfig: the service account of a pod has no contexts")
+    custom_resources = fields.content["customResources"] if fields.has("customResources") else False
+    if not isinstance(custom_resources, bool):
+        fields.problem("customResources", f"found {described(custom_resources)}, expected true or false")
     fields.finish()
-    return Kubernetes(path, context)
+    return Kubernetes(path, context, custom_resources is True)
 
 
 def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
@@ -64,7 +69,7 @@ def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
     Raises:
         UnusableFileError: the file cannot be read or is no kubeconfig, or has no such context.
     """
-    return _choose(_document(path), context)
+    return _choose(read_document(path), context)
 
 
 def _check_context(fields: Fields, path: Path, document: Entry, context: str | None) -> None:
@@ -74,7 +79,12 @@ def _check_context(fields: Fields, path: Path, document: Entry, context: str | N
         fields.problem("kubeconfig" if context is None else "context", f"{printable(path)} {error}")
 
 
-def _document(path: Path) -> Entry:
+def read_document(path: Path) -> dict[str, object]:
+    """Return the kubeconfig at *path* as it is written.
+
+    Raises:
+        UnusableFileError: it cannot be read, or is no kubeconfig.
+    """
     try:
         text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -106,8 +116,12 @@ def _choose(document: Entry, context: str | None) -> Kubeconfig:
         raise UnusableFileError(
             f"has the server {shown(server)} for the cluster of context {shown(name)}, expected an https URL"
         )
-    user = chosen.get("user")
-    return Kubeconfig(cluster, _entry(document, "user", _reference(chosen, "user", name)) if user else {})
+    user, namespace = chosen.get("user"), chosen.get("namespace")
+    return Kubeconfig(
+        cluster,
+        _entry(document, "user", _reference(chosen, "user", name)) if user else {},
+        namespace if isinstance(namespace, str) and namespace else None,
+    )
 
 
 def _reference(context: Entry, kind: str, name: str) -> str:

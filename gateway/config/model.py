@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gateway.config.webhook_users import WebhookUsers
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
@@ -22,12 +23,14 @@ class WorkerTls:
     """How to speak TLS to a pool's workers. All files are PEM."""
 
     ca_file: Path | None = None
-    """Roots that the worker's certificate must chain to; None: the system's."""
+    """Roots that the worker's certificate must chain to; None: ``ca_bundle``, or the system's."""
     cert_file: Path | None = None
     """The gateway's own certificate, for workers that ask for one."""
     key_file: Path | None = None
     server_name: str | None = None
     """Name to expect in the worker's certificate; None: the host in the target."""
+    ca_bundle: bytes | None = None
+    """Roots themselves, PEM, in place of ``ca_file``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,14 @@ class Authentication:
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """The cluster whose namespaces are watched."""
+    """The cluster whose namespaces are watched, and perhaps its custom resources."""
 
     kubeconfig: Path | None = None
     """None: the service account of the pod that the gateway runs in."""
     context: str | None = None
     """Which context of the kubeconfig; None: its ``current-context``."""
+    custom_resources: bool = False
+    """Whether the gateway's custom resources in the cluster are part of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,8 @@ class GatewaySettings:
     drain_s: float = 10.0
     """Seconds that reviews in flight get once the process was told to stop."""
     audit_level: AuditLevel = "Metadata"
+    webhook_users: WebhookUsers | None = None
+    """Who the gateway is to HTTPS webhooks; None: it does not say."""
     kubernetes: Kubernetes | None = None
     """None: no cluster is watched, and Namespace documents say what there is to know."""
 
@@ -136,3 +143,12 @@ class Config:
     """(phase, name) of every configuration object, also of those without a webhook."""
     warnings: tuple[Problem, ...] = ()
     """What is accepted and will not do what it seems to say."""
+
+
+def summary(config: Config) -> str:
+    """Return what *config* holds, in one line for the log."""
+    namespaces = len(config.namespaces) if config.gateway.kubernetes is None else "the cluster's"
+    return (
+        f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
+        f"worker pools: {len(config.pools)}; namespaces: {namespaces}"
+    )

@@ -1,6 +1,8 @@
 """The gateway's own kinds, WorkerPool and GatewayConfiguration, and Kubernetes' Namespace.
 
-Paths of files are relative to the folder of the file that names them.
+Paths of files are relative to the folder of the file that names them. A WorkerPool that comes from the
+cluster may name neither files, sockets nor a program of the gateway's machine: whoever may write WorkerPools
+there may say whom the gateway asks, and nothing else.
 
 Source for Namespace: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (the label with its name),
 pkg/apis/core/validation/validation.go (its syntax).
@@ -9,13 +11,20 @@ pkg/apis/core/validation/validation.go (its syntax).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import orjson
 
 from gateway.config import addresses
-from gateway.config.credentials import read_basic_auth_file, read_ca_file, read_key_pair, read_token_file
-from gateway.config.fields import described, shown
+from gateway.config.credentials import (
+    read_basic_auth_file,
+    read_ca_bundle,
+    read_ca_file,
+    read_key_pair,
+    read_token_file,
+)
+from gateway.config.fields import described, one_of, shown
 from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
@@ -29,6 +38,7 @@ from gateway.config.model import (
     WorkerTls,
 )
 from gateway.config.names import dns_1123_label, dns_1123_subdomain
+from gateway.config.webhook_users import read_webhook_users
 from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
 
@@ -57,17 +67,21 @@ PERCENTILE = re.compile(r"p([5-9][0-9](?:\.[0-9]{1,6})?)")
 """Six digits are a call in a hundred million; with more, 99.9… would read as 100."""
 
 
-def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
-    """Return the WorkerPool behind *fields*, which stand in a file in *folder*."""
+def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
+    """Return the WorkerPool behind *fields*, which stand in a file in *folder*; None: in the cluster."""
     name = read_metadata(fields, dns_1123_subdomain).name
     spec = fields.required_mapping("spec")
     fields.finish()
     if spec is None:
         return WorkerPool(name)
-    if spec.has("target") == spec.has("command"):
-        found = "both" if spec.has("target") else "neither"
-        spec.report.add(spec.path, f"found {found} of target and command, expected exactly one of them")
+    ways = ("target", "targets", "command") if folder else ("target", "targets")
+    given = [way for way in ways if spec.has(way)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        spec.report.add(spec.path, f"found {found}, expected exactly one of {one_of(ways)}")
     targets = _read_targets(spec, folder)
+    if folder is None:
+        _refuse_local(spec)
     pool = WorkerPool(
         name,
         targets=targets,
@@ -85,18 +99,34 @@ def read_worker_pool(fields: Fields, folder: Path) -> WorkerPool:
     return pool
 
 
-def _read_targets(spec: Fields, folder: Path) -> tuple[str, ...]:
+def _refuse_local(spec: Fields) -> None:
+    """Note what of a WorkerPool is for files of the gateway alone; ``spec`` knows no command then."""
+    if spec.has("command"):
+        spec.problem("command", "is for files of the gateway: no custom resource starts a program")
+    tls = spec.content.get("tls")
+    for name in ("caFile", "certFile", "keyFile"):
+        if isinstance(tls, dict) and tls.get(name) is not None:
+            message = "is for files of the gateway, expected caBundle: no custom resource names its files"
+            spec.report.add(f"{spec.at('tls')}.{name}", message)
+
+
+def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
     targets: list[str] = []
     seen: set[str] = set()
-    if isinstance(spec.content.get("target"), list):
-        texts = spec.indexed_strings("target", addresses.target)
-        if not texts and not spec.content["target"]:
-            spec.problem("target", "is empty, expected at least one gRPC name")
-    else:
-        text = spec.string("target", None, addresses.target)
-        texts = [] if text is None else [(spec.at("target"), text)]
+    texts = []
+    for name in ("target", "targets"):
+        if name == "targets" or isinstance(spec.content.get(name), list):
+            texts += spec.indexed_strings(name, addresses.target)
+            if spec.content.get(name) == []:
+                spec.problem(name, "is empty, expected at least one gRPC name")
+        elif (text := spec.string(name, None, addresses.target)) is not None:
+            texts.append((spec.at(name), text))
     for path, text in texts:
-        resolved = addresses.below(folder, text)
+        if folder is None and addresses.is_local(text):
+            reason = "which is for files of the gateway: no custom resource names its sockets"
+            spec.report.add(path, f"found {shown(text)}, {reason}")
+            continue
+        resolved = text if folder is None else addresses.below(folder, text)
         if resolved in seen:
             spec.report.add(path, f"found {shown(text)} twice")
         seen.add(resolved)
@@ -115,16 +145,23 @@ def _read_command(spec: Fields) -> tuple[str, ...]:
     return arguments
 
 
-def _read_worker_tls(fields: Fields | None, folder: Path) -> WorkerTls | None:
+def _read_worker_tls(fields: Fields | None, folder: Path | None) -> WorkerTls | None:
     if fields is None:
         return None
-    pair = read_key_pair(fields, folder)
-    tls = WorkerTls(
-        ca_file=read_ca_file(fields, "caFile", folder),
-        cert_file=pair.cert_file,
-        key_file=pair.key_file,
+    files = WorkerTls()
+    if folder is not None:
+        pair = read_key_pair(fields, folder)
+        ca_file = read_ca_file(fields, "caFile", folder)
+        files = WorkerTls(ca_file=ca_file, cert_file=pair.cert_file, key_file=pair.key_file)
+    else:
+        fields.accept("caFile", "certFile", "keyFile")
+    tls = replace(
+        files,
+        ca_bundle=read_ca_bundle(fields, "caBundle"),
         server_name=fields.string("serverName", None, addresses.server_name),
     )
+    if fields.has("caFile") and fields.has("caBundle"):
+        fields.problem("caBundle", "has to be left out with caFile, which says the same")
     fields.finish()
     return tls
 
@@ -188,6 +225,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         ),
         drain_s=fields.number("drainSeconds", default.drain_s, 0, LONGEST_DRAIN_S),
         audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
+        webhook_users=read_webhook_users(fields, "webhookKubeConfigFile", folder),
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
     )
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes

@@ -73,7 +73,7 @@ class Link:
             _check_name(server_name or "", address)
             self._ssl = _ssl_context(tls)
             self._credentials = grpc.ssl_channel_credentials(
-                root_certificates=_content(tls.ca_file),
+                root_certificates=tls.ca_bundle or _content(tls.ca_file),
                 private_key=_content(tls.key_file),
                 certificate_chain=_content(tls.cert_file),
             )
@@ -205,7 +205,8 @@ def _check_name(name: str, address: str) -> None:
 def _ssl_context(tls: WorkerTls) -> ssl.SSLContext:
     file = tls.ca_file
     try:
-        context = ssl.create_default_context(cafile=file)
+        roots = None if tls.ca_bundle is None else tls.ca_bundle.decode("ascii", errors="ignore")
+        context = ssl.create_default_context(cafile=file, cadata=roots)
         if tls.cert_file is not None:
             file = tls.cert_file
             # A password, so that nobody is asked for one on a terminal.

@@ -6,9 +6,8 @@ done, or the caller goes away, nothing of it stays behind.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.namespace import Namespace
@@ -17,25 +16,22 @@ from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gateway.core.call import Call
+    from gateway.core.conditions import Question
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.pool import Pool
+    from gateway.core.webhook import HttpsClient
+    from gateway.dispatch.backends import Workers
+    from gateway.dispatch.questions import Answer
+
+    Place = tuple[str | HttpsClient, float, int]
+    """Calls that can go together: those for one backend with one timeout that show the same payload."""
 
 
 WORTH_ASKING_S: Final = 0.01
 """Of time left, without which nobody else is asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """All that can be asked."""
-
-    pools: Mapping[str, Pool]
-    now: Callable[[], float] = time.monotonic
-    """The clock of deadlines, in seconds."""
 
 
 class Run:
@@ -46,6 +42,8 @@ class Run:
     """
 
     __slots__ = (
+        "_ask",
+        "_asked",
         "_budget_s",
         "_crashed",
         "_deadline",
@@ -56,7 +54,7 @@ class Run:
         "_namespace_json",
         "_now",
         "_out",
-        "_pools",
+        "_workers",
     )
 
     def __init__(
@@ -68,8 +66,11 @@ class Run:
         crashed: Callable[[Exception], None],
     ) -> None:
         self._evaluation = evaluation
-        self._pools = workers.pools
+        self._workers = workers
         self._now = workers.now
+        self._ask = workers.ask
+        self._asked: dict[Question, Callable[[], None]] = {}
+        """Questions of conditions that are out, with what withdraws them."""
         namespace = evaluation.namespace
         self._namespace_json = namespace.json if isinstance(namespace, Namespace) else b""
         self._deadline, self._budget_s = limits_s
@@ -109,7 +110,7 @@ class Run:
         try:
             evaluation = self._evaluation
             calls = evaluation.receive(call, verdict)
-            if calls or evaluation.done or evaluation.has_withdrawn:
+            if calls or evaluation.done or evaluation.has_withdrawn or evaluation.has_questions:
                 self._carry_out(calls)
         except Exception as error:
             self._crash(error)
@@ -165,8 +166,8 @@ class Run:
         now = self._now()
         if not calls or pending.is_second or pending.deadline - now < WORTH_ASKING_S:
             return None
-        pool = self._pools[calls[0].invocation.webhook.worker.pool]
-        endpoint = pool.another(pending.endpoint, may_stay=may_stay)
+        backend = self._workers.find(calls[0].invocation.webhook.client)
+        endpoint = None if backend is None else backend.another(pending.endpoint, may_stay=may_stay)
         if endpoint is None or (is_extra and endpoint.state != "ready"):
             return None
         limits_s = pending.deadline, pending.timeout_s
@@ -180,8 +181,20 @@ class Run:
         endpoint.submit(second)
         return second
 
+    def _learn(self, question: Question, answer: Answer) -> None:
+        self._asked.pop(question, None)
+        if self._is_over:
+            return
+        try:
+            self._carry_out(self._evaluation.learn(question, answer))
+        except Exception as error:
+            self._crash(error)
+
     def _forget(self) -> None:
-        """Let go of all slots, which know their asker: a cycle that only the garbage collector would find."""
+        """Let go of all that knows this run: cycles that only the garbage collector would find."""
+        for withdraw in self._asked.values():
+            withdraw()
+        self._asked.clear()
         if self._has_doubled:
             for pending in self._out:
                 pending.other = None
@@ -196,7 +209,7 @@ class Run:
         # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
         # webhooks would exhaust.
         queue, first = deque(calls), len(self._out)
-        slots: dict[tuple[str, float, int], Pending] = {}
+        slots: dict[Place, Pending] = {}
         while True:
             # First of all, so that unwanted calls do not take the places of wanted ones.
             if evaluation.has_withdrawn:
@@ -208,6 +221,10 @@ class Run:
             if failure is not None:
                 queue.extend(evaluation.refused(call, failure))
         if not evaluation.done:
+            for question in evaluation.take_questions():
+                # Half of the time is left for the webhooks.
+                within_s = (self._deadline - self._now()) / 2
+                self._asked[question] = self._ask(question, within_s, partial(self._learn, question))
             for pending in self._out[first:]:
                 pending.endpoint.submit(pending)
         elif not self._is_over:
@@ -215,10 +232,10 @@ class Run:
             self._forget()
             self._done(evaluation)
 
-    def _place(self, call: Call, slots: dict[tuple[str, float, int], Pending]) -> Failed | None:
+    def _place(self, call: Call, slots: dict[Place, Pending]) -> Failed | None:
         """Give *call* a place at an endpoint, one for all calls of a step to a pool, or say why not."""
         webhook = call.invocation.webhook
-        place = webhook.worker.pool, webhook.timeout_s, id(call.payload)
+        place = webhook.backend, webhook.timeout_s, id(call.payload)
         pending = slots.get(place)
         if pending is None or pending.endpoint.is_full or len(pending.calls) == MAX_CALLS:
             found = self._slot(call, slots)
@@ -228,21 +245,21 @@ class Run:
         pending.endpoint.reserve(pending, call)
         return None
 
-    def _slot(self, call: Call, slots: dict[tuple[str, float, int], Pending]) -> Pending | Failed:
+    def _slot(self, call: Call, slots: dict[Place, Pending]) -> Pending | Failed:
         """Return a new slot for *call* and those like it, or why there is none."""
         webhook = call.invocation.webhook
         now, timeout_s = self._now(), min(webhook.timeout_s, self._budget_s)
         deadline = min(now + webhook.timeout_s, self._deadline)
         if deadline <= now:
             return failed_deadline(timeout_s)
-        name = webhook.worker.pool
-        endpoint = next((slot.endpoint for (pool, *_), slot in slots.items() if pool == name), None)
+        wanted = webhook.backend
+        endpoint = next((slot.endpoint for (backend, *_), slot in slots.items() if backend == wanted), None)
         if endpoint is None or endpoint.is_full:
-            pool = self._pools.get(name)
-            if pool is None:
-                return failed_status("UNAVAILABLE", f"no worker pool {name}")
+            backend = self._workers.find(webhook.client)
+            if backend is None:
+                return failed_status("UNAVAILABLE", f"no worker pool {wanted}")
             # Nobody has to go for a call that may turn out useless.
-            found = pool.choose(may_shed=webhook.failure_policy == "Fail" and not call.is_ahead)
+            found = backend.choose(may_shed=webhook.failure_policy == "Fail" and not call.is_ahead)
             if isinstance(found, Failed):
                 return found
             endpoint = found

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.connection import Connection
 from gateway.dispatch.health import HealthWatch
+from gateway.dispatch.ledger import Ledger
 from gateway.dispatch.standing import Standing
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
-    from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.deadlines import Deadlines
@@ -38,7 +37,7 @@ MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
 """Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
 
 
-class Endpoint:
+class Endpoint(Ledger):
     """A worker, as far as the gateway can see it. Make it on a running event loop."""
 
     def __init__(
@@ -49,23 +48,17 @@ class Endpoint:
         metrics: PoolMetrics,
         hedging: Hedging | None = None,
     ) -> None:
+        super().__init__(settings.max_in_flight, deadlines)
         self.address = link.address
-        self.in_flight = 0
-        self.slots: dict[Pending, None] = {}
-        """What was submitted and has not ended, the oldest first."""
         self.state: State = "connecting"
         self.standing = Standing()
         self.failures = 0
         self._hedging = hedging
         self._reach: State = "connecting"
         self._health: HealthWatch | None = None
-        self._ignorable: dict[Pending, None] = {}
-        """Slots with calls of webhooks with failurePolicy Ignore."""
         self._link = link
         self._settings = settings
-        self._deadlines = deadlines
         self._metrics = metrics
-        self._idle: asyncio.Event | None = None
         self._is_closing = self._was_reached = False
         self._connection = self._connect()
         self._leaving: set[Connection] = set()
@@ -76,24 +69,11 @@ class Endpoint:
         transport = "stream" if self._connection.is_streaming else "unary"
         return f"<Endpoint {self.address} {self.state} {transport}, {self.in_flight} in flight>"
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it has as many calls in flight as the pool's ``maxInFlight`` allows."""
-        return self.in_flight >= self._settings.max_in_flight
-
-    def reserve(self, pending: Pending, call: Call) -> None:
-        """Add *call* to those of *pending*, which is to be submitted; from now on it is in flight."""
-        pending.add(call)
-        self.in_flight += 1
-        if call.invocation.webhook.failure_policy == "Ignore":
-            self._ignorable[pending] = None
-
     def submit(self, pending: Pending) -> None:
         """Ask the worker; the asker is told each verdict, at the deadline at the latest."""
         if not pending.open:
             return
-        self._deadlines.add(pending)
-        self.slots[pending] = None
+        self._enter(pending)
         if self._hedging is not None and not pending.is_second:
             self._hedging.asked(pending)
         payload_bytes = next(len(call.payload.json) for call in pending.calls if call is not None)
@@ -142,21 +122,6 @@ class Endpoint:
         if lost:
             self.count(code, len(lost))
             pending.asker.lost(pending, lost, failure, may_stay=may_stay)
-
-    def shed(self, failure: Failed) -> bool:
-        """Make room for a call: end one of a webhook with failurePolicy Ignore, if there is one.
-
-        Its asker is told of the *failure* later, since whoever wants the room is in the middle of something.
-        """
-        while self._ignorable:
-            pending = next(iter(self._ignorable))
-            for index, call in enumerate(pending.calls):
-                if call is not None and call.invocation.webhook.failure_policy == "Ignore":
-                    self.withdraw(pending, index, "CANCELLED")
-                    asyncio.get_running_loop().call_soon(pending.asker.answered, pending, call, failure)
-                    return True
-            del self._ignorable[pending]
-        return False
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
@@ -244,10 +209,7 @@ class Endpoint:
         self._is_closing = True
         if self._health is not None:
             await self._health.close()
-        if self.in_flight:
-            self._idle = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), grace_s)
+        await self._wait_until_idle(grace_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -259,20 +221,6 @@ class Endpoint:
         self.count(code)
         if code == "DEADLINE_EXCEEDED":
             self.standing.timed_out(pending.started)
-
-    def _let_go(self, pending: Pending, index: int) -> None:
-        self.in_flight -= 1
-        pending.calls[index] = None
-        pending.open -= 1
-        if not pending.open:
-            self._deadlines.remove(pending)
-            self.slots.pop(pending, None)
-            if self._ignorable:
-                self._ignorable.pop(pending, None)
-            if pending.alarm is not None:
-                pending.alarm.cancel()
-        if self._idle is not None and not self.in_flight:
-            self._idle.set()
 
     def _told(self, is_serving: bool) -> None:
         self.standing.is_serving = is_serving

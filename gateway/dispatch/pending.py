@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
-    from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.backends import Target
     from gateway.dispatch.rpc import CallStatus
 
 MAX_CALLS: Final = 64
@@ -76,7 +76,7 @@ class Pending:
     def __init__(
         self,
         asker: Asker,
-        endpoint: Endpoint,
+        endpoint: Target,
         namespace_json: bytes,
         started: float,
         limits_s: tuple[float, float],

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed
+    from gateway.dispatch.backends import Target
     from gateway.dispatch.deadlines import Deadlines
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -90,13 +91,13 @@ class Pool:
             chosen = self._less_loaded(_most_preferred(endpoints))
         return self._make_room(may_shed=may_shed) if chosen.is_full else chosen
 
-    def another(self, endpoint: Endpoint, *, may_stay: bool) -> Endpoint | None:
+    def another(self, endpoint: Target, *, may_stay: bool) -> Endpoint | None:
         """Return the best endpoint that has room, other than *endpoint*; None if there is none.
 
         If it is the only one of the pool it is itself returned where *may_stay*.
         """
         if self.endpoints == (endpoint,):
-            return endpoint if may_stay else None
+            return self.endpoints[0] if may_stay else None
         others = [other for other in self.endpoints if other is not endpoint and not other.is_full]
         others = [other for other in others if other.state not in ("down", "draining")]
         return self._less_loaded(_most_preferred(others)) if others else None

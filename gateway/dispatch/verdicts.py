@@ -85,8 +85,13 @@ def status_name(code: int) -> str:
 
 def failed_status(name: str, details: str) -> Failed:
     """Return the failure for a gRPC status other than OK, by its name."""
-    text = details.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
+    text = one_line(details)
     return Failed(FailureReason.STATUS, f"{name}: {text}" if text else name, _HTTP_CODES.get(name, 500))
+
+
+def one_line(text: str) -> str:
+    """Return *text* as the cause of a failure may hold it."""
+    return text.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
 
 
 def failed_deadline(timeout_s: float) -> Failed:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.durations import format_duration
+from gateway.core.webhook import WorkerRef
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config, GatewaySettings, Hedge, WorkerPool
     from gateway.core.labels import Selector
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import HttpsClient, Webhook
     from gateway.errors import Problem
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True)
@@ -63,6 +64,18 @@ rules = st.builds(
 )
 
 
+urls = st.builds(
+    "https://{}{}".format,
+    st.builds("{}:{}".format, subdomains, ports),
+    st.sampled_from(["", "/", "/a/", "/a//b/../c", "/a%20b/%C3%A9"]),
+)
+services = st.builds(
+    lambda required, more: required | more,
+    st.fixed_dictionaries({"name": subdomains, "namespace": subdomains}),
+    some_of(port=ports, path=st.sampled_from(["", "/", "/a/b.c/"])),
+)
+
+
 def webhooks(pools: list[str], *, mutating: bool, beta: bool) -> st.SearchStrategy[dict[str, Any]]:
     optional: dict[str, st.SearchStrategy[Any]] = {
         "failurePolicy": st.sampled_from(["Fail", "Ignore"]),
@@ -79,7 +92,11 @@ def webhooks(pools: list[str], *, mutating: bool, beta: bool) -> st.SearchStrate
     )
     required = st.fixed_dictionaries(
         {
-            "clientConfig": st.fixed_dictionaries({"worker": worker}),
+            "clientConfig": st.one_of(
+                st.fixed_dictionaries({"worker": worker}),
+                st.fixed_dictionaries({"url": urls}),
+                st.fixed_dictionaries({"service": services}),
+            ),
             "rules": st.lists(rules, max_size=3),
             "sideEffects": st.sampled_from(side_effects),
             "admissionReviewVersions": st.permutations(["v1", "v1beta1", "v2"]),
@@ -216,10 +233,15 @@ def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
     }
 
 
+def dumped_client(client: WorkerRef | HttpsClient) -> dict[str, Any]:
+    return {"worker": dataclasses.asdict(client)} if isinstance(client, WorkerRef) else {"url": client.url}
+
+
 def dumped_webhook(hook: Webhook) -> dict[str, Any]:
     document = {
         "name": hook.name,
-        "clientConfig": {"worker": dataclasses.asdict(hook.worker)},
+        "clientConfig": dumped_client(hook.client),
+        "admissionReviewVersions": [hook.review_version],
         "rules": [
             {
                 "operations": rule.operations,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
 from gateway.core.labels import Requirement, Selector
-from gateway.core.webhook import Rule, WorkerRef
+from gateway.core.webhook import HttpsClient, Rule, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +134,12 @@ HOOK_VALUES_REFUSED = [
     ("clientConfig.service", {"name": "a", "namespace": "b"}, "clientConfig", "found worker and service"),
     ("clientConfig.caBundle", "aGk=", "clientConfig.caBundle", "spec.tls.caFile of the WorkerPool"),
     ("clientConfig", {"url": "https://a", "caBundle": "a b"}, "clientConfig.caBundle", "is not base64"),
-    ("clientConfig", {"url": "https://a", "caBundle": "YQ==\n"}, "clientConfig.url", "is not supported"),
+    (
+        "clientConfig",
+        {"url": "https://a", "caBundle": "YQ==\n"},
+        "clientConfig.caBundle",
+        "holds no PEM certificate that can be read; expected PEM certificates in base64",
+    ),
     ("clientConfig.worker.pool", ABSENT, "clientConfig.worker.pool", "is required"),
     ("clientConfig.worker.policy", "", "clientConfig.worker.policy", "is required"),
     (
@@ -334,9 +341,6 @@ def test_conditions_with_a_problem_are_not_called_unsupported_as_well(
 @pytest.mark.parametrize(
     ("url", "fragment"),
     [
-        ("https://a.example.com", "is not supported by this version"),
-        ("HTTPS://a:8443/x/y", "expected clientConfig.worker with the pool and the policy"),
-        ("https://[::1]:443/", "is not supported"),
         ("http://a", 'found the scheme "http", and only https is allowed'),
         ("a.example.com", "only https is allowed"),
         ("", "only https is allowed"),
@@ -350,17 +354,16 @@ def test_conditions_with_a_problem_are_not_called_unsupported_as_well(
         ("https://[::1/", "is no URL"),
         ("https://a/\n", "characters that no URL may have"),
         ("https://a b/", "characters that no URL may have"),
+        (f"https://{'ü' * 64}/", "whose host is no name"),
         ("https://a/%zz", "characters that no URL may have"),
     ],
 )
-def test_urls_are_checked_before_they_are_called_unsupported(
+def test_urls_that_cannot_be_called_are_refused(
     url: str, fragment: str, change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
 ) -> None:
     problems = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"url": url}))
     assert {field for field, _ in problems} == {"webhooks[0].clientConfig.url"}
     assert any(fragment in message for _, message in problems)
-    is_supported_form = "not supported" in fragment or "clientConfig.worker" in fragment
-    assert any("not supported" in message for _, message in problems) == is_supported_form
 
 
 SERVICE = {"name": "policies", "namespace": "gate"}
@@ -369,11 +372,6 @@ SERVICE = {"name": "policies", "namespace": "gate"}
 @pytest.mark.parametrize(
     ("service", "field", "fragment"),
     [
-        (SERVICE, "service", "is not supported by this version"),
-        (SERVICE | {"port": 65535, "path": "/a/b.c/d-1/"}, "service", "is not supported"),
-        (SERVICE | {"path": ""}, "service", "is not supported"),
-        (SERVICE | {"path": "/"}, "service", "is not supported"),
-        (SERVICE | {"port": None, "path": None}, "service", "is not supported"),
         # The API server names the other of the two fields.
         ({"namespace": "gate"}, "service.name", "is required"),
         ({"name": "policies", "namespace": ""}, "service.namespace", "is required"),
@@ -388,7 +386,7 @@ SERVICE = {"name": "policies", "namespace": "gate"}
         ("gate/policies", "service", "expected a mapping"),
     ],
 )
-def test_services_are_checked_before_they_are_called_unsupported(
+def test_services_that_cannot_be_called_are_refused(
     service: object,
     field: str,
     fragment: str,
@@ -398,6 +396,46 @@ def test_services_are_checked_before_they_are_called_unsupported(
     [(where, message)] = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"service": service}))
     assert where == f"webhooks[0].clientConfig.{field}"
     assert fragment in message
+
+
+@pytest.mark.parametrize(
+    ("config", "url"),
+    [
+        ({"url": "https://a.example.com"}, "https://a.example.com/"),
+        ({"url": "HTTPS://A:8443/x/y/"}, "https://A:8443/x/y"),
+        ({"url": "https://[::1]:443//a/./b/../c"}, "https://[::1]:443/a/c"),
+        ({"url": "https://a/%2Fb%C3%A9(c)"}, "https://a/b%C3%A9%28c%29"),
+        ({"url": "https://a/../.."}, "https://a/"),
+        ({"url": "https://bücher.example:8443/"}, "https://xn--bcher-kva.example:8443/"),
+        ({"url": "https://a:/b"}, "https://a/b"),
+        ({"service": SERVICE}, "https://policies.gate.svc:443/"),
+        (
+            {"service": SERVICE | {"port": 65535, "path": "/a/b.c/d-1/"}},
+            "https://policies.gate.svc:65535/a/b.c/d-1",
+        ),
+        ({"service": SERVICE | {"path": ""}}, "https://policies.gate.svc:443/"),
+        ({"service": SERVICE | {"port": None, "path": None}}, "https://policies.gate.svc:443/"),
+    ],
+)
+def test_servers_are_called_where_the_api_server_calls_them(
+    config: dict[str, Any], url: str, change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    pem = trustme.CA().cert_pem.bytes()
+    config = config | {"caBundle": base64.encodebytes(pem).decode()}
+    (webhook,) = load_documents(change(MUTATING, "webhooks.0.clientConfig", config)).mutating
+    assert webhook.client == HttpsClient(url, pem)
+
+
+@pytest.mark.parametrize(
+    ("versions", "version"),
+    [(["v1"], "v1"), (["v2", "v1beta1", "v1"], "v1beta1"), (["v1", "v1beta1"], "v1")],
+)
+def test_the_first_known_version_is_sent(
+    versions: list[str], version: str, change: Callable[..., Any], load_documents: Callable[..., Config]
+) -> None:
+    document = change(MUTATING, "webhooks.0.admissionReviewVersions", versions)
+    (webhook,) = load_documents(POOL, document).mutating
+    assert webhook.review_version == version
 
 
 @pytest.mark.parametrize(
@@ -472,7 +510,7 @@ def test_defaults_of_v1(load_documents: Callable[..., Config]) -> None:
     assert webhook.phase == "mutate"
     assert webhook.configuration == "policies"
     assert webhook.name == "images.policies.example.com"
-    assert webhook.worker == WorkerRef("pods", "images")
+    assert webhook.client == WorkerRef("pods", "images")
     assert webhook.rules == (Rule(("CREATE",), ("",), ("v1",), ("pods",), "*"),)
     assert webhook.namespace_selector == webhook.object_selector == Selector()
     assert (webhook.failure_policy, webhook.match_policy, webhook.timeout_s) == ("Fail", "Equivalent", 10)

@@ -15,8 +15,10 @@ from gateway.core.labels import EVERYTHING
 from gateway.core.matching import Selection
 from gateway.core.review import decode
 from gateway.core.webhook import Rule, Webhook, WorkerRef
+from gateway.dispatch.backends import Workers
 from gateway.dispatch.deadlines import Deadlines
-from gateway.dispatch.dispatcher import Run, Workers
+from gateway.dispatch.dispatcher import Run
+from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.pool import Pool
 from gateway.telemetry.metrics import Metrics
 from tests.kit import PATIENCE_S, REVIEWS
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Verdict
+    from gateway.core.webhook import HttpsClient
+    from gateway.dispatch.backends import Backend
+    from gateway.dispatch.ledger import Ledger
 
 ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
 
@@ -37,6 +42,7 @@ class Bed:
         self.metrics = Metrics()
         self.deadlines = Deadlines(asyncio.get_running_loop())
         self.pools: dict[str, Pool] = {}
+        self.servers: dict[HttpsClient, HttpsServer] = {}
         self.namespaces: dict[str, Namespace] = {}
 
     async def add_pool(self, *targets: str, name: str = "pool", **settings: Any) -> Pool:
@@ -46,6 +52,13 @@ class Bed:
         self.pools[name] = pool
         await pool.start()
         return pool
+
+    def add_server(self, client: HttpsClient, **options: Any) -> HttpsServer:
+        server = HttpsServer(
+            client, options.pop("user", None), self.deadlines, self.metrics.pool("https"), **options
+        )
+        self.servers[client] = server
+        return server
 
     async def all_ready(self, pool: Pool) -> None:
         """Wait until every endpoint of *pool* has been reached."""
@@ -58,13 +71,14 @@ class Bed:
                 options.get("phase", "validate"),
                 "configuration",
                 f"h{number}.example.test",
-                WorkerRef(script.get("pool", "pool"), json.dumps(script)),
+                script.get("client") or WorkerRef(script.get("pool", "pool"), json.dumps(script)),
                 (ALWAYS,),
                 EVERYTHING,
                 EVERYTHING,
                 timeout_s=script.get("timeout_s", 10),
                 side_effects=script.get("side_effects", "None"),
                 failure_policy=script.get("failure_policy", "Fail"),
+                review_version=script.get("review_version", "v1"),
             )
             for number, script in enumerate(scripts)
         ]
@@ -74,7 +88,7 @@ class Bed:
         evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
         budget_s = options.get("budget_s", 30.0)
         limits_s = self.deadlines.now() + budget_s, budget_s
-        workers = Workers(self.pools, self.deadlines.now)
+        workers = Workers(self.pools, self.deadlines.now, servers=self.servers)
         run = Run(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
         run.start()
         return run
@@ -110,12 +124,14 @@ class Bed:
 
     def is_clean(self) -> bool:
         """Whether nothing of any call is left."""
-        endpoints = [endpoint for pool in self.pools.values() for endpoint in pool.endpoints]
+        endpoints: list[Ledger] = [endpoint for pool in self.pools.values() for endpoint in pool.endpoints]
+        endpoints += self.servers.values()
         return not len(self.deadlines) and not any(endpoint.in_flight for endpoint in endpoints)
 
     async def close(self) -> None:
-        for pool in self.pools.values():
-            await pool.close(1.0)
+        backends: list[Backend] = [*self.pools.values(), *self.servers.values()]
+        for backend in backends:
+            await backend.close(1.0)
         assert self.is_clean()
         leftover = asyncio.all_tasks() - {asyncio.current_task()}
         leftover = {task for task in leftover if "gateway" in repr(task.get_coro())}

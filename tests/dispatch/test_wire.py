@@ -174,6 +174,23 @@ def test_both_sides_prove_themselves(
     on_bed(test)
 
 
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_roots_may_be_in_the_configuration_itself(
+    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+) -> None:
+    async def test(bed: Bed) -> None:
+        assert tls_files.ca_file is not None
+        # Whatever stands around the certificates is passed over, as it is in a file.
+        bundle = "Von der Behörde:\n".encode() + tls_files.ca_file.read_bytes()
+        tls = replace(tls_files, ca_file=None, ca_bundle=bundle)
+        target = f"ipv4:127.0.0.1:{tls_worker.target.rpartition(':')[2]}"
+        pool = await bed.add_pool(target, transport=transport, tls=tls)
+        assert await pool.wait_until_ready(30)
+        assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

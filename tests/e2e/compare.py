@@ -76,7 +76,11 @@ class Case:
 
 
 def run(
-    cluster: Cluster, folder: Path, cases: Iterable[Case], **gateway: Any
+    cluster: Cluster,
+    folder: Path,
+    cases: Iterable[Case],
+    behind_gateway: type[BehindGateway] = BehindGateway,
+    **gateway: Any,
 ) -> dict[str, list[tuple[Outcome, Outcome]]]:
     """Do all operations of all *cases* directly and behind a gateway, and return both outcomes of each.
 
@@ -86,7 +90,7 @@ def run(
     hooks = [hook for case in cases for hook in case.confined()]
     directly = _under(Directly(cluster, folder / "direct", hooks), cluster, cases, namespaces(cluster, cases))
     watching = {"auditLevel": "Request", "kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
-    setup = BehindGateway(cluster, folder / "gateway", hooks, gateway={**watching, **gateway})
+    setup = behind_gateway(cluster, folder / "gateway", hooks, gateway={**watching, **gateway})
     behind = _under(setup, cluster, cases, namespaces(cluster, cases))
     return {case.name: list(zip(directly[case.name], behind[case.name], strict=True)) for case in cases}
 

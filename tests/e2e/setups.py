@@ -1,6 +1,6 @@
-"""Policies put before an API server in two ways: behind the gateway, and as webhooks of their own.
+"""Policies put before an API server: behind the gateway, as workers and webhooks, or each on its own.
 
-Both take the same ``Hook`` list, so that a test can do the same things under each and compare.
+All take the same ``Hook`` list, so that a test can do the same things under each and compare.
 """
 
 from __future__ import annotations
@@ -155,6 +155,22 @@ class _Setup:
         """Put the policies in force."""
         raise NotImplementedError
 
+    def _serve_webhooks(self, folder: Path, hooks: list[Hook], certificate: tuple[Path, Path]) -> int:
+        """Serve each of *hooks* over HTTPS at its number, and return the port."""
+        scripts = folder / "scripts.json"
+        scripts.write_text(json.dumps([hook.script for hook in hooks]))
+        process = Process(
+            *(sys.executable, "-m", "tests.e2e.direct", "--listen", "127.0.0.1:0"),
+            *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])),
+            *("--scripts", str(scripts)),
+            stdout=subprocess.PIPE,
+        )
+        self.stack.callback(process.stop)
+        assert process.child.stdout is not None
+        port = int(process.child.stdout.readline() or 0)
+        assert port, process.log
+        return port
+
     def _register(self, documents: list[dict[str, Any]]) -> None:
         """Create *documents*, and have them deleted in the end, each time until it shows."""
         self.stack.callback(lambda: eventually(lambda: not sing(self.cluster, self.name)))
@@ -180,20 +196,8 @@ class Directly(_Setup):
         self._folder = folder
 
     def start(self) -> None:
-        cluster = self.cluster
-        certificate, key = self.certificate
-        scripts = self._folder / "scripts.json"
-        scripts.write_text(json.dumps([hook.script for hook in self.hooks]))
-        process = Process(
-            *(sys.executable, "-m", "tests.e2e.direct", "--listen", "127.0.0.1:0"),
-            *("--tls-cert", str(certificate), "--tls-key", str(key), "--scripts", str(scripts)),
-            stdout=subprocess.PIPE,
-        )
-        self.stack.callback(process.stop)
-        assert process.child.stdout is not None
-        self.port = int(process.child.stdout.readline() or 0)
-        assert self.port, process.log
-        cluster.add_service(self.name)
+        self.port = self._serve_webhooks(self._folder, self.hooks, self.certificate)
+        self.cluster.add_service(self.name)
         client_configs = [self.client_config(index, hook) for index, hook in enumerate(self.hooks)]
         self._register(configurations(self.hooks, client_configs, f"{self.name}-"))
 
@@ -254,11 +258,7 @@ class BehindGateway(_Setup):
 
     def write_configuration(self) -> None:
         """Write what the gateway is configured with, from ``hooks``."""
-        client_configs = [
-            {"worker": {"pool": hook.pool, "policy": hook.policy or json.dumps(hook.script, sort_keys=True)}}
-            for hook in self.hooks
-        ]
-        documents = configurations(self.hooks, client_configs)
+        documents = configurations(self.hooks, self.client_configs())
         if self._gateway is not None:
             head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
             documents.append({**head, **self._gateway})
@@ -268,6 +268,13 @@ class BehindGateway(_Setup):
         unfinished = self.folder / "config.unfinished"
         unfinished.write_text(text)
         unfinished.rename(self.config / "gateway.yaml")
+
+    def client_configs(self) -> list[dict[str, Any]]:
+        """Return whom the gateway asks for each of ``hooks``."""
+        return [
+            {"worker": {"pool": hook.pool, "policy": hook.policy or json.dumps(hook.script, sort_keys=True)}}
+            for hook in self.hooks
+        ]
 
     def start_worker(self) -> WorkerProcess:
         """Start the worker, which takes the place of an earlier one on the same socket."""
@@ -298,3 +305,20 @@ class BehindGateway(_Setup):
         )
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))
+
+
+class OverHttps(BehindGateway):
+    """Webhooks behind the gateway, every other of them a policy of a worker."""
+
+    def start(self) -> None:
+        """Put the policies in force."""
+        self._webhooks_port = self._serve_webhooks(self.folder, self.hooks, self.certificate)
+        super().start()
+
+    def client_configs(self) -> list[dict[str, Any]]:
+        """Return whom the gateway asks for each of ``hooks``."""
+        served = {"url": f"https://localhost:{self._webhooks_port}", "caBundle": self.cluster.ca_bundle}
+        return [
+            worker if index % 2 else {**served, "url": f"{served['url']}/{index}"}
+            for index, worker in enumerate(super().client_configs())
+        ]

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import yaml
 
+from gateway.config.client_config import url_problems
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
 from gateway.core.review import decode
+from gateway.core.webhook import WorkerRef
 from gateway.errors import ConfigError
 from gateway.paths import Paths, path_of
 from tests.core.build import body, document
@@ -189,7 +191,11 @@ def _check_paths(config: Config) -> None:
         ]
         for hook in hooks:
             assert paths.find(path_of(hook.phase, None, "only", [hook])) is not None
-            assert hook.worker.pool in config.pools
+            if isinstance(hook.client, WorkerRef):
+                assert hook.client.pool in config.pools
+            else:
+                assert not url_problems(hook.client.url)
+                assert hook.client.url.isascii()
 
 
 def seeds() -> Iterator[bytes]:

@@ -186,7 +186,7 @@ def _webhook(draft: _Draft, phase: Phase, name: str, pools: Sequence[str]) -> We
     return webhook(
         name,
         phase=phase,
-        worker=WorkerRef(dice.choice(pools), name),
+        client=WorkerRef(dice.choice(pools), name),
         failure_policy=dice.choice(("Fail", "Ignore", "Ignore")),
         side_effects=dice.choice(("None", "None", "None", "NoneOnDryRun", "Some")),
         reinvocation_policy=dice.choice(("Never", "IfNeeded")) if phase == "mutate" else "Never",

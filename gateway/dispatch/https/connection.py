@@ -1,0 +1,217 @@
+"""One HTTP/1.1 connection to a server: a request at a time, and its answer read within bounds.
+
+Everything that a server may do wrong ends in :class:`ExchangeError`, and the connection is not used again.
+
+Source: RFC 9112; net/http transport.go of Go, which is the API server's client (what is retried, five
+answers before the final one, no connection kept that says something unasked).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+"""Of an answer, as it comes and unpacked: as much as a worker may say in one message."""
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Of all header fields of an answer, and of what follows a body in chunks."""
+MAX_READ_BYTES: Final = 2 * MAX_BODY_BYTES
+"""Of an answer with everything about it. Chunks of a few bytes each may take more than their content."""
+MAX_INTERIM: Final = 5
+"""Answers such as ``100 Continue`` before the one that counts."""
+
+
+class ExchangeError(Exception):
+    """There is no answer; the text says why, much as Go would."""
+
+    def __init__(self, reason: str, *, is_unsent: bool = False, is_unheard: bool = False) -> None:
+        super().__init__(reason)
+        self.is_unsent = is_unsent
+        """Whether the server cannot have seen anything of the request."""
+        self.is_unheard = is_unheard
+        """Whether the connection ended before a byte of the answer."""
+
+
+class AnswerTooLargeError(ExchangeError):
+    """The answer has more than may be read."""
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """An answer, whole."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    """By name in lower case; of several with one name the first."""
+    body: bytes = b""
+
+
+class Connection(asyncio.Protocol):
+    """A connection. ``gone`` is called once when it has ended while nobody was asking anything."""
+
+    def __init__(self, gone: Callable[[Connection], None]) -> None:
+        self.is_reusable = False
+        """Whether another request may follow the last answer."""
+        self.idle_since = 0.0
+        self.has_answered = False
+        """Whether it has carried an exchange before."""
+        self._gone = gone
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[HttpResponse] | None = None
+        self._response = HttpResponse(0)
+        self._parts: list[bytes] = []
+        self._interim = 0
+        self._head_bytes = self._body_bytes = self._read_bytes = 0
+        self._has_head = self._is_until_closed = False
+
+    async def exchange(self, request: bytes) -> HttpResponse:
+        """Send *request*, and return the answer. One that is cancelled takes the connection with it.
+
+        Raises:
+            ExchangeError: there is none.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ExchangeError("EOF", is_unsent=True)
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        self.is_reusable = False
+        self._read_bytes = self._interim = 0
+        transport.write(request)
+        try:
+            response: HttpResponse = await waiter
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._waiter = None
+        self.has_answered = True
+        # Where the server has answered before it had read everything, the rest would be taken for a request.
+        if transport.is_closing() or transport.get_write_buffer_size():
+            self.is_reusable = False
+        return response
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.is_reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- called by asyncio -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; called once more with the one that speaks TLS through a proxy's tunnel."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Read some of an answer."""
+        self._read_bytes += len(data)
+        try:
+            if self._waiter is None:
+                raise ExchangeError("an answer that nobody asked for")
+            self._parser.feed_data(data)
+            if self._waiter is not None and not self._waiter.done():
+                self._check_size()
+        except httptools.HttpParserUpgrade:
+            self._fail(ExchangeError("the server switches to another protocol, which was not asked for"))
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            self._fail(cause if isinstance(cause, ExchangeError) else ExchangeError(_malformed(error)))
+        except httptools.HttpParserError as error:
+            self._fail(ExchangeError(_malformed(error)))
+        except ExchangeError as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        """End it, since the server says no more."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Notice the end, which may be that of an answer, too."""
+        waiter = self._waiter
+        if waiter is None:
+            self.is_reusable = False
+            self._gone(self)
+        elif error is None and self._is_until_closed and not waiter.done():
+            self.on_message_complete()
+            self.is_reusable = False
+        else:
+            text = "unexpected EOF" if self._read_bytes else "EOF"
+            if isinstance(error, ssl.SSLError):
+                text = f"tls: {error.reason or error}"
+            elif isinstance(error, OSError):
+                text = f"read: {(error.strerror or str(error) or 'connection lost').lower()}"
+            self._fail(ExchangeError(text, is_unheard=not self._read_bytes))
+
+    # -- called by the parser --------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Begin an answer."""
+        if self._waiter is None or self._waiter.done():
+            self.is_reusable = False
+            raise ExchangeError("an answer that nobody asked for")
+        self._response = HttpResponse(0)
+        self._parts = []
+        self._head_bytes = self._body_bytes = 0
+        self._has_head = self._is_until_closed = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one header field, or one that follows the body and is not kept."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise AnswerTooLargeError(f"an answer with more than {MAX_HEAD_BYTES} bytes of headers")
+        if not self._has_head:
+            self._response.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
+
+    def on_headers_complete(self) -> None:
+        """Know how the body ends."""
+        self._has_head = True
+        self._response.status = status = self._parser.get_status_code()
+        headers = self._response.headers
+        self._is_until_closed = not (
+            "content-length" in headers
+            or "transfer-encoding" in headers
+            or status < 200
+            or status in (204, 304)
+        )
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._body_bytes += len(body)
+        if self._body_bytes > MAX_BODY_BYTES:
+            raise AnswerTooLargeError(f"an answer with more than {MAX_BODY_BYTES} bytes")
+        self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Give the answer to whoever waits, unless another is to follow."""
+        if self._response.status < 200:
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise ExchangeError(f"more than {MAX_INTERIM} answers of status 1xx")
+            return
+        self._response.body = b"".join(self._parts)
+        self.is_reusable = self._parser.should_keep_alive() and not self._is_until_closed
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(self._response)
+
+    def _check_size(self) -> None:
+        if not self._has_head and self._read_bytes > MAX_HEAD_BYTES * (self._interim + 1):
+            raise AnswerTooLargeError(f"an answer with more than {MAX_HEAD_BYTES} bytes of headers")
+        if self._read_bytes > MAX_READ_BYTES:
+            raise AnswerTooLargeError(f"an answer of more than {MAX_READ_BYTES} bytes on the wire")
+
+    def _fail(self, error: ExchangeError) -> None:
+        waiter = self._waiter
+        self.abort()
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+
+def _malformed(error: Exception) -> str:
+    return f"malformed HTTP response: {error}"

@@ -1,0 +1,183 @@
+"""An HTTPS webhook server, as the dispatcher sees it: one address, and the calls in flight to it.
+
+A call is a task: it ends with its verdict, or is cancelled at its deadline or when nobody wants its answer
+any more, and the connection goes with it. There is one address only, so nobody else can be asked; which of
+several servers behind a Service or a name takes a connection is up to the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import uuid
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from gateway.dispatch.https.answers import failed_before, failed_call, read_answer
+from gateway.dispatch.https.client import Question, ask
+from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
+from gateway.dispatch.https.connections import Connections
+from gateway.dispatch.https.identity import Identity, IdentityError
+from gateway.dispatch.https.proxies import proxy_for
+from gateway.dispatch.https.review import write_review
+from gateway.dispatch.https.statuses import failed_http, is_success, media_type_failure
+from gateway.dispatch.ledger import Ledger
+from gateway.dispatch.verdicts import failed_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.config.webhook_users import WebhookUser
+    from gateway.core.call import Call
+    from gateway.core.verdict import Failed, Verdict
+    from gateway.core.webhook import HttpsClient
+    from gateway.dispatch.backends import Target
+    from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.pending import Pending
+    from gateway.dispatch.standing import State
+    from gateway.telemetry.metrics import PoolMetrics
+
+log = logging.getLogger(__name__)
+
+POOL: Final = "https"
+"""What stands in metrics for the name of a worker pool."""
+MAX_IN_FLIGHT: Final = 1024
+"""Calls to one server, as many as a worker gets unless its pool says otherwise; each has a connection."""
+
+_SHOWN_CHARS: Final = 500
+"""Of a URL in the cause of a failure, so that there is room for the reason."""
+
+
+class HttpsServer(Ledger):
+    """The server behind *client*, to which the gateway is *user*. Make it on a running event loop."""
+
+    state: State = "ready"
+
+    def __init__(
+        self,
+        client: HttpsClient,
+        user: WebhookUser | None,
+        deadlines: Deadlines,
+        metrics: PoolMetrics,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """*environment* may name a proxy.
+
+        Raises:
+            ConfigError: certificates cannot be used.
+        """
+        super().__init__(MAX_IN_FLIGHT, deadlines)
+        self.client = client
+        self.user = user
+        self._metrics = metrics
+        self._identity = Identity(client, user)
+        parts = urlsplit(client.url)
+        host, port = parts.hostname or "", parts.port or 443
+        self.connections = Connections((host, port), proxy_for(host, port, environment))
+        self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
+        self._no_room = failed_status(
+            "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
+        )
+        metrics.remember(client.url)
+
+    def __repr__(self) -> str:
+        return f"<HttpsServer {self.client.url}, {self.in_flight} in flight, {self.connections.idle} idle>"
+
+    def choose(self, *, may_shed: bool = False) -> HttpsServer | Failed:
+        """Return itself, or why there is no room; a call is ended to make some if *may_shed*."""
+        if not self.is_full or (may_shed and self.shed(self._no_room)):
+            return self
+        return self._no_room
+
+    def another(self, endpoint: Target, *, may_stay: bool) -> Target | None:
+        """Return None: there is nobody else, and what can be sent again has been."""
+
+    def submit(self, pending: Pending) -> None:
+        """Ask; the asker is told each verdict, at the deadline at the latest."""
+        if not pending.open:
+            return
+        self._enter(pending)
+        pending.was_sent = True
+        for index, call in enumerate(pending.calls):
+            if call is not None:
+                self._start((pending, index), call)
+
+    def withdraw(self, pending: Pending, index: int, code: str) -> None:
+        """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
+        task = self._tasks.get((pending, index))
+        if task is not None:
+            task.cancel()
+            self._metrics.called(self.client.url, code)
+        self._let_go(pending, index)
+
+    def count_moved(self, number: int) -> None:
+        """Count calls that are asked here since another was lost with them."""
+        self._metrics.moved += number
+
+    async def close(self, grace_s: float) -> None:
+        """End everything; calls in flight get up to *grace_s* seconds."""
+        await self._wait_until_idle(grace_s)
+        tasks = dict(self._tasks)
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for pending, index in tasks:
+            self._finish((pending, index), failed_call("the gateway ends its connections"), "CANCELLED")
+        self.connections.close()
+        self._metrics.forget(self.client.url)
+
+    def _start(self, place: tuple[Pending, int], call: Call) -> None:
+        self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
+        task.add_done_callback(lambda ended: self._ended(place, ended))
+
+    def _ended(self, place: tuple[Pending, int], task: asyncio.Task[None]) -> None:
+        del self._tasks[place]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("webhook at %s: a bug in its call", self.client.url, exc_info=error)
+            self._finish(place, failed_before(f"a bug in the call: {type(error).__name__}"), "INTERNAL")
+
+    async def _call(self, place: tuple[Pending, int], call: Call) -> None:
+        code, verdict = await self._review(place[0], call)
+        self._finish(place, verdict, code)
+
+    def _finish(self, place: tuple[Pending, int], verdict: Verdict, code: str) -> None:
+        """Settle a call, unless it has ended."""
+        pending, index = place
+        call = pending.calls[index]
+        if call is not None:
+            self._metrics.called(self.client.url, code)
+            self._let_go(pending, index)
+            pending.asker.answered(pending, call, verdict)
+
+    async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
+        """Return how the call ended, for the metrics, and the verdict."""
+        webhook, uid = call.invocation.webhook, str(uuid.uuid4())
+        try:
+            body = write_review(webhook.review_version, call.payload.json, uid)
+        except TypeError:
+            return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
+        announced = f"{max(1, math.ceil(pending.deadline - self._deadlines.now()))}s"
+        try:
+            headers, context = await self._identity.prove()
+            question = Question(self.client.url, headers, body)
+            may_repeat = webhook.side_effects == "None"
+            response = await ask(question, announced, self.connections, context, may_repeat=may_repeat)
+        except IdentityError as error:
+            return "UNAUTHENTICATED", failed_before(f"could not get REST client: {error}")
+        except ExchangeError as error:
+            code = "RESOURCE_EXHAUSTED" if isinstance(error, AnswerTooLargeError) else "UNAVAILABLE"
+            return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}?timeout={announced}": {error}')
+        if response.status == 401:
+            self._identity.refused()
+        if failure := media_type_failure(response):
+            return str(response.status), failure
+        if not is_success(response):
+            return str(response.status), failed_http(response)
+        if not response.body:
+            content_type = response.headers.get("content-type", "")
+            reason = f"0-length response with status code: {response.status} and content type: {content_type}"
+            return "OK", failed_call(reason)
+        return "OK", read_answer(response.body, webhook.phase, webhook.review_version, uid)

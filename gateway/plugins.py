@@ -1,0 +1,50 @@
+"""Programs that make credentials (``exec`` of a kubeconfig): run once, and ended with whoever had them run.
+
+Source: k8s.io/client-go plugin/pkg/client/auth/exec/exec.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class PluginError(Exception):
+    """The program failed; the text says how."""
+
+
+async def run_plugin(command: Sequence[str], variables: Mapping[str, str]) -> bytes:
+    """Return what *command* prints, with *variables* as its whole environment.
+
+    Cancelled, it kills the program and all that it has started.
+
+    Raises:
+        PluginError: it ends with another status than 0.
+        OSError, ValueError: it cannot be started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # A group of its own, by which what it starts itself is reached.
+        start_new_session=True,
+    )
+    try:
+        printed, said = await process.communicate()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # Its end is seen here, not by a loop that may be closed by then.
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise PluginError(f"Exec {command[0]} returned {process.returncode}: {said.decode(errors='replace')}")
+    return printed

@@ -1,0 +1,384 @@
+"""Calls of HTTPS webhooks over real sockets and TLS: what is sent, and what every kind of answer comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from tests.kit import REVIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.dispatch.conftest import Bed
+    from tests.webhook_process import WebhookProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+PATCH = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+
+
+def test_the_request_is_the_api_servers(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"answer": {"warnings": ["the request"]}})
+    recorded = (REVIEWS / "pod-create-mutate.json").read_bytes()
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        assert await bed.ask({"client": client, "timeout_s": 7}) == Allowed(warnings=("the request",))
+
+    on_bed(test)
+    (request,) = webhook.requests(client)[-1:]
+    assert request["target"].endswith("?timeout=7s")
+    assert [line for line in request["lines"] if not line.startswith("Content-Length")] == [
+        f"Host: localhost:{webhook.ports['good']}",
+        "User-Agent: kube-apiserver-admission",
+        "Accept: application/json, */*",
+        "Content-Type: application/json",
+        "Accept-Encoding: gzip",
+    ]
+    sent, was = json.loads(request["body"]), json.loads(recorded)
+    assert list(sent) == ["kind", "apiVersion", "request"]
+    assert uuid.UUID(sent["request"]["uid"]).version == 4
+    assert sent["request"]["uid"] != was["request"]["uid"]
+    was["request"]["uid"] = sent["request"]["uid"]
+    assert (
+        request["body"].encode()
+        == json.dumps(was, separators=(",", ":"), ensure_ascii=False)
+        .encode()
+        .replace(b"<", b"\\u003c")
+        .replace(b">", b"\\u003e")
+        .replace(b"&", b"\\u0026")
+        + b"\n"
+    )
+
+
+ENCODED = base64.b64encode(json.dumps(PATCH).encode()).decode()
+INVALID, CALL = "received invalid webhook response: ", "failed to call webhook: "
+MALFORMED, STATUS = FailureReason.MALFORMED, FailureReason.STATUS
+
+ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
+    ("allowed", {}, ALLOWED),
+    ("in chunks", {"chunked": 7}, ALLOWED),
+    ("packed", {"gzip": True}, ALLOWED),
+    ("a byte at a time", {"pace_s": 0.00005}, ALLOWED),
+    ("until closed", {"until_closed": True}, ALLOWED),
+    ("HTTP/1.0", {"http10": True, "close": True}, ALLOWED),
+    ("after 100 Continue", {"interim": 3}, ALLOWED),
+    ("without a Content-Type", {"headers": {"Content-Type": None}}, ALLOWED),
+    ("of another Content-Type", {"headers": {"Content-Type": "text/plain; charset=utf-8"}}, ALLOWED),
+    ("206", {"status": 206}, ALLOWED),
+    ("with its request", {"review": {"request": {"uid": "x", "object": {"a": [1, 2]}}}}, ALLOWED),
+    ("patch", {"answer": {"patch": ENCODED, "patchType": "JSONPatch"}}, Allowed(json.dumps(PATCH).encode())),
+    (
+        "all that may be said",
+        {"answer": {"warnings": ["w"], "auditAnnotations": {"b": "2", "a": "1"}}},
+        Allowed(b"", ("w",), (("a", "1"), ("b", "2"))),
+    ),
+    ("denied", {"answer": {"allowed": False}}, Denied()),
+    ("neither allowed nor denied", {"answer": {"allowed": None}}, Denied()),
+    (
+        "denied with a status",
+        {
+            "answer": {
+                "allowed": False,
+                "warnings": ["w"],
+                "status": {
+                    "code": 422,
+                    "reason": "Invalid",
+                    "message": "no",
+                    "details": {"causes": [{"field": "spec.a", "message": "m", "reason": "R"}]},
+                },
+            }
+        },
+        Denied(422, "Invalid", "no", (Cause("R", "m", "spec.a"),), ("w",)),
+    ),
+    (
+        "denied with a reason",
+        {"answer": {"allowed": False, "status": {"code": 200, "reason": "Because"}}},
+        Denied(400, "Because", "Because"),
+    ),
+    (
+        "denied with nonsense",
+        {"answer": {"allowed": False, "warnings": 5, "patch": "!", "status": {"message": "no"}}},
+        Denied(400, "", "no"),
+    ),
+    ("denied with a status of nonsense", {"answer": {"allowed": False, "status": 7}}, Denied()),
+    # Row 6: no success.
+    ("404", {"status": 404}, (STATUS, CALL + "the server could not find the requested resource", 404)),
+    (
+        "500",
+        {"status": 500, "headers": {"Content-Type": "text/plain"}, "body": " it's \n broken "},
+        (STATUS, CALL + 'an error on the server ("it\'s \\n broken") has prevented the request', 500),
+    ),
+    (
+        "a Status",
+        {
+            "status": 500,
+            "body": '{"kind":"Status","apiVersion":"v1","status":"Failure","message":"so it is","code":503}',
+        },
+        (STATUS, CALL + "so it is", 503),
+    ),
+    ("302", {"status": 302, "headers": {"Location": "/"}}, (STATUS, "status 302 to /, which", 503)),
+    # Row 7.
+    (
+        "no media type",
+        {"headers": {"Content-Type": ";;"}},
+        (STATUS, CALL + "Internal error occurred: mime: ", 500),
+    ),
+    # Row 8.
+    (
+        "empty",
+        {"body": ""},
+        (STATUS, CALL + "0-length response with status code: 200 and content type: application/json", 503),
+    ),
+    ("204", {"status": 204, "body": ""}, (STATUS, "0-length response with status code: 204", 503)),
+    # Row 9.
+    ("no JSON", {"body": "kind: AdmissionReview"}, (STATUS, CALL + "the answer cannot be decoded", 503)),
+    ("half of it", {"body": '{"kind":'}, (STATUS, CALL + "the answer cannot be decoded", 503)),
+    ("another kind", {"review": {"kind": "Pod"}}, (STATUS, CALL + "the answer cannot be decoded", 503)),
+    (
+        "another version",
+        {"review": {"apiVersion": "admission.k8s.io/v1beta1"}},
+        (STATUS, 'got "AdmissionReview" of "admission.k8s.io/v1beta1"', 503),
+    ),
+    (
+        "no base64",
+        {"answer": {"patch": "!", "patchType": "JSONPatch"}},
+        (STATUS, CALL + "the answer cannot be decoded: response.patch: illegal base64 data", 503),
+    ),
+    ("allowed is text", {"answer": {"allowed": "yes"}}, (STATUS, "cannot be decoded", 503)),
+    ("warnings is text", {"answer": {"warnings": "yes"}}, (STATUS, "cannot be decoded", 503)),
+    ("very deep", {"body": '{"response":' + "[" * 100_000}, (STATUS, "cannot be decoded", 503)),
+    ("too much", {"answer": {"warnings": ["w"] * 90_000}}, (STATUS, "more than 20000 warnings", 503)),
+    # Row 10.
+    (
+        "no response",
+        {"review": {"response": None}},
+        (MALFORMED, INVALID + "webhook response was absent", 503),
+    ),
+    ("another uid", {"answer": {"uid": "x"}}, (MALFORMED, INVALID + 'expected response.uid="', 503)),
+    ("denied for another uid", {"answer": {"uid": "x", "allowed": False}}, (MALFORMED, INVALID, 503)),
+    (
+        "no kind",
+        {"review": {"kind": "LEFT OUT", "apiVersion": "LEFT OUT"}},
+        (
+            MALFORMED,
+            INVALID + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
+            503,
+        ),
+    ),
+    (
+        "patch without type",
+        {"answer": {"patch": ENCODED}},
+        (MALFORMED, INVALID + "webhook returned response.patch but not response.patchType", 503),
+    ),
+    (
+        "type without patch",
+        {"answer": {"patchType": "JSONPatch"}},
+        (MALFORMED, INVALID + "webhook returned response.patchType but not response.patch", 503),
+    ),
+    (
+        "patch of no type",
+        {"answer": {"patch": ENCODED, "patchType": ""}},
+        (MALFORMED, INVALID + 'webhook returned invalid response.patchType of ""', 503),
+    ),
+    # Row 15.
+    (
+        "patch of another type",
+        {"answer": {"patch": ENCODED, "patchType": "MergePatch", "status": {"code": 418}}},
+        (FailureReason.PATCH_INVALID, 'unsupported patch type "MergePatch"', 418),
+    ),
+    # Row 5.
+    ("nothing", {"hang_up": True}, (STATUS, ": EOF", 503)),
+    ("garbage", {"raw": "SSH-2.0-x\r\n\r\n"}, (STATUS, "malformed HTTP response", 503)),
+    ("half an answer", {"length": 10_000, "close": True}, (STATUS, "unexpected EOF", 503)),
+    ("half of it packed", {"gzip": True, "cut": 20}, (STATUS, "gzip: unexpected EOF", 503)),
+    ("not packed", {"headers": {"Content-Encoding": "gzip"}}, (STATUS, "gzip: ", 503)),
+    ("many members", {"gzip": True, "again": 17}, (STATUS, "more than 16 members", 503)),
+    ("two members", {"gzip": True, "empty_first": True}, ALLOWED),
+    ("a bomb", {"gzip": True, "zeros": 20_000_000}, (STATUS, "more than 8388608 bytes once unpacked", 503)),
+    ("endless", {"until_closed": True, "endless": "x"}, (STATUS, "more than 8388608 bytes", 503)),
+    (
+        "endless headers",
+        {"raw": "HTTP/1.1 200 OK\r\nX: ", "pad": 66_000, "stay": True},
+        (STATUS, "of headers", 503),
+    ),
+    (
+        "another protocol",
+        {"raw": "HTTP/1.1 101 Sw\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"},
+        (STATUS, "another protocol", 503),
+    ),
+    ("no end of 1xx", {"interim": 6}, (STATUS, "more than 5 answers of status 1xx", 503)),
+]
+
+
+@pytest.mark.parametrize(("script", "expected"), [pytest.param(*case[1:], id=case[0]) for case in ANSWERS])
+def test_an_answer_comes_to(
+    on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any], expected: Any
+) -> None:
+    client = webhook.client(script)
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        verdict = await bed.ask({"client": client}, phase="mutate")
+        if not isinstance(expected, tuple):
+            assert verdict == expected
+            return
+        reason, text, code = expected
+        assert isinstance(verdict, Failed)
+        assert text in verdict.cause
+        assert (verdict.reason, verdict.code) == (reason, code)
+        assert "\n" not in verdict.cause
+
+    on_bed(test)
+
+
+def test_calls_share_connections(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"answer": {"warnings": ["kept"]}})
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        for _ in range(3):
+            await bed.settle({"client": client}, {"client": client})
+
+    before = len(webhook.requests(client))
+    on_bed(test)
+    connections = [request["connection"] for request in webhook.requests(client)[before:]]
+    assert len(connections) == 6
+    assert len(set(connections)) == 2
+
+
+def test_a_review_in_v1beta1(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    script = {
+        "answer": {"uid": "", "patchType": "x"},
+        "review": {"kind": "LEFT OUT", "apiVersion": "LEFT OUT"},
+    }
+    client = webhook.client(script)
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        assert await bed.ask({"client": client, "review_version": "v1beta1"}) == ALLOWED
+
+    on_bed(test)
+    assert webhook.requests(client)[-1]["body"].startswith(
+        '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"'
+    )
+
+
+def test_a_slow_answer_fails_at_the_deadline(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    for script in ({"delay_s": 60}, {"pace_s": 60}, {"status": 503, "headers": {"Retry-After": "60"}}):
+        client = webhook.client(script)
+
+        async def test(bed: Bed, client: Any = client) -> None:
+            bed.add_server(client)
+            verdict = await bed.ask({"client": client, "timeout_s": 1}, budget_s=0.05)
+            assert isinstance(verdict, Failed)
+            assert verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
+            assert bed.calls("DEADLINE_EXCEEDED") == 1
+
+        on_bed(test)
+
+
+def test_what_is_withdrawn_is_aborted(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"delay_s": 60, "answer": {"warnings": ["withdrawn"]}})
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        run = bed.start([{"client": client}], lambda _: pytest.fail("an answer"))
+        report = await asyncio.to_thread(webhook.report)
+        while not any(client.url.endswith(r["target"].partition("?")[0]) for r in report["requests"][-1:]):
+            report = await asyncio.to_thread(webhook.report)
+        run.cancel()
+        assert bed.is_clean()
+        assert bed.calls("CANCELLED") == 1
+
+    on_bed(test)
+
+
+def test_retry_after_is_obeyed(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    again: dict[str, Any] = {"status": 429, "headers": {"Retry-After": "0"}}
+    for number, script in enumerate(
+        ({"sequence": [again] * 9 + [{"status": 500, "headers": {"Retry-After": "0"}}, {}]}, again)
+    ):
+        client = webhook.client({**script, "once": str(uuid.uuid4())})
+
+        async def test(bed: Bed, client: Any = client, number: int = number) -> None:
+            bed.add_server(client)
+            verdict = await bed.ask({"client": client})
+            if number:
+                assert isinstance(verdict, Failed)
+                assert verdict.code == 429
+            else:
+                assert verdict == ALLOWED
+
+        before = len(webhook.requests(client))
+        on_bed(test)
+        requests = webhook.requests(client)[before:]
+        assert len(requests) == 11
+        assert len({request["body"] for request in requests}) == 1
+
+
+def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    there = webhook.client({"answer": {"warnings": ["there"]}})
+    path = "/" + there.url.split("/", 3)[3]
+    here = f"https://localhost:{webhook.ports['good']}"
+    for status, location, expected in (
+        (307, path, ("there",)),
+        (308, f"{here}{path}?a=b", ("there",)),
+        (307, f"https://127.0.0.1:{webhook.ports['good']}{path}", "no other server is asked"),
+        (307, f"http://localhost:{webhook.ports['good']}{path}", "no other server is asked"),
+        (301, path, "would not repeat"),
+        (303, path, "would not repeat"),
+    ):
+        client = webhook.client({"status": status, "headers": {"Location": location}})
+
+        async def test(bed: Bed, client: Any = client, expected: Any = expected) -> None:
+            bed.add_server(client)
+            verdict = await bed.ask({"client": client})
+            if isinstance(verdict, Allowed):
+                assert verdict.warnings == expected
+            else:
+                assert expected in verdict.cause  # type: ignore[union-attr]
+
+        on_bed(test)
+
+
+def test_a_kept_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    for side_effects, count in (("None", 3), ("NoneOnDryRun", 2)):
+        sequence = [{}, {"hang_up": True}, {}]
+        client = webhook.client({"sequence": sequence, "once": str(uuid.uuid4())})
+
+        async def test(bed: Bed, client: Any = client, side_effects: str = side_effects) -> None:
+            bed.add_server(client)
+            script = {"client": client, "side_effects": side_effects}
+            assert await bed.ask(script) == ALLOWED
+            verdict = await bed.ask(script)
+            if side_effects == "None":
+                assert verdict == ALLOWED
+            else:
+                assert isinstance(verdict, Failed)
+                assert verdict.cause.endswith(": EOF")
+
+        on_bed(test)
+        assert len(webhook.requests(client)) == count
+
+
+def test_who_answers_unasked_is_not_asked_there_again(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"extra": True, "answer": {"warnings": ["extra"]}})
+
+    async def test(bed: Bed) -> None:
+        server = bed.add_server(client)
+        for _ in range(3):
+            assert isinstance(await bed.ask({"client": client}), Allowed)
+            while server.connections.idle:
+                await asyncio.sleep(0.001)
+
+    before = len(webhook.requests(client))
+    on_bed(test)
+    assert len({request["connection"] for request in webhook.requests(client)[before:]}) == 3

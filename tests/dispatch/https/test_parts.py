@@ -1,0 +1,94 @@
+"""Parts of a call that need no server: the review that is written, and the proxy that is chosen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.review import decode
+from gateway.dispatch.https.proxies import Proxy, proxy_for
+from gateway.dispatch.https.review import write_review
+from tests.kit import REVIEWS
+
+UID = "0b8e6a5c-6d4d-4d0e-9f7e-3c2a1b0d9e8f"
+
+
+@pytest.mark.parametrize("file", sorted(REVIEWS.glob("*.json")), ids=lambda file: file.stem)
+def test_of_a_recorded_review_only_the_uid_is_exchanged(file: object) -> None:
+    body = file.read_bytes()  # type: ignore[attr-defined]
+    was = json.loads(body)["request"]["uid"]
+    written = write_review("v1", decode(body).json, UID)
+    if not body.startswith(b'{"kind"'):
+        # Its members are sorted: no API server wrote it.
+        assert json.loads(written) == json.loads(body.replace(was.encode(), UID.encode()))
+        return
+    assert written.rstrip(b"\n") == body.rstrip(b"\n").replace(was.encode(), UID.encode(), 1)
+    assert written.endswith(b"}\n")
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=4), max_size=4),
+    st.text(max_size=6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_whatever_the_request_looks_like_it_stays_but_for_its_uid(
+    rest: dict[str, str | None], uid: str, is_first: bool, is_ascii: bool
+) -> None:
+    rest.pop("uid", None)
+    request = {"uid": uid, **rest} if is_first else {**rest, "uid": uid}
+    text = json.dumps(request, ensure_ascii=is_ascii, separators=(",", ":"))
+    written = json.loads(write_review("v1beta1", text.encode(errors="surrogatepass"), UID))
+    assert written == {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1beta1",
+        "request": request | {"uid": UID},
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "excluded", "is_direct"),
+    [
+        ("a.example.com", "", False),
+        ("localhost", "", True),
+        ("127.0.0.9", "", True),
+        ("::1", "", True),
+        ("a.example.com", "*", True),
+        ("a.example.com", "other.com, example.com", True),
+        ("example.com", "example.com", True),
+        ("badexample.com", "example.com", False),
+        ("a.example.com", ".example.com", True),
+        ("example.com", ".example.com", False),
+        ("a.example.com", "*.example.com", True),
+        ("A.EXAMPLE.com.", "example.COM", True),
+        ("a.example.com", "example.com:8443", True),
+        ("a.example.com", "example.com:443", False),
+        ("10.1.2.3", "10.0.0.0/8", True),
+        ("11.1.2.3", "10.0.0.0/8", False),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "nonsense/x, 10.1.2.4", False),
+        ("fd00::1", "fd00::/8", True),
+        ("fd00::1", "[fd00::1]:8443", True),
+        ("webhook.ns.svc", "svc,cluster.local", True),
+    ],
+)
+def test_who_is_asked_directly(host: str, excluded: str, is_direct: bool) -> None:
+    environment = {"https_proxy": "proxy.example:3128", "no_proxy": excluded}
+    expected = None if is_direct else Proxy("proxy.example", 3128)
+    assert proxy_for(host, 8443, environment) == expected
+
+
+def test_capitals_come_first_and_without_a_proxy_there_is_none() -> None:
+    environment = {"HTTPS_PROXY": "http://a:1", "https_proxy": "http://b:2"}
+    assert proxy_for("c", 443, environment) == Proxy("a", 1)
+    assert proxy_for("c", 443, {}) is None
+
+
+@pytest.mark.parametrize("text", ["socks5://a", "https://a", "http://", "http://a:x"])
+def test_a_proxy_of_another_kind_is_no_way_around_it(text: str) -> None:
+    found = proxy_for("c", 443, {"HTTPS_PROXY": text})
+    assert found is not None
+    assert found.unusable.startswith("proxyconnect: HTTPS_PROXY ")

@@ -1,0 +1,212 @@
+"""Whom an HTTPS webhook has to be, and who the gateway is to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.webhook_users import Plugin, WebhookUser
+from gateway.core.verdict import ALLOWED, Failed
+from gateway.core.webhook import HttpsClient
+from gateway.dispatch.https import identity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.dispatch.conftest import Bed
+    from tests.dispatch.https.conftest import Proxy
+    from tests.dispatch.https.test_calls import OnBed
+    from tests.webhook_process import WebhookProcess
+
+NOT_VERIFIED = "tls: failed to verify certificate: x509: "
+
+
+def ask(on_bed: OnBed, client: HttpsClient, **options: Any) -> list[Any]:
+    found: list[Any] = []
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client, **options)
+        found.append(await bed.ask({"client": client}))
+
+    on_bed(test)
+    return found
+
+
+@pytest.mark.parametrize("listener", ["good", "other_name", "expired"])
+@pytest.mark.parametrize("is_right_ca", [True, False])
+def test_a_server_proves_who_it_is(
+    on_bed: OnBed, webhook: WebhookProcess, listener: str, is_right_ca: bool
+) -> None:
+    client = webhook.client({}, listener)
+    if not is_right_ca:
+        client = HttpsClient(client.url, webhook.other_ca.cert_pem.bytes())
+    (verdict,) = ask(on_bed, client)
+    if listener == "good" and is_right_ca:
+        assert verdict == ALLOWED
+    else:
+        assert isinstance(verdict, Failed)
+        assert f'failed to call webhook: Post "{client.url[:100]}' in verdict.cause
+        assert NOT_VERIFIED in verdict.cause
+
+
+def test_without_roots_the_systems_count(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    (verdict,) = ask(on_bed, HttpsClient(webhook.client().url))
+    assert NOT_VERIFIED in verdict.cause
+
+
+def test_the_servers_own_certificate_is_root_enough(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    assert ask(on_bed, HttpsClient(webhook.client().url, webhook.own_pem)) == [ALLOWED]
+
+
+def test_nobody_there(on_bed: OnBed, webhook: WebhookProcess, unused_port: int) -> None:
+    (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{unused_port}/a", webhook.ca_pem))
+    assert verdict.cause == (
+        f'failed to call webhook: Post "https://127.0.0.1:{unused_port}/a?timeout=10s": '
+        f"dial tcp 127.0.0.1:{unused_port}: connect: connection refused"
+    )
+    (verdict,) = ask(on_bed, HttpsClient("https://nobody.invalid/a", webhook.ca_pem))
+    assert "dial tcp: lookup nobody.invalid: " in verdict.cause
+
+
+def test_no_tls_there(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
+    (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{proxy.port}/a", webhook.ca_pem))
+    assert isinstance(verdict, Failed)
+    assert verdict.code == 503
+
+
+def said(webhook: WebhookProcess, client: HttpsClient) -> dict[str, Any]:
+    return webhook.requests(client)[-1]
+
+
+def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+    client = webhook.client({"credentials": True}, "asking")
+    token_file = tmp_path / "token"
+    token_file.write_text("from-file\n")
+    basic = base64.b64encode(b"u:p:w").decode()
+    for user, expected in (
+        (WebhookUser(token="t1"), "Bearer t1"),
+        (WebhookUser(token="t1", token_file=token_file), "Bearer from-file"),
+        (WebhookUser(basic=("u", "p:w")), f"Basic {basic}"),
+        (None, None),
+    ):
+        assert ask(on_bed, client, user=user) == [ALLOWED]
+        assert said(webhook, client)["headers"].get("Authorization") == expected
+    user = WebhookUser(impersonation=(("Impersonate-User", "a"), ("Impersonate-Group", "g")))
+    assert ask(on_bed, client, user=user) == [ALLOWED]
+    assert said(webhook, client)["headers"]["Impersonate-User"] == "a"
+
+
+def test_a_token_is_read_again(
+    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "READ_TOKENS_EVERY_S", 0.0)
+    client, token_file = webhook.client({"renewed": True}), tmp_path / "token"
+    token_file.write_text("first")
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client, user=WebhookUser(token_file=token_file))
+        await bed.settle({"client": client}, {"client": client})
+        token_file.write_text("second")
+        await bed.ask({"client": client})
+        token_file.unlink()
+        await bed.ask({"client": client})
+        token_file.write_text("first")
+
+    before = len(webhook.requests(client))
+    on_bed(test)
+    said = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
+    assert said == ["Bearer first"] * 2 + ["Bearer second"] * 2
+
+
+def test_a_token_file_that_is_gone(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+    user = WebhookUser(token_file=tmp_path / "token")
+    (verdict,) = ask(on_bed, webhook.client(), user=user)
+    assert verdict.cause.startswith(f"could not get REST client: {tmp_path}/token cannot be read")
+
+
+def test_the_gateways_own_certificate(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"certificate": True}, "asking")
+    pair = webhook.ca.issue_cert(common_name="the-gateway")
+    certificate, key = pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
+    assert ask(on_bed, client, user=WebhookUser(certificate_pem=certificate, key_pem=key)) == [ALLOWED]
+    assert "the-gateway" in said(webhook, client)["certificate"]
+    assert ask(on_bed, client) == [ALLOWED]
+    assert not said(webhook, client)["certificate"]
+
+
+def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
+    count = tmp_path / "count"
+    printed = json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "status": status})
+    program = (
+        f"import os, sys; open({str(count)!r}, 'a').write('x' + os.environ['EXTRA']); "
+        f"assert 'v1' in os.environ['KUBERNETES_EXEC_INFO']; print({printed!r}); sys.exit({code})"
+    )
+    return Plugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
+
+
+@pytest.mark.slow
+def test_credentials_that_a_program_makes(
+    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "RUN_AGAIN_AFTER_S", 0.0)
+    client = webhook.client({"exec": True}, "asking")
+    pair = webhook.ca.issue_cert(common_name="made")
+    status = {
+        "token": "made",
+        "clientCertificateData": pair.cert_chain_pems[0].bytes().decode(),
+        "clientKeyData": pair.private_key_pem.bytes().decode(),
+    }
+    for extra, runs in (({}, 1), ({"expirationTimestamp": "2001-01-01T00:00:00Z"}, 4)):
+        user = WebhookUser(plugin=plugin(tmp_path, status | extra))
+
+        async def test(bed: Bed, user: WebhookUser = user) -> None:
+            bed.add_server(client, user=user)
+            for _ in range(2):
+                assert await bed.settle({"client": client}, {"client": client})
+
+        on_bed(test)
+        assert said(webhook, client)["headers"]["Authorization"] == "Bearer made"
+        assert "made" in said(webhook, client)["certificate"]
+        assert (tmp_path / "count").read_text() == "xy" * runs
+        (tmp_path / "count").unlink()
+
+
+@pytest.mark.slow
+def test_a_program_that_fails(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+    for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), Plugin(str(tmp_path / "absent"))):
+        client = webhook.client()
+
+        async def test(bed: Bed, client: HttpsClient = client, made: Plugin = made) -> None:
+            bed.add_server(client, user=WebhookUser(plugin=made))
+            for _ in range(2):
+                verdict = await bed.ask({"client": client})
+                assert isinstance(verdict, Failed)
+                assert verdict.cause.startswith(f"could not get REST client: exec: {made.command}: ")
+                assert verdict.code == 500
+
+        on_bed(test)
+        if (tmp_path / "count").exists():
+            assert (tmp_path / "count").read_text() == "xy", "a program that fails is not run for every call"
+            (tmp_path / "count").unlink()
+
+
+def test_through_a_proxy(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
+    there, port = webhook.client({}, "other_name"), webhook.ports["other_name"]
+    client = HttpsClient(there.url.replace("localhost", "elsewhere.example"), there.ca_pem)
+    environment = {"HTTPS_PROXY": f"http://user:secret@127.0.0.1:{proxy.port}"}
+    assert ask(on_bed, client, environment=environment) == [ALLOWED]
+    lines = proxy.heads[-1].splitlines()
+    assert lines[0] == f"CONNECT elsewhere.example:{port} HTTP/1.1"
+    assert "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in lines
+    proxy.answer = "HTTP/1.1 407 No"
+    (verdict,) = ask(on_bed, client, environment=environment)
+    assert "proxyconnect: the proxy answers 'HTTP/1.1 407 No', expected 200" in verdict.cause
+    (verdict,) = ask(on_bed, client, environment={"https_proxy": "socks5://127.0.0.1:1"})
+    assert "proxyconnect: HTTPS_PROXY names no proxy of the form" in verdict.cause
+    seen = len(proxy.heads)
+    assert ask(on_bed, webhook.client(), environment=environment) == [ALLOWED]
+    assert len(proxy.heads) == seen, "loopback is never asked through a proxy"
