@@ -1,4 +1,4 @@
-"""The command line: ``serve``, ``check``, ``review``, ``manifests``, ``conformance``.
+"""The command line: ``serve``, ``check``, ``review``, ``import``, ``manifests``, ``conformance``.
 
 Results go to standard output and everything else to standard error. Exit status: 0 done, 1 it failed, 2 it
 was called wrongly. An error is words for a person, never a traceback.
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 from gateway import __version__, manifests
 from gateway.conformance import command as conformance
 from gateway.errors import ConfigError, GatewayError
+from gateway.importing import command as importing
+from gateway.inspection import command as inspection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="validate a configuration as serve would")
     _add_config(check, required=True)
-    check.set_defaults(run=_check)
+    inspection.add_arguments(check)
+    check.set_defaults(run=_check, parser=check)
 
     review = commands.add_parser("review", help="run one AdmissionReview through phases and workers")
     review.add_argument("file", metavar="FILE", help="an AdmissionReview, JSON or YAML; - for standard input")
@@ -81,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     review.add_argument("--explain", action="store_true", help="say for each webhook what came of it")
     review.set_defaults(run=_review)
 
+    importing.add_arguments(
+        commands.add_parser("import", help="write the webhooks of a cluster, or of files, as a configuration")
+    )
     registering = commands.add_parser(
         "manifests", help="print or apply what registers the gateway in a cluster"
     )
@@ -188,16 +194,21 @@ def _serve(parsed: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def _check(parsed: argparse.Namespace, _: list[str]) -> int:
-    from gateway.app import summary
     from gateway.config.load import load
+    from gateway.config.model import summary
 
+    inspection.refuse_without_cluster(parsed, parsed.parser.error)
     config = load(parsed.config)
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if config.gateway.tls.cert_file is None:
         print("warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev", file=sys.stderr)
-    print(f"valid: {summary(config)}")
-    return 0
+    kubernetes = config.gateway.kubernetes
+    if kubernetes is not None and kubernetes.custom_resources and not parsed.cluster:
+        print("warning: custom resources of the cluster are not looked at", file=sys.stderr)
+    if not parsed.json:
+        print(f"valid: {summary(config)}")
+    return inspection.run(parsed, config) if parsed.cluster else 0
 
 
 def _review(parsed: argparse.Namespace, _: list[str]) -> int:

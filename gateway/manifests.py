@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.cluster import chosen as cluster
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "leases.coordination.k8s.io, events; may be repeated",
     )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
-    add("--kubeconfig", metavar="FILE", type=Path, help="of the cluster to apply to")
-    add("--context", metavar="NAME", help="context of the kubeconfig")
+    cluster.add_arguments(parser, "to apply to")
     add("--force-conflicts", action="store_true", help="take over fields that others have set")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
@@ -67,11 +66,15 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     wishes = _wishes(parsed, refuse)
     config = load(parsed.config)
+    kubernetes = config.gateway.kubernetes
+    if kubernetes is not None and kubernetes.custom_resources:
+        target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
+        config = cluster.with_custom_resources(config, target)
     backend, doubts = _trusting(wishes.backend, parsed.ca_file)
     made = plan(config, replace(wishes, backend=backend))
     if parsed.apply:
-        cluster = _cluster(config.gateway.kubernetes, parsed)
-        result = _apply(made, cluster, force=parsed.force_conflicts)
+        target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
+        result = _apply(made, target, force=parsed.force_conflicts)
     else:
         result = _as_yaml(made)
     for warning in (*config.warnings, *doubts, *made.notes):
@@ -151,30 +154,6 @@ def _as_yaml(made: Plan) -> str:
         f"# Locked out? kubectl delete {kinds} {made.name}\n"
     )
     return head + "---\n".join(map(to_yaml, made.documents))
-
-
-def _cluster(configured: Kubernetes | None, parsed: argparse.Namespace) -> Kubernetes:
-    """Return the cluster to apply to: that of --kubeconfig, else of the configuration's, else kubectl's.
-
-    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``. Where the
-    configuration says no more than the cluster of the pod, that means the gateway's pod, and not this place.
-    """
-    from gateway.config.model import Kubernetes
-
-    kubeconfig, context = parsed.kubeconfig, parsed.context
-    if kubeconfig is None and configured is not None and configured.kubeconfig is not None:
-        return replace(configured, context=context or configured.context)
-    if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
-        if os.pathsep in named:
-            raise GatewayError(f"KUBECONFIG names several files, {named}; say --kubeconfig FILE")
-        kubeconfig = Path(named)
-    # Set in every pod; a service account has no contexts.
-    is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and context is None
-    if kubeconfig is None and not is_pod:
-        kubeconfig = Path.home() / ".kube" / "config"
-        if not kubeconfig.exists():
-            raise GatewayError("which cluster? there is no ~/.kube/config; say --kubeconfig FILE")
-    return Kubernetes(kubeconfig, context)
 
 
 def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:

@@ -105,6 +105,17 @@ def match_conditions(rules: Sequence[Rule], included: Collection[str]) -> list[d
     return conditions
 
 
+def hidden_from(expression: str, rules: Sequence[Rule]) -> bool | None:
+    """Whether the matchCondition *expression* keeps requests from *rules* that these ask for by name.
+
+    None where it is none of those that :func:`match_conditions` writes, and so nobody knows.
+    """
+    for left_out in _LEFT_OUT:
+        if expression == left_out.expression:
+            return left_out.word is not None and any(_names(rule, left_out) for rule in rules)
+    return None
+
+
 def _names(rule: Rule, left_out: _LeftOut) -> bool:
     """Whether *rule* gives the resource of *left_out* by name, and has its group."""
     return any(

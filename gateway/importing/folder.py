@@ -1,0 +1,73 @@
+"""Files into a folder, all of them or none, and nothing half-written whenever that ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def write(folder: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
+    """Write *texts*, by the names of their files, and return a line for each: ``FILE written``.
+
+    A file that holds the same already is left as it is. Each file is complete or not there at every moment.
+
+    Raises:
+        GatewayError: there is another file of that name, unless *force* says to replace it, or the folder
+            cannot be written to; nothing has been written then.
+    """
+    try:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent if is_new else folder, prefix=".import-") as name:
+            return _write(folder, Path(name), texts, force=force)
+    except OSError as error:
+        where = error.filename or folder
+        raise GatewayError(f"--output: {where} cannot be written: {error.strerror or error}") from error
+
+
+def _write(folder: Path, staging: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
+    states = {name: _state(folder / name, text) for name, text in texts.items()}
+    taken = [str(folder / name) for name, state in states.items() if state == "other"]
+    if taken and not force:
+        raise GatewayError(
+            f"--output: {', '.join(taken)} already there, with other content; --force replaces"
+        )
+    changed = [name for name, state in states.items() if state != "same"]
+    for name in changed:
+        with (staging / name).open("x", encoding="utf-8") as staged:
+            staged.write(texts[name])
+            staged.flush()
+            os.fsync(staged.fileno())
+    made: list[Path] = []
+    try:
+        for name in changed:
+            if states[name] == "other":
+                (staging / name).replace(folder / name)
+                continue
+            # Fails where somebody else has made one meanwhile, which a renaming would replace.
+            (folder / name).hardlink_to(staging / name)
+            made.append(folder / name)
+    except OSError:
+        for file in made:
+            with suppress(OSError):
+                file.unlink()
+        raise
+    return [f"{folder / name} {'unchanged' if states[name] == 'same' else 'written'}" for name in texts]
+
+
+def _state(file: Path, text: str) -> str:
+    """Return whether *file* is ``new``, the ``same`` as *text*, or something ``other``."""
+    if not os.path.lexists(file):
+        return "new"
+    try:
+        return "same" if file.read_bytes() == text.encode() else "other"
+    except OSError:
+        return "other"

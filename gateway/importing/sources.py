@@ -1,0 +1,81 @@
+"""Where webhook configurations are imported from: files, standard input, or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.config.documents import Document, read_documents, unreadable
+from gateway.config.files import MAX_FILE_BYTES, UnusableFileError, list_files, read_file
+from gateway.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gateway.config.model import Kubernetes
+
+    Json = dict[str, Any]
+
+STANDARD_INPUT: Final = Path("-")
+
+
+def from_files(paths: Sequence[Path]) -> list[Json]:
+    """Return all objects in the files and folders *paths*, of whatever kind; ``-`` is standard input.
+
+    Raises:
+        ConfigError: a file cannot be read, or something in it is no object.
+    """
+    documents = list(_documents(paths))
+    problems: list[Problem] = [problem for one in documents for problem in one.report.problems()]
+    if problems:
+        raise ConfigError(problems)
+    return [one.content for one in documents if one.content is not None]
+
+
+def from_cluster(cluster: Kubernetes) -> list[Json]:
+    """Return the webhook configurations of *cluster*.
+
+    Raises:
+        ClusterError: it cannot be reached, or refuses.
+    """
+    # Only here, since they take their time to load.
+    from gateway.cluster.access import connect
+    from gateway.cluster.registrations import registered
+
+    async def read() -> list[Json]:
+        api = await asyncio.to_thread(connect, cluster)
+        try:
+            return await registered(api)
+        finally:
+            await api.close()
+
+    return asyncio.run(read())
+
+
+def _documents(paths: Sequence[Path]) -> Iterator[Document]:
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield from _of(Path("standard input"), sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+            continue
+        for file, problem in list_files([path]):
+            if problem:
+                yield unreadable(file, problem)
+                continue
+            try:
+                yield from _of(file, read_file(file))
+            except UnusableFileError as error:
+                yield unreadable(file, str(error))
+
+
+def _of(file: Path, content: bytes) -> Iterator[Document]:
+    if len(content) > MAX_FILE_BYTES:
+        yield unreadable(file, f"has more than {MAX_FILE_BYTES // (1024 * 1024)} MiB")
+        return
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        yield unreadable(file, "is not UTF-8 text")
+    else:
+        yield from read_documents(file, text)

@@ -1,0 +1,1 @@
+"""``admission-gateway check --cluster``: what a cluster has registered, held against what is configured."""

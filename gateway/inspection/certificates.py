@@ -1,0 +1,198 @@
+"""Certificates: whether the API server will trust the gateway's, and which of all that are configured expire.
+
+The API server is told its roots by ``caBundle``, and expects the name of the Service, or the host of the URL.
+What it leaves unchecked (which extensions a certificate has to have) is left unchecked here, too.
+
+Source: k8s.io/apiserver pkg/util/webhook/client.go (server name); Go crypto/x509 verify.go, where a
+certificate that is among the roots needs no issuer; RFC 5280 section 6.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
+
+from gateway.config.credentials import certificates
+from gateway.config.files import UnusableFileError, read_file
+from gateway.core.webhook import HttpsClient
+from gateway.inspection.finding import REGISTER, Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gateway.config.model import Config
+    from gateway.inspection.registered import Registered
+
+
+SERVING: Final = "GatewayConfiguration: tls.certFile"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Certificates of one place."""
+
+    place: str
+    certificates: tuple[x509.Certificate, ...]
+    are_roots: bool
+    """Whether any of them is enough; a chain needs each."""
+
+
+def of_configuration(config: Config) -> Iterator[Held | Finding]:
+    """Yield the certificates that *config* names, and a finding for each file that can no longer be read."""
+    tls = config.gateway.tls
+    files: list[tuple[str, Path | None, bool]] = [
+        (SERVING, tls.cert_file, False),
+        ("GatewayConfiguration: tls.clientCAFile", tls.client_ca_file, True),
+    ]
+    for name, pool in sorted(config.pools.items()):
+        if pool.tls is not None:
+            if pool.tls.ca_bundle is not None:
+                yield from _held(f"WorkerPool {name}: tls.caBundle", pool.tls.ca_bundle)
+            files.append((f"WorkerPool {name}: tls.caFile", pool.tls.ca_file, True))
+            files.append((f"WorkerPool {name}: tls.certFile", pool.tls.cert_file, False))
+    for place, file, are_roots in files:
+        if file is not None:
+            try:
+                yield Held(f"{place} {file}", tuple(certificates(read_file(file))), are_roots)
+            except UnusableFileError as error:
+                yield Finding("error", f"{place} {file}", str(error), "put the right file there")
+    for hook in (*config.mutating, *config.validating):
+        if isinstance(hook.client, HttpsClient) and hook.client.ca_pem:
+            yield from _held(f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", hook.client.ca_pem)
+
+
+def _held(place: str, pem: bytes) -> Iterator[Held | Finding]:
+    try:
+        yield Held(place, tuple(certificates(pem)), are_roots=True)
+    except UnusableFileError as error:
+        yield Finding("error", place, f"it {error}", "put the right CA there")
+
+
+def of_registrations(entries: Sequence[Registered]) -> Iterator[Held | Finding]:
+    """Yield the roots in ``caBundle`` of *entries*, or what is wrong with it."""
+    for entry in entries:
+        if not entry.ca_bundle:
+            if entry.service is not None:
+                message = "caBundle is empty, and the API server's own roots sign no name of a Service"
+                yield Finding("error", entry.place, message, f"{REGISTER} with --ca-file")
+            continue
+        try:
+            content = base64.b64decode(entry.ca_bundle, validate=True)
+            yield Held(f"{entry.place}: caBundle", tuple(certificates(content)), are_roots=True)
+        except (binascii.Error, UnusableFileError):
+            message = "caBundle holds no PEM certificate that can be read"
+            yield Finding("error", entry.place, message, f"{REGISTER} with --ca-file")
+
+
+def expiring(held: Held, now: datetime.datetime, days: int) -> Iterator[Finding]:
+    """Yield which certificates of *held* have expired at the time *now*, or will within *days* days."""
+    last = [one.not_valid_after_utc for one in held.certificates]
+    # Of roots, all but the last are replaced already.
+    decisive = (max if held.are_roots else min)(last)
+    soon = now + datetime.timedelta(days=days)
+    for one in held.certificates:
+        end = one.not_valid_after_utc
+        who = one.subject.rfc4514_string() or "nobody"
+        if end < now:
+            severity: Severity = "error" if decisive < now else "warning"
+            yield Finding(
+                severity, held.place, f"the certificate of {who} has expired on {end:%Y-%m-%d}", "renew it"
+            )
+        elif end < soon and decisive < soon:
+            yield Finding(
+                "warning", held.place, f"the certificate of {who} expires on {end:%Y-%m-%d}", "renew it"
+            )
+        if one.not_valid_before_utc > now:
+            begins = f"{one.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+            message = f"the certificate of {who} is not valid before {begins}"
+            yield Finding("error", held.place, message, "look at the clocks, or renew it")
+
+
+def trust(
+    entry: Registered,
+    roots: Sequence[x509.Certificate],
+    chain: Sequence[x509.Certificate],
+    now: datetime.datetime,
+) -> Iterator[Finding]:
+    """Yield why the API server would not trust the gateway's certificate *chain* behind *entry*, if so."""
+    message = distrusted(roots, chain, entry.host, now)
+    if message:
+        advice = "serve a certificate of that CA for that name, or " + REGISTER + " with the right --ca-file"
+        yield Finding("error", entry.place, message, advice)
+
+
+def distrusted(
+    roots: Sequence[x509.Certificate], chain: Sequence[x509.Certificate], host: str, now: datetime.datetime
+) -> str:
+    """Return why a client with *roots* does not take *chain*, leaf first, for *host*, if it does not."""
+    leaf = chain[0]
+    names = _names(leaf)
+    if not _has_name(names, host):
+        found = ", ".join(map(str, names)) or "no name at all"
+        return f"the serving certificate is not for {host}: it has {found}"
+    if leaf in roots:
+        # Whether it is valid now is said of each certificate anyway.
+        return ""
+    built = PolicyBuilder().store(Store(list(roots))).time(now)
+    built = built.extension_policies(
+        ca_policy=ExtensionPolicy.permit_all().require_present(
+            x509.BasicConstraints, Criticality.AGNOSTIC, None
+        ),
+        ee_policy=ExtensionPolicy.permit_all().require_present(
+            x509.SubjectAlternativeName, Criticality.AGNOSTIC, None
+        ),
+    )
+    try:
+        built.build_server_verifier(_subject(host)).verify(leaf, list(chain[1:]))
+    except (VerificationError, ValueError) as error:
+        reason = str(error).removeprefix("validation failed: ").partition(" (encountered")[0]
+        return f"caBundle does not verify the serving certificate: {reason}"
+    return ""
+
+
+def _names(leaf: x509.Certificate) -> list[str | ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (
+        *(x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+        ValueError,
+    ):
+        return []
+    # Networks stand in certificates of CAs alone.
+    addresses = [
+        one
+        for one in names.get_values_for_type(x509.IPAddress)
+        if isinstance(one, ipaddress.IPv4Address | ipaddress.IPv6Address)
+    ]
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def _has_name(names: Sequence[object], host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in names
+    except ValueError:
+        pass
+    wanted = host.lower().rstrip(".")
+    wild = f"*.{wanted.partition('.')[2]}"
+    return any(isinstance(one, str) and one.lower().rstrip(".") in (wanted, wild) for one in names)
+
+
+def _subject(host: str) -> x509.DNSName | x509.IPAddress:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

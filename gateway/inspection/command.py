@@ -1,0 +1,135 @@
+"""``admission-gateway check --cluster``: what is wrong between a cluster and a configuration, a line each."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from gateway.cluster import chosen as cluster
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from gateway.config.model import Config
+    from gateway.inspection.finding import Finding
+    from gateway.inspection.surroundings import Seen
+
+_EXPIRY_DAYS: Final = 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add to *parser*, that of ``check``, what is for ``--cluster``."""
+    add = parser.add_argument
+    add("--cluster", action="store_true", help="hold what is registered in the cluster against it, too")
+    cluster.add_arguments(parser, "to look at")
+    add("--name", help="of the gateway's registrations, where there are several gateways (default: all)")
+    add(
+        "--expiry-days",
+        metavar="N",
+        type=int,
+        help=f"warn of certificates that expire within N days (default: {_EXPIRY_DAYS})",
+    )
+    add("--json", action="store_true", help="print the findings as JSON")
+
+
+def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
+    """Refuse options that mean nothing without ``--cluster``, and a number of days that is none."""
+    for option in ("kubeconfig", "context", "name", "expiry_days", "json"):
+        if getattr(parsed, option) not in (None, False) and not parsed.cluster:
+            refuse(f"--{option.replace('_', '-')} is for --cluster")
+    if parsed.expiry_days is not None and not 0 <= parsed.expiry_days <= 36500:
+        refuse(f"argument --expiry-days: found {parsed.expiry_days}, expected a number from 0 to 36500")
+
+
+def run(parsed: argparse.Namespace, config: Config) -> int:
+    """Print what is found, and return the exit status: 1 if there is an error among it.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or the registrations may not be read.
+        GatewayError: nothing says which cluster.
+    """
+    import asyncio
+
+    from gateway.inspection.looking import look
+
+    target = cluster.chosen(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    seen = asyncio.run(look(target, parsed.name))
+    whole = cluster.with_custom_resources(config, target)
+    days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
+    found = inspect(whole, seen, datetime.datetime.now(datetime.UTC), days, parsed.name)
+    errors = sum(one.severity == "error" for one in found)
+    if parsed.json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        for one in found:
+            print(one)
+        print(f"cluster: {errors} errors, {len(found) - errors} warnings")
+    return 1 if errors else 0
+
+
+def inspect(
+    config: Config, seen: Seen, now: datetime.datetime, days: int, name: str | None = None
+) -> list[Finding]:
+    """Return what is wrong between *config* and what was *seen* in a cluster at the time *now*, errors first.
+
+    *days*: how long a certificate has to be valid yet. *name*: that of the registrations to look at alone.
+    """
+    from gateway.inspection.certificates import (
+        SERVING,
+        Held,
+        expiring,
+        of_configuration,
+        of_registrations,
+        trust,
+    )
+    from gateway.inspection.entries import compare, routes
+    from gateway.inspection.finding import Finding
+    from gateway.inspection.registered import registered
+    from gateway.inspection.surroundings import around
+    from gateway.paths import Paths
+
+    entries = registered(seen.configurations, name)
+    if not entries and (config.mutating or config.validating):
+        message = "no registration of a gateway was found" + (f" called {name}" if name else "")
+        return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
+    leading, findings = routes(entries, Paths(config))
+    findings += compare(config, leading, lambda: _planned_conditions(config))
+    findings += around(entries, config, seen)
+    held: dict[str, Held] = {}
+    for one in (*of_configuration(config), *of_registrations(entries)):
+        if isinstance(one, Held):
+            held[one.place] = one
+            findings += expiring(one, now, days)
+        else:
+            findings.append(one)
+    serving = next((one for one in held.values() if one.place.startswith(SERVING)), None)
+    if serving is None:
+        message = "no tls.certFile, so nobody can say whether the caBundles verify what the gateway serves"
+        findings.append(Finding("warning", "GatewayConfiguration", message, "name it in the configuration"))
+    else:
+        for entry in entries:
+            roots = held.get(f"{entry.place}: caBundle")
+            if roots is not None:
+                findings += trust(entry, roots.certificates, serving.certificates, now)
+    return sorted(set(findings))
+
+
+def _planned_conditions(config: Config) -> set[str]:
+    """Return the expressions of all matchConditions that ``manifests`` would register for *config*."""
+    from gateway.registration.backend import Backend
+    from gateway.registration.plan import Wishes, plan
+
+    try:
+        made = plan(config, Wishes(Backend(service=("a", "b", 443))))
+    except GatewayError:
+        return set()
+    found: set[str] = set()
+    for document in made.documents:
+        webhooks = document["webhooks"]
+        for entry in webhooks if isinstance(webhooks, list) else ():
+            found.update(one["expression"] for one in entry.get("matchConditions", ()))
+    return found

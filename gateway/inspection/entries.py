@@ -1,0 +1,244 @@
+"""What is wrong between the webhooks that are configured and the entries that are registered for a gateway.
+
+Pure: the entries and the configuration are all that is looked at. What ``manifests`` makes of a configuration
+has no findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.webhooks import REVIEW_VERSIONS
+from gateway.inspection.coverage import hiding, shown_rule, uncovered
+from gateway.inspection.finding import REGISTER, Finding
+from gateway.registration.cells import overlap
+from gateway.registration.entry import Entry
+from gateway.registration.exclusions import hidden_from, sendable
+from gateway.registration.partition import Relations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from gateway.config.model import Config
+    from gateway.core.webhook import Rule, Webhook
+    from gateway.inspection.registered import Registered
+    from gateway.paths import Paths
+
+_ADVICE_NONE: Final = "run admission-gateway manifests --apply"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """One entry with the webhooks that the gateway asks when the API server calls it by this entry."""
+
+    entry: Registered
+    webhooks: tuple[Webhook, ...]
+    """In their order, with the rules that can ever reach them; those without such a rule are not among "
+    "them."""
+
+
+def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], list[Finding]]:
+    """Return where *entries* lead to, and what is wrong with those that lead nowhere."""
+    found, findings = [], []
+    for entry in entries:
+        selected = None if entry.path is None else paths.find(entry.path)
+        message = ""
+        if selected is None:
+            message = (
+                f"the gateway answers 404 to its path {entry.shown_path}, which nothing configured is behind"
+            )
+        elif selected.phase != entry.phase:
+            message = f"its path {entry.shown_path} is for webhooks of the other phase, so that none is asked"
+        if selected is None or message:
+            findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
+            continue
+        hooks = [hook for hook in map(sendable, selected.webhooks) if hook.rules]
+        found.append(Route(entry, tuple(hooks)))
+    return found, findings
+
+
+def compare(
+    config: Config, found: Sequence[Route], planned_conditions: Callable[[], Collection[str]]
+) -> Iterator[Finding]:
+    """Yield what is wrong with the routes *found* to the webhooks of *config*.
+
+    *planned_conditions* returns the expressions of matchConditions that ``manifests`` would register.
+    """
+    unknown = any(hidden_from(text, ()) is None for route in found for _, text in route.entry.conditions)
+    # To plan takes its time with many webhooks.
+    planned = planned_conditions() if unknown else ()
+    for configured in (*config.mutating, *config.validating):
+        webhook = sendable(configured)
+        if webhook.rules:
+            yield from _of_webhook(webhook, found)
+    for route in found:
+        yield from _of_conditions(route, planned)
+        yield from _of_policies(route)
+        yield from _of_time(route, config.gateway.deadline_reserve_s)
+        yield from _of_reviews(route)
+
+
+def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
+    place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
+    leading = [
+        route.entry
+        for route in found
+        if any(_is_same(webhook, hook) for hook in route.webhooks) and route.entry.phase == webhook.phase
+    ]
+    if not leading:
+        yield Finding("error", place, "no registered entry leads to it, so it is never asked", _ADVICE_NONE)
+        return
+    yield from _never_sent(webhook, place, leading)
+    yield from _in_other_versions(webhook, place, leading)
+    for number, entry in enumerate(leading):
+        for other in leading[:number]:
+            if _meet(webhook, entry, other):
+                message = f"is asked twice, by {other.place} and by {entry.place}"
+                advice = f"{REGISTER}, and remove the entry that it does not make"
+                yield Finding("warning", place, message, advice)
+
+
+def _never_sent(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
+    hidden = {entry: list(hiding(entry, webhook)) for entry in leading}
+    open_rules = _rules([entry for entry in leading if not hidden[entry]])
+    for number, rule in enumerate(webhook.rules):
+        missing, perhaps = uncovered(rule, _rules(leading))
+        if missing:
+            message = f"rules[{number}]: never sent to the gateway: {_shown(missing)}"
+            yield Finding("error", place, message, REGISTER)
+        if perhaps:
+            message = (
+                f"rules[{number}]: never sent to the gateway, if there is such a thing: {_shown(perhaps)}"
+            )
+            yield Finding("warning", place, message, REGISTER)
+        elif not missing and any(uncovered(rule, open_rules)):
+            for entry in leading:
+                for reason in hidden[entry]:
+                    yield Finding("error", place, f"rules[{number}]: {entry.place}: {reason}", REGISTER)
+
+
+def _in_other_versions(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
+    for entry in leading:
+        if entry.hook.match_policy == "Exact" and webhook.match_policy == "Equivalent":
+            if any("*" not in rule.api_versions for rule in entry.hook.rules):
+                message = "has matchPolicy Equivalent, and is not sent versions that no rule names"
+                yield Finding("warning", place, f"{message}: {entry.place} is Exact", REGISTER)
+        elif webhook.match_policy == "Equivalent" and Relations([webhook, entry.hook]).conflict(0, 1):
+            message = "may be sent another version of a resource than it asks for first"
+            yield Finding("warning", place, f"{message}: {entry.place} names others", REGISTER)
+    if webhook.match_policy == "Exact":
+        # Sent in the version that the client used where a rule names that one, whatever else is named.
+        named = [rule for entry in leading for rule in entry.hook.rules]
+        for number, rule in enumerate(webhook.rules):
+            if any(uncovered(rule, named)) and not any(uncovered(rule, _rules(leading))):
+                message = f"rules[{number}]: is sent another version of a resource than it asks for"
+                yield Finding("warning", place, f"{message}: no registered rule names that", REGISTER)
+
+
+def _shown(rules: Sequence[Rule]) -> str:
+    return "; ".join(map(shown_rule, rules[:3])) + ("; and more" if len(rules) > 3 else "")
+
+
+def _is_same(one: Webhook, other: Webhook) -> bool:
+    return (one.configuration, one.name) == (other.configuration, other.name)
+
+
+def _rules(entries: Sequence[Registered]) -> list[Rule]:
+    """Return the rules of *entries*; those of Equivalent ones are for every version of what they name."""
+    return [
+        rule if entry.hook.match_policy == "Exact" else replace(rule, api_versions=("*",))
+        for entry in entries
+        for rule in entry.hook.rules
+    ]
+
+
+def _meet(webhook: Webhook, entry: Registered, other: Registered) -> bool:
+    return any(
+        overlap(own, one) and overlap(own, two) and overlap(one, two)
+        for own in webhook.rules
+        for one in entry.hook.rules
+        for two in other.hook.rules
+    )
+
+
+def _of_conditions(route: Route, planned: Collection[str]) -> Iterator[Finding]:
+    for name, expression in route.entry.conditions:
+        if hidden_from(expression, ()) is None and expression not in planned:
+            message = f"matchCondition {name} may leave out requests that configured webhooks are for"
+            advice = "have it in the webhooks that it is meant for, and " + REGISTER
+            yield Finding("warning", route.entry.place, message, advice)
+
+
+def _of_policies(route: Route) -> Iterator[Finding]:
+    hook, place = route.entry.hook, route.entry.place
+    closed = [one for one in route.webhooks if one.failure_policy == "Fail"]
+    if closed and hook.failure_policy == "Ignore":
+        message = (
+            "failurePolicy is Ignore: while no gateway can be reached, requests pass without "
+            f"{_named(closed)}, configured with Fail"
+        )
+        yield Finding("error", place, message, REGISTER)
+    elif route.webhooks and not closed and hook.failure_policy == "Fail":
+        message = "failurePolicy is Fail, and all webhooks behind it are configured with Ignore"
+        yield Finding("warning", place, message, REGISTER)
+    if not route.webhooks:
+        return
+    are_free = all(one.side_effects == "None" for one in route.webhooks)
+    if hook.side_effects == "None" and not are_free:
+        loose = [one for one in route.webhooks if one.side_effects != "None"]
+        message = f"sideEffects is None, and that of {_named(loose)} is not"
+        yield Finding("warning", place, message, REGISTER)
+    elif hook.side_effects in ("Some", "Unknown"):
+        message = f"sideEffects is {hook.side_effects}: the API server refuses every dry run"
+        yield Finding("warning", place, message, REGISTER)
+    if route.entry.phase == "mutate":
+        yield from _of_reinvocation(route)
+
+
+def _of_reinvocation(route: Route) -> Iterator[Finding]:
+    wanted = _entry(route).reinvocation_policy
+    found = route.entry.hook.reinvocation_policy
+    if found != wanted:
+        message = (
+            "reinvocationPolicy is Never, and all webhooks behind it ask for IfNeeded"
+            if found == "Never"
+            else "reinvocationPolicy is IfNeeded, and the API server then calls webhooks with Never twice"
+        )
+        yield Finding("warning", route.entry.place, message, REGISTER)
+
+
+def _of_time(route: Route, reserve_s: float) -> Iterator[Finding]:
+    if not route.webhooks:
+        return
+    needed_s, found_s = _entry(route).timeout_s(reserve_s), route.entry.hook.timeout_s
+    if found_s < needed_s:
+        how = (
+            "the timeouts of those that one request is for, one after another, twice with IfNeeded"
+            if route.entry.phase == "mutate"
+            else "the longest timeout of those behind it"
+        )
+        message = (
+            f"timeoutSeconds is {found_s}, and {needed_s} are needed: {how}, with deadlineReserve and a "
+            "second to spare"
+        )
+        yield Finding("warning", route.entry.place, message, REGISTER)
+
+
+def _of_reviews(route: Route) -> Iterator[Finding]:
+    entry = route.entry
+    if not set(entry.review_versions) & set(REVIEW_VERSIONS):
+        message = f"admissionReviewVersions has none that the gateway speaks, {' and '.join(REVIEW_VERSIONS)}"
+        yield Finding("error", entry.place, message, REGISTER)
+
+
+def _entry(route: Route) -> Entry:
+    together = [
+        [route.webhooks[place] for place in sorted(cell)] for cell in Relations(route.webhooks).together
+    ]
+    return Entry(route.entry.hook.name, route.entry.phase, route.entry.path or "", route.webhooks, together)
+
+
+def _named(webhooks: Sequence[Webhook]) -> str:
+    first = f"{webhooks[0].configuration}/{webhooks[0].name}"
+    return first if len(webhooks) == 1 else f"{first} and {len(webhooks) - 1} more"

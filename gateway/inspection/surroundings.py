@@ -1,0 +1,105 @@
+"""What stands around a registration: its Service, the namespaces that must not wait, other webhooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.config.fields import printable
+from gateway.inspection.finding import REGISTER, Finding
+from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
+from gateway.registration.own import PHASES, entries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gateway.config.model import Config
+    from gateway.inspection.registered import Registered
+
+    Json = Mapping[str, Any]
+
+Place = tuple[str, str]
+"""Namespace and name."""
+
+_OUTSIDE: Final = "ExternalName"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a cluster has, as far as it may be read."""
+
+    configurations: list[dict[str, Any]] = field(default_factory=list)
+    """All webhook configurations."""
+    services: dict[Place, Json | None] = field(default_factory=dict)
+    """None: there is none. One that may not be read is not in it."""
+    ready: dict[Place, int] = field(default_factory=dict)
+    """How many endpoints of a Service are ready."""
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of namespaces."""
+    unread: list[str] = field(default_factory=list)
+    """The rights that are missing, a line each."""
+
+
+def around(registered: Sequence[Registered], config: Config, seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong around the entries *registered*, with what a cluster has *seen*."""
+    for place in sorted({entry.service[:2] for entry in registered if entry.service is not None}):
+        ports = {entry.service[2] for entry in registered if entry.service and entry.service[:2] == place}
+        yield from _of_service(place, ports, seen)
+    for entry in registered:
+        yield from _fail_closed(entry, seen)
+    yield from _also_registered(config, seen)
+    for right in seen.unread:
+        yield Finding("warning", "rights", right, "give it, to have this looked at, too")
+
+
+def _of_service(place: Place, ports: Collection[int], seen: Seen) -> Iterator[Finding]:
+    title = f"Service {'/'.join(place)}"
+    if place not in seen.services:
+        return
+    service = seen.services[place]
+    if service is None:
+        yield Finding("error", title, "is registered and does not exist", "make it, or " + REGISTER)
+        return
+    spec = service.get("spec") or {}
+    if spec.get("type") == _OUTSIDE:
+        return
+    served = {one.get("port") for one in spec.get("ports") or ()}
+    for port in sorted(set(ports) - served):
+        found = ", ".join(sorted(map(str, served))) or "none"
+        yield Finding("error", title, f"port {port} is registered, and it has {found}", "correct one of them")
+    if seen.ready.get(place) == 0:
+        yield Finding(
+            "error", title, "no endpoint of it is ready", "look at the gateway's pods: /readyz says why"
+        )
+
+
+def _fail_closed(entry: Registered, seen: Seen) -> Iterator[Finding]:
+    """Yield the namespaces whose pods would wait for a gateway that may itself wait for them."""
+    if entry.hook.failure_policy != "Fail" or all(rule.scope == "Cluster" for rule in entry.hook.rules):
+        return
+    own = entry.service[0] if entry.service else None
+    for name in dict.fromkeys((KUBE_SYSTEM, own)):
+        if name is None:
+            continue
+        labels = {NAMESPACE_LABEL: name, **seen.labels.get(name, {})}
+        if entry.hook.namespace_selector.matches(labels):
+            which = "the gateway's own namespace" if name == own else "the namespace"
+            message = f"failurePolicy is Fail, also in {which} {name}: without a gateway nobody repairs it"
+            yield Finding("warning", entry.place, message, f"{REGISTER} without --include")
+
+
+def _also_registered(config: Config, seen: Seen) -> Iterator[Finding]:
+    configured = {
+        (hook.phase, hook.configuration, hook.name) for hook in (*config.mutating, *config.validating)
+    }
+    for document in seen.configurations:
+        kind, name = str(document["kind"]), str(document["metadata"]["name"])
+        twice = [
+            str(entry.get("name"))
+            for entry in entries(document)
+            if (PHASES[kind], name, entry.get("name")) in configured
+        ]
+        if twice:
+            message = f"is called twice, directly and by the gateway: {', '.join(map(printable, twice))}"
+            advice = f"once the gateway serves it: kubectl delete {kind.lower()} {printable(name)}"
+            yield Finding("warning", f"{kind}/{printable(name)}", message, advice)

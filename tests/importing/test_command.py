@@ -1,0 +1,289 @@
+"""``admission-gateway import`` as it is called: with files, with standard input, with a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from gateway.errors import GatewayError
+from gateway.importing.folder import write as write_all
+from tests.cluster.server import ApiServer, refuse
+from tests.importing.kit import MUTATING, VALIDATING, configuration, entry, registering, run, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    Json = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+def names(text: str) -> list[tuple[str, str]]:
+    return [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(text)]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def hold(server: ApiServer, *documents: Json) -> None:
+    """Have *server* list these objects, without what every item of a list leaves out."""
+    for kind in (MUTATING, VALIDATING):
+        items = [
+            {key: value for key, value in one.items() if key not in ("apiVersion", "kind")}
+            for one in documents
+            if one["kind"] == kind
+        ]
+        server.objects[f"{GROUP}/{kind.lower()}s"] = {"kind": f"{kind}List", "items": items}
+
+
+def test_files_are_imported_in_the_order_in_which_they_are_called(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "all.json",
+        configuration(VALIDATING, "b"),
+        registering(),
+        configuration(MUTATING, "z"),
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hooks"}},
+        configuration(VALIDATING, "a"),
+    )
+    done = run(file)
+    assert done.returncode == 0, done.stderr
+    assert names(done.stdout) == [(MUTATING, "z"), (VALIDATING, "a"), (VALIDATING, "b")]
+    assert (
+        f"note: {VALIDATING}/admission-gateway: left out, since it registers a gateway itself" in done.stderr
+    )
+    assert done.stderr.splitlines()[-3:] == [
+        "kubectl delete mutatingwebhookconfiguration z",
+        "kubectl delete validatingwebhookconfiguration a",
+        "kubectl delete validatingwebhookconfiguration b",
+    ]
+    assert run("-", stdin=done.stdout).stdout == done.stdout
+
+
+def test_what_was_imported_passes_check(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.json", configuration(MUTATING, "a"), configuration(VALIDATING, "b"))
+    folder = tmp_path / "config"
+    done = run(file, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{folder}/mutating-a.yaml written",
+        f"{folder}/validating-b.yaml written",
+    ]
+    assert files(folder) == ["mutating-a.yaml", "validating-b.yaml"]
+    from gateway.cli import main
+
+    with pytest.raises(SystemExit) as end:
+        main(["check", "--config", str(folder)])
+    assert not end.value.code
+    again = run(file, "--output", folder)
+    assert again.stdout.splitlines() == [
+        f"{folder}/mutating-a.yaml unchanged",
+        f"{folder}/validating-b.yaml unchanged",
+    ]
+
+
+def test_nothing_is_overwritten_unless_it_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "validating-b.yaml").write_text("mine")
+    file = write(tmp_path / "all.json", configuration(MUTATING, "a"), configuration(VALIDATING, "b"))
+    done = run(file, "--output", folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"--output: {folder}/validating-b.yaml already there" in done.stderr
+    assert files(folder) == ["validating-b.yaml"]
+    done = run(file, "--output", folder, "--force")
+    assert done.returncode == 0, done.stderr
+    assert files(folder) == ["mutating-a.yaml", "validating-b.yaml"]
+    assert "kind: Validating" in (folder / "validating-b.yaml").read_text()
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GatewayError, match="cannot be written: "):
+        write_all(tmp_path / "file" / "folder", {"a.yaml": "x"}, force=True)
+    folder = tmp_path / "config"
+    (folder / "b.yaml").mkdir(parents=True)
+    with pytest.raises(GatewayError):
+        write_all(folder, {"a.yaml": "x", "b.yaml": "y"}, force=True)
+    assert files(folder) == ["b.yaml"]
+
+
+def test_what_the_gateway_would_refuse_is_not_written(tmp_path: Path) -> None:
+    bad = configuration(VALIDATING, "bad", entry(timeoutSeconds=31))
+    file = write(tmp_path / "all.json", configuration(VALIDATING, "good"), bad)
+    done = run(file, "--output", tmp_path / "config")
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f'error: {VALIDATING} "bad": webhooks[0].timeoutSeconds: found the number 31')
+    assert "nothing was written" in second
+    assert not (tmp_path / "config").exists()
+    done = run(file, "--with-problems")
+    assert done.returncode == 1
+    assert len(names(done.stdout)) == 2
+    done = run(file, "--exclude", "ba*")
+    assert done.returncode == 0, done.stderr
+    assert names(done.stdout) == [(VALIDATING, "good")]
+    assert names(run(file, "--name", "g*").stdout) == [(VALIDATING, "good")]
+
+
+def test_two_of_one_name_are_both_seen(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.json", configuration(), configuration())
+    done = run(file)
+    assert done.returncode == 1
+    assert 'metadata.name: found "policies" a second time' in done.stderr
+
+
+def test_what_does_not_come_over_as_it_is_is_said(tmp_path: Path) -> None:
+    annotations = {"cert-manager.io/inject-ca-from": "a/b", "meta.helm.sh/release-name": "r"}
+    owners = [{"kind": "Deployment", "name": "operator"}]
+    file = write(
+        tmp_path / "all.json",
+        configuration(MUTATING, "first", annotations=annotations, ownerReferences=owners),
+        configuration(VALIDATING, "second"),
+        configuration(MUTATING, "stays"),
+        configuration(VALIDATING, "made.static.k8s.io"),
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {"conversion": {"strategy": "Webhook"}},
+        },
+    )
+    said = run(file, "--exclude", "stays").stderr
+    for part in (
+        "MutatingWebhookConfiguration/first: cert-manager.io/inject-ca-from has its caBundle kept up to date",
+        "first/a.policies.test, second/a.policies.test: called by the name of a Service",
+        "webhook a.policies.test is in MutatingWebhookConfiguration/first, ValidatingWebhook",
+        "also for kube-system",
+        "MutatingWebhookConfiguration/first: is kept by Helm, Deployment/operator",
+        "MutatingWebhookConfiguration/stays: stays with the API server, which calls it before or after",
+        "ValidatingWebhookConfiguration/made.static.k8s.io: a static manifest",
+        "CustomResourceDefinition/widgets.example.com: conversion webhooks are not admission",
+    ):
+        assert part in said
+    assert "kubectl delete mutatingwebhookconfiguration stays" not in said
+
+
+def test_an_object_that_also_registers_a_gateway_is_not_to_be_deleted(tmp_path: Path) -> None:
+    mixed = registering("mixed")
+    mixed["webhooks"].append(entry("other.policies.test"))
+    done = run(write(tmp_path / "all.json", mixed))
+    assert done.returncode == 0, done.stderr
+    (written,) = yaml.safe_load_all(done.stdout)
+    assert [one["name"] for one in written["webhooks"]] == ["other.policies.test"]
+    assert (
+        "mixed: without fail.validate.admission-gateway.io, which registers a gateway itself" in done.stderr
+    )
+    assert "kubectl delete" not in done.stderr
+
+
+def test_custom_resources_have_a_name_and_the_same_fields(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.json", configuration(labels={"app": "x"}, annotations={"a": "b"}))
+    (resource,) = yaml.safe_load_all(run(file, "--as", "CustomResources").stdout)
+    (object_,) = yaml.safe_load_all(run(file).stdout)
+    assert resource == {
+        **object_,
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "metadata": {"name": "policies"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a: [", "document 1"), ("- 1", "expected a mapping"), (b"\xff", "is not UTF-8 text")],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, content: Any, message: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = run(file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("x", "--context", "c"), ("x", "--kubeconfig", "k"), ("--force",), ("x", "--as", "Other")]
+)
+def test_options_that_contradict_each_other_are_refused(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+# -- a cluster ------------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_imported_like_its_files(server: ApiServer, tmp_path: Path) -> None:
+    documents = [configuration(MUTATING, "a"), configuration(VALIDATING, "b"), registering()]
+    hold(server, *documents)
+    done = run("--kubeconfig", server.kubeconfig(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(write(tmp_path / "all.json", *documents)).stdout
+
+
+def answer(page: Json) -> Any:
+    """A fault: another page than the server has."""
+    return lambda handler: handler.answer(200, page)
+
+
+def test_lists_come_in_pages(server: ApiServer, tmp_path: Path) -> None:
+    hold(server, configuration(VALIDATING, "c"))
+    path = f"{GROUP}/mutatingwebhookconfigurations"
+    for name, rest in (("a", "more"), ("b", "")):
+        page = {"metadata": {"continue": rest}, "items": [configuration(MUTATING, name)]}
+        server.faults["get"].append(answer(page))
+    done = run("--kubeconfig", server.kubeconfig(tmp_path))
+    assert names(done.stdout) == [(MUTATING, "a"), (MUTATING, "b"), (VALIDATING, "c")]
+    assert [parameters for _, parameters in server.requests] == [
+        {"limit": "100"},
+        {"limit": "100", "continue": "more"},
+        {"limit": "100"},
+    ]
+    assert path in server.objects
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (403, "the right to list mutatingwebhookconfigurations of admissionregistration.k8s.io is missing"),
+        (410, "changed too much while they were read; try again"),
+        (500, "the API server answers 500"),
+    ],
+)
+def test_a_cluster_that_refuses_is_one_line(
+    server: ApiServer, tmp_path: Path, status: int, message: str
+) -> None:
+    server.faults["get"].append(refuse(status))
+    done = run("--kubeconfig", server.kubeconfig(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(server: ApiServer, tmp_path: Path) -> None:
+    kubeconfig = server.kubeconfig(tmp_path)
+    text = kubeconfig.read_text().replace(server.url, "http://127.0.0.1:1")
+    kubeconfig.write_text(text)
+    done = run("--kubeconfig", kubeconfig)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_hostile_names_reach_no_shell_and_no_terminal(server: ApiServer, tmp_path: Path) -> None:
+    hold(server, configuration(VALIDATING, "$(touch x)"), configuration(VALIDATING, "\x1b[2J"))
+    done = run("--kubeconfig", server.kubeconfig(tmp_path), "--with-problems", "--output", tmp_path / "out")
+    assert done.returncode == 1
+    assert "delete validatingwebhookconfiguration '$(touch x)'" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    assert len(list((tmp_path / "out").iterdir())) == 2

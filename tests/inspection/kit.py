@@ -1,0 +1,73 @@
+"""Registrations as a cluster has them, made by ``manifests`` and then spoiled; and certificates for them."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import trustme
+
+from gateway.config.model import Config, GatewaySettings, ServerTls
+from gateway.inspection.command import inspect
+from gateway.inspection.surroundings import Seen
+from gateway.registration.backend import Backend
+from gateway.registration.plan import Wishes, plan
+from tests.core.build import webhook
+from tests.registration.kit import configured, rule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.core.webhook import Webhook
+    from gateway.inspection.finding import Finding
+
+    Json = dict[str, Any]
+
+NOW = datetime.datetime.now(datetime.UTC)
+SERVICE = ("policies", "gateway")
+HOST = "gateway.policies.svc"
+PODS = rule("pods")
+
+
+def certificates(folder: Path, *names: str, ends: datetime.datetime | None = None) -> tuple[Path, str]:
+    """A serving certificate for *names* in a file, and the caBundle of the CA that signed it."""
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    issued = authority.issue_cert(*names, key_type=trustme.KeyType.ECDSA, not_after=ends)
+    file = folder / "tls.crt"
+    file.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+    return file, base64.b64encode(authority.cert_pem.bytes()).decode()
+
+
+class Bed:
+    """A configuration that is served, and a cluster in which it is registered, at first without a fault."""
+
+    def __init__(self, folder: Path, *hooks: Webhook, url: str = "") -> None:
+        self.hooks = hooks or (
+            webhook("a.policies.test", rules=(PODS,)),
+            webhook("b.policies.test", phase="validate", rules=(PODS,)),
+        )
+        cert_file, self.ca_bundle = certificates(folder, HOST)
+        self.settings = GatewaySettings(tls=ServerTls(cert_file=cert_file))
+        service = None if url else (*SERVICE, 443)
+        self.backend = Backend(service=service, url=url, ca_bundle=self.ca_bundle)
+        self.seen = Seen(
+            configurations=copy.deepcopy(plan(self.config, Wishes(self.backend)).documents),
+            services={SERVICE: {"spec": {"ports": [{"port": 443}]}}},
+            ready={SERVICE: 1},
+        )
+
+    @property
+    def config(self) -> Config:
+        """What is configured."""
+        return configured(*self.hooks, gateway=self.settings)
+
+    def entry(self, phase: str = "validate") -> Json:
+        """The first entry of *phase*, for a test to change."""
+        found: Json = self.seen.configurations[phase == "validate"]["webhooks"][0]
+        return found
+
+    def found(self, now: datetime.datetime = NOW, days: int = 30) -> list[Finding]:
+        """All that an inspection finds."""
+        return inspect(self.config, self.seen, now, days)

@@ -1,0 +1,239 @@
+"""``admission-gateway check --cluster`` as it is called, before a cluster of real sockets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+import yaml
+
+from tests.cluster.server import ApiServer, refuse
+from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    Json = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+SERVICE = "/api/v1/namespaces/policies/services/gateway"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/policies/endpointslices"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of the gateway and return how it ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    """A cluster that has a ready Service for a gateway."""
+    with ApiServer() as server:
+        server.objects[SERVICE] = {"spec": {"ports": [{"port": 443}]}}
+        endpoints = [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}]
+        server.objects[SLICES] = {"kind": "EndpointSliceList", "items": [{"endpoints": endpoints}]}
+        for namespace in ("kube-system", "policies"):
+            server.put(namespace)
+        yield server
+
+
+@pytest.fixture
+def config(tmp_path: Path, authority: trustme.CA) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    issued = authority.issue_cert("gateway.policies.svc", key_type=trustme.KeyType.ECDSA)
+    issued.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
+    issued.private_key_pem.write_to_path(str(folder / "tls.key"))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    tls = "tls: {certFile: tls.crt, keyFile: tls.key}"
+    (folder / "all.yaml").write_text(
+        pool_document("pool", "localhost:1")
+        + webhook_document("mutate", "defaults", "pool", {"webhook": {"rules": rules}})
+        + webhook_document("validate", "checks", "pool", {"webhook": {"rules": rules}})
+        + f"---\napiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n{tls}\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def registered(config: Path, server: ApiServer) -> list[Json]:
+    """What is registered, for a test to change: *server* lists it."""
+    done = run(
+        "manifests",
+        "--config",
+        config,
+        "--service",
+        "policies/gateway",
+        "--ca-file",
+        config.parent / "ca.crt",
+    )
+    assert done.returncode == 0, done.stderr
+    documents: list[Json] = list(yaml.safe_load_all(done.stdout))
+    for document in documents:
+        server.objects[f"{GROUP}/{document['kind'].lower()}s"] = {"items": [document]}
+    return documents
+
+
+@pytest.fixture
+def check(config: Path, server: ApiServer, tmp_path: Path) -> Any:
+    kubeconfig = server.kubeconfig(tmp_path)
+    return lambda *arguments: run(
+        "check", "--config", config, "--cluster", "--kubeconfig", kubeconfig, *arguments
+    )
+
+
+def test_a_registration_that_fits_is_fine(check: Any, registered: list[Json]) -> None:
+    assert registered
+    done = check()
+    assert (done.returncode, done.stderr) == (0, "")
+    valid, summary = done.stdout.splitlines()
+    assert valid.startswith("valid: ")
+    assert summary == "cluster: 0 errors, 0 warnings"
+    assert json.loads(check("--json").stdout) == []
+
+
+def test_what_is_wrong_is_a_line_each_with_errors_first(check: Any, registered: list[Json]) -> None:
+    registered[0]["webhooks"][0]["timeoutSeconds"] = 1
+    registered[1]["webhooks"][0]["rules"] = []
+    done = check()
+    assert done.returncode == 1
+    _, error, warning, summary = done.stdout.splitlines()
+    assert error.startswith("error: validate checks/")
+    assert "rules[0]: never sent to the gateway: CREATE of" in error
+    assert warning.startswith("warning: MutatingWebhookConfiguration/admission-gateway: webhooks[0] mutate.")
+    assert warning.endswith("run admission-gateway manifests --apply again")
+    assert summary == "cluster: 1 errors, 1 warnings"
+    found = json.loads(check("--json").stdout)
+    assert [set(one) for one in found] == [{"severity", "place", "message", "advice"}] * 2
+
+
+def test_warnings_alone_are_no_failure(check: Any, registered: list[Json]) -> None:
+    registered[0]["webhooks"][0]["timeoutSeconds"] = 1
+    done = check()
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "cluster: 0 errors, 1 warnings"
+
+
+def test_nothing_registered_is_an_error(check: Any, server: ApiServer) -> None:
+    for kind in ("mutating", "validating"):
+        server.objects[f"{GROUP}/{kind}webhookconfigurations"] = {"items": []}
+    done = check()
+    assert done.returncode == 1
+    assert "error: cluster: no registration of a gateway was found;" in done.stdout
+
+
+def test_a_gateway_of_another_name_is_left_alone(check: Any, registered: list[Json]) -> None:
+    registered[0]["webhooks"][0]["timeoutSeconds"] = 1
+    assert "no registration of a gateway was found called other" in check("--name", "other").stdout
+    assert "timeoutSeconds" in check("--name", "admission-gateway").stdout
+
+
+def test_the_service_and_its_endpoints_are_looked_at(
+    check: Any, registered: list[Json], server: ApiServer
+) -> None:
+    assert registered
+    server.objects[SLICES]["items"][0]["endpoints"][0]["conditions"]["ready"] = False
+    assert "error: Service policies/gateway: no endpoint of it is ready" in check().stdout
+    del server.objects[SERVICE]
+    assert "error: Service policies/gateway: is registered and does not exist" in check().stdout
+    assert {"labelSelector": "kubernetes.io/service-name=gateway"} in [asked for _, asked in server.requests]
+
+
+def test_what_may_not_be_read_is_said_and_the_rest_is_looked_at(
+    check: Any, registered: list[Json], server: ApiServer
+) -> None:
+    lists = [server.objects[f"{GROUP}/{one['kind'].lower()}s"] for one in registered]
+    server.faults["get"].extend(
+        [
+            *(lambda handler, page=page: handler.answer(200, page) for page in lists),
+            *[refuse(403)] * 4,
+        ]
+    )
+    done = check()
+    assert done.returncode == 0
+    rights = [line for line in done.stdout.splitlines() if "right to" in line]
+    assert [line.partition("the right to ")[2].partition(" is missing")[0] for line in rights] == [
+        "get namespaces",
+        "get services in namespace policies",
+        "list endpointslices of discovery.k8s.io in namespace policies",
+    ]
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_registrations_that_cannot_be_read_are_a_failure_of_one_line(
+    check: Any, server: ApiServer, status: int
+) -> None:
+    server.faults["get"].append(refuse(status))
+    done = check()
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("admission-gateway: ")
+
+
+def test_another_ca_is_an_error(check: Any, registered: list[Json]) -> None:
+    other = trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes()
+    registered[1]["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(other).decode()
+    done = check()
+    assert done.returncode == 1
+    assert "caBundle does not verify the serving certificate" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--kubeconfig", "x"),
+        ("--context", "x"),
+        ("--json",),
+        ("--name", "x"),
+        ("--expiry-days", "1"),
+        ("--cluster", "--expiry-days", "-1"),
+        ("--cluster", "--expiry-days", "x"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(config: Path, arguments: tuple[str, ...]) -> None:
+    done = run("check", "--config", config, *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_check_alone_asks_no_cluster(config: Path, server: ApiServer) -> None:
+    done = run("check", "--config", config)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    assert server.requests == []
+
+
+def test_custom_resources_count_where_they_are_configured(
+    check: Any, config: Path, registered: list[Json], server: ApiServer, tmp_path: Path
+) -> None:
+    assert registered
+    file = config / "all.yaml"
+    kubernetes = f"kubernetes: {{kubeconfig: {server.kubeconfig(tmp_path)}, customResources: true}}"
+    file.write_text(f"{file.read_text()}\n{kubernetes}\n")
+    assert check().stdout.splitlines()[-1] == "cluster: 0 errors, 0 warnings"
+    rules = [
+        {"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
+    ]
+    text = webhook_document("validate", "resource", "pool", {"webhook": {"rules": rules}})
+    server.apply(next(one for one in yaml.safe_load_all(text) if one))
+    done = check()
+    assert done.returncode == 1, done.stderr
+    assert "error: validate resource/" in done.stdout
+    assert "never sent to the gateway: CREATE of apps/v1 deployments" in done.stdout
+    manifests = run("manifests", "--config", config, "--service", "policies/gateway")
+    assert "deployments" in manifests.stdout, manifests.stderr

@@ -1,0 +1,330 @@
+"""One fault at a time in a registration, and the one finding that says so."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import WorkerPool, WorkerTls
+from gateway.core.labels import Requirement, Selector
+from gateway.core.webhook import HttpsClient
+from gateway.inspection.command import inspect
+from gateway.inspection.surroundings import Seen
+from tests.core.build import webhook
+from tests.deploy.cluster import REGISTRATION, objects
+from tests.deploy.cluster import configured as shipped
+from tests.inspection.kit import NOW, PODS, SERVICE, Bed, certificates
+from tests.registration.kit import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ENTRY = "ValidatingWebhookConfiguration/admission-gateway: webhooks[0] fail.validate.admission-gateway.io"
+B = "validate policies/b.policies.test"
+
+
+def change(**members: Any) -> Callable[[Bed], object]:
+    """Spoil fields of the validating entry."""
+    return lambda bed: bed.entry().update(members)
+
+
+def mutating(**members: Any) -> Callable[[Bed], object]:
+    return lambda bed: bed.entry("mutate").update(members)
+
+
+def to_path(path: str) -> Callable[[Bed], object]:
+    return lambda bed: bed.entry()["clientConfig"]["service"].update(path=path)
+
+
+def configure(**members: Any) -> Callable[[Bed], object]:
+    """Change what is configured of the validating webhook, after it was registered."""
+
+    def spoil(bed: Bed) -> None:
+        bed.hooks = (bed.hooks[0], replace(bed.hooks[1], **members))
+
+    return spoil
+
+
+def select(**requirement: Any) -> dict[str, Any]:
+    return {"matchExpressions": [requirement]}
+
+
+def directly(bed: Bed) -> None:
+    bed.seen.configurations.append(
+        {
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "policies"},
+            "webhooks": [{"name": "b.policies.test", "clientConfig": {"url": "https://b.test/"}}],
+        }
+    )
+
+
+def once_more(bed: Bed) -> None:
+    bed.seen.configurations.append(
+        {
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "by-hand"},
+            "webhooks": [{**bed.entry(), "name": "again.example.com"}],
+        }
+    )
+
+
+NOT_LED = "no registered entry leads to it"
+EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "severity", "place", "message"),
+    [
+        (change(rules=[]), "error", B, 'rules[0]: never sent to the gateway: CREATE of ""/v1 pods'),
+        (change(rules=[{**EXACT_RULES[0], "scope": "Cluster"}]), "warning", B, "if there is such a thing"),
+        (change(rules=[{**EXACT_RULES[0], "apiVersions": ["v2"]}]), "warning", B, "another version"),
+        (change(matchPolicy="Exact"), "warning", B, "is not sent versions that no rule names"),
+        (configure(rules=(PODS, rule("nodes"))), "error", B, "rules[1]: never sent to the gateway"),
+        (
+            configure(name="c.policies.test", failure_policy="Ignore"),
+            "error",
+            "validate policies/c.policies.test",
+            NOT_LED,
+        ),
+        (
+            change(namespaceSelector=select(key="team", operator="Exists")),
+            "error",
+            B,
+            "namespaceSelector asks for team Exists, which the webhook does not",
+        ),
+        (
+            change(objectSelector={"matchLabels": {"team": "a"}}),
+            "error",
+            B,
+            "objectSelector asks for team In a, which the webhook does not",
+        ),
+        (
+            change(matchConditions=[{"name": "some", "expression": "false"}]),
+            "warning",
+            ENTRY,
+            "matchCondition some may leave out requests",
+        ),
+        (to_path("/validate/gone"), "error", ENTRY, "the gateway answers 404 to its path /validate/gone"),
+        (to_path("/mutate"), "error", ENTRY, "is for webhooks of the other phase"),
+        (to_path("/other"), "error", ENTRY, "the gateway answers 404 to its path /other"),
+        (change(failurePolicy="Ignore"), "error", ENTRY, "failurePolicy is Ignore: while no gateway"),
+        (
+            mutating(timeoutSeconds=9),
+            "warning",
+            "",
+            "timeoutSeconds is 9, and 12 are needed: the timeouts of",
+        ),
+        (change(timeoutSeconds=11), "warning", ENTRY, "timeoutSeconds is 11, and 12 are needed: the longest"),
+        (
+            configure(side_effects="NoneOnDryRun"),
+            "warning",
+            ENTRY,
+            "sideEffects is None, and that of policies/b",
+        ),
+        (change(sideEffects="Some"), "warning", ENTRY, "the API server refuses every dry run"),
+        (mutating(reinvocationPolicy="IfNeeded"), "warning", "", "calls webhooks with Never twice"),
+        (change(admissionReviewVersions=["v2"]), "error", ENTRY, "admissionReviewVersions has none"),
+        (
+            change(
+                namespaceSelector=select(
+                    key="kubernetes.io/metadata.name", operator="NotIn", values=["policies"]
+                )
+            ),
+            "warning",
+            ENTRY,
+            "also in the namespace kube-system",
+        ),
+        (
+            change(
+                namespaceSelector=select(
+                    key="kubernetes.io/metadata.name", operator="NotIn", values=["kube-system"]
+                )
+            ),
+            "warning",
+            ENTRY,
+            "also in the gateway's own namespace policies",
+        ),
+        (directly, "warning", "ValidatingWebhookConfiguration/policies", "is called twice, directly and by"),
+        (once_more, "warning", B, "is asked twice, by"),
+        (
+            lambda bed: bed.seen.services.update({SERVICE: None}),
+            "error",
+            "Service policies/gateway",
+            "does not exist",
+        ),
+        (
+            lambda bed: bed.seen.services.update({SERVICE: {"spec": {"ports": [{"port": 80}]}}}),
+            "error",
+            "Service policies/gateway",
+            "port 443 is registered, and it has 80",
+        ),
+        (lambda bed: bed.seen.ready.update({SERVICE: 0}), "error", "Service policies/gateway", "no endpoint"),
+        (
+            lambda bed: bed.seen.unread.append("the right to x is missing"),
+            "warning",
+            "rights",
+            "the right to x",
+        ),
+    ],
+)
+def test_each_fault_is_found_by_itself(
+    tmp_path: Path, spoil: Callable[[Bed], object], severity: str, place: str, message: str
+) -> None:
+    bed = Bed(tmp_path)
+    assert bed.found() == []
+    spoil(bed)
+    # Where an entry leads nowhere, its webhooks are missed, too.
+    (finding,) = [one for one in bed.found() if message == NOT_LED or NOT_LED not in one.message]
+    assert finding.severity == severity
+    assert finding.place.startswith(place)
+    assert message in finding.message
+    assert finding.advice
+    assert "\n" not in str(finding)
+
+
+def test_no_registration_at_all_is_an_error_unless_nothing_is_configured(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.seen.configurations.clear()
+    (finding,) = bed.found()
+    assert (finding.severity, finding.place) == ("error", "cluster")
+    bed.hooks = (webhook(rules=()),)
+    assert [one.message for one in bed.found()] == [finding.message]
+
+
+def test_reinvocation_is_missed_where_all_ask_for_it(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, webhook(rules=(PODS,), reinvocation_policy="IfNeeded"))
+    bed.entry("mutate")["reinvocationPolicy"] = "Never"
+    assert [one.message for one in bed.found()] == [
+        "reinvocationPolicy is Never, and all webhooks behind it ask for IfNeeded"
+    ]
+
+
+def test_a_selector_that_the_webhook_has_too_hides_nothing(tmp_path: Path) -> None:
+    team = Selector((Requirement("team", "In", frozenset("a")),))
+    bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=team))
+    bed.seen.configurations[1]["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(
+        {"key": "team", "operator": "NotIn", "values": ["b"]}
+    )
+    assert bed.found() == []
+
+
+def test_a_condition_that_hides_what_a_rule_names_is_an_error(tmp_path: Path) -> None:
+    everything = rule("*", "*", "*", "*")
+    bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(everything,)))
+    leases = rule("leases", "v1", "coordination.k8s.io")
+    bed.hooks = (replace(bed.hooks[0], rules=(everything, leases)),)
+    finding = bed.found()[0]
+    assert finding.severity == "error"
+    assert "matchCondition exclude-leases leaves out what a rule of the webhook names" in finding.message
+
+
+def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, url="https://gateway.policies.svc:8443/here")
+    assert bed.found() == []
+    bed.entry()["clientConfig"]["url"] = "https://gateway.policies.svc:8443/here/validate/gone"
+    assert "404 to its path /here/validate/gone" in bed.found()[0].message
+
+
+# -- certificates ---------------------------------------------------------------------------------
+
+
+def test_a_bundle_of_another_ca_does_not_verify(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.entry()["clientConfig"]["caBundle"] = certificates(tmp_path / "..", "x")[1]
+    (finding,) = bed.found()
+    assert (finding.severity, finding.place) == ("error", ENTRY)
+    assert finding.message.startswith("caBundle does not verify the serving certificate: ")
+
+
+def test_the_name_of_the_service_has_to_be_in_the_certificate(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.entry()["clientConfig"]["service"]["name"] = "other"
+    assert "the serving certificate is not for other.policies.svc: it has gateway.policies.svc" in [
+        one.message for one in bed.found()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "message"),
+    [
+        ("", "caBundle is empty"),
+        ("!", "caBundle holds no PEM certificate"),
+        (base64.b64encode(b"nothing").decode(), "caBundle holds no PEM certificate"),
+    ],
+)
+def test_a_bundle_without_certificates_is_an_error(tmp_path: Path, bundle: str, message: str) -> None:
+    bed = Bed(tmp_path)
+    bed.entry()["clientConfig"]["caBundle"] = bundle
+    (finding,) = bed.found()
+    assert finding.severity == "error"
+    assert finding.message.startswith(message)
+
+
+def test_certificates_that_end_are_found_wherever_they_are(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    (tmp_path / "pool").mkdir()
+    soon, pool_bundle = certificates(tmp_path / "pool", "w", ends=NOW + datetime.timedelta(days=10))
+    ca_pem = base64.b64decode(pool_bundle)
+    config = replace(
+        bed.config, pools={"p": WorkerPool("p", ("w:1",), tls=WorkerTls(ca_file=soon, cert_file=soon))}
+    )
+    hook = replace(bed.hooks[0], client=HttpsClient("https://w/", ca_pem))
+    config = replace(config, mutating=(hook,))
+
+    def places(days: int, now: datetime.datetime = NOW) -> list[tuple[str, str]]:
+        return [
+            (one.severity, one.place.split(" /")[0])
+            for one in inspect(config, bed.seen, now, days)
+            if "expire" in one.message
+        ]
+
+    pool = [("warning", "WorkerPool p: tls.caFile"), ("warning", "WorkerPool p: tls.certFile")]
+    assert places(30) == pool
+    assert places(5) == []
+    assert places(30, NOW + datetime.timedelta(days=11)) == [("error", place) for _, place in pool]
+    late = [place for _, place in places(30, NOW + datetime.timedelta(days=366 * 2000))]
+    assert "mutate policies/a.policies.test: caBundle" in late
+    assert f"{ENTRY}: caBundle" in late
+    assert "GatewayConfiguration: tls.certFile" in late
+
+
+def test_of_several_roots_one_that_has_expired_is_no_error(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    old = certificates(tmp_path / "..", "x", ends=NOW - datetime.timedelta(days=1))[0].read_bytes()
+    both = base64.b64decode(bed.ca_bundle) + old
+    bed.entry()["clientConfig"]["caBundle"] = base64.b64encode(both).decode()
+    (finding,) = bed.found()
+    assert (finding.severity, finding.place) == ("warning", f"{ENTRY}: caBundle")
+    assert "has expired on" in finding.message
+
+
+def test_a_certificate_that_is_its_own_root_is_trusted(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    assert bed.settings.tls.cert_file is not None
+    leaf = base64.b64encode(bed.settings.tls.cert_file.read_bytes()).decode()
+    for phase in ("mutate", "validate"):
+        bed.entry(phase)["clientConfig"]["caBundle"] = leaf
+    assert bed.found() == []
+
+
+def test_without_a_serving_certificate_nobody_can_tell(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.settings = replace(bed.settings, tls=replace(bed.settings.tls, cert_file=None))
+    (finding,) = bed.found()
+    assert finding.severity == "warning"
+    assert finding.message.startswith("no tls.certFile")
+
+
+def test_the_shipped_registration_fits_the_shipped_configuration(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    config = shipped(tmp_path, certificate)
+    seen = Seen(configurations=objects(REGISTRATION))
+    found = [one for one in inspect(config, seen, NOW, 30) if "caBundle" not in one.message]
+    assert [one for one in found if "certificate" not in one.message] == []

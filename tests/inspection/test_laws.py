@@ -1,0 +1,158 @@
+"""What an inspection has to find, and must not, for any configuration and what ``manifests`` makes of it."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.labels import Requirement, Selector
+from gateway.inspection.command import inspect
+from gateway.inspection.coverage import implied, uncovered
+from gateway.inspection.surroundings import Seen
+from gateway.registration.plan import Wishes, plan
+from tests.registration.apiserver import Asked, rule_is_for, version_sent
+from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+    from gateway.core.webhook import Rule, Webhook
+    from gateway.inspection.finding import Finding
+
+pytestmark = pytest.mark.slow
+some = settings(max_examples=50)
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+phases = st.sampled_from(["mutate", "validate"])
+requirements = st.builds(
+    lambda key, operator, values: Requirement(
+        key, operator, frozenset(values) if operator in ("In", "NotIn") else frozenset()
+    ),
+    st.sampled_from(["team", "kind"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.sets(st.sampled_from("abc"), min_size=1),
+)
+selectors = st.builds(Selector, st.lists(requirements, max_size=2).map(tuple))
+wishes = st.builds(
+    Wishes,
+    st.just(SERVICE),
+    name=st.sampled_from(["admission-gateway", "other"]),
+    split_mutating=st.booleans(),
+    excluded_namespaces=st.sampled_from([(), ("monitoring",)]),
+    included=st.sampled_from([frozenset(), frozenset({"events", "leases.coordination.k8s.io"})]),
+)
+
+
+@st.composite
+def several(draw: st.DrawFn) -> list[Webhook]:
+    """Webhooks of one phase in which everything varies that an entry is made from."""
+    phase = draw(phases)
+    shared = draw(selectors), draw(selectors)
+    return [
+        replace(
+            hook,
+            namespace_selector=draw(st.just(shared[0]) | selectors),
+            object_selector=draw(st.just(shared[1]) | selectors),
+            side_effects=draw(st.sampled_from(["None", "None", "NoneOnDryRun"])),
+            timeout_s=draw(st.integers(1, 30)),
+            reinvocation_policy=draw(st.sampled_from(["Never", "IfNeeded"]))
+            if phase == "mutate"
+            else "Never",
+        )
+        for hook in draw(webhooks(phase))
+    ]
+
+
+def registered(config: Config, wishes: Wishes) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = copy.deepcopy(plan(config, wishes).documents)
+    return documents
+
+
+def found(config: Config, documents: list[dict[str, Any]]) -> list[Finding]:
+    """All findings but those about certificates, of which there are none."""
+    seen = Seen(configurations=documents)
+    return [
+        one
+        for one in inspect(config, seen, NOW, 30)
+        if "caBundle" not in one.message and "tls.certFile" not in one.message
+    ]
+
+
+@some
+@given(several(), wishes)
+def test_what_manifests_registers_has_no_findings(hooks: list[Webhook], wishes: Wishes) -> None:
+    config = configured(*hooks)
+    assert found(config, registered(config, wishes)) == []
+
+
+@some
+@given(several(), wishes, st.data())
+def test_a_rule_that_is_taken_away_is_missed_by_name(
+    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+) -> None:
+    config = configured(*hooks)
+    documents = registered(config, wishes)
+    entries = [entry for document in documents for entry in document["webhooks"]]
+    entry = data.draw(st.sampled_from(entries))
+    before = copy.deepcopy(entry)
+    entry["rules"].remove(data.draw(st.sampled_from(entry["rules"])))
+    findings = found(config, documents)
+    for asked in data.draw(st.lists(requests(), min_size=20, max_size=20)):
+        sent, now_sent = (version_sent(one["rules"], one["matchPolicy"], asked) for one in (before, entry))
+        if sent is None or sent == now_sent:
+            continue
+        for hook in hooks:
+            is_for = [
+                number for number, one in enumerate(hook.rules) if rule_is_for(as_json(one), asked, sent)
+            ]
+            if is_for and hook_of(hook, before, config):
+                named = [one for one in findings if one.place.endswith(f" {hook.configuration}/{hook.name}")]
+                assert named, (asked, findings)
+
+
+def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
+    """Whether the gateway asks *hook* when it is called by *entry*."""
+    from gateway.paths import Paths
+
+    return hook in Paths(config)[entry["clientConfig"]["service"]["path"]].webhooks
+
+
+@given(rules, few_rules, st.lists(requests(), min_size=30, max_size=30))
+def test_uncovered_is_exactly_what_no_rule_is_for(
+    rule: Rule, by: tuple[Rule, ...], all_asked: list[Asked]
+) -> None:
+    missing, perhaps = uncovered(rule, by)
+    for asked in all_asked:
+        is_missed, is_wanted, is_covered, is_half = (
+            any(rule_is_for(as_json(one), asked, asked.version) for one in several)
+            for several in (missing, [rule], by, perhaps)
+        )
+        assert is_missed or is_half or not is_wanted or is_covered
+        assert is_wanted or not (is_missed or is_half)
+        # A wildcard in what is missed means all names but those that others give.
+        if not any("*" in text for one in (rule, *by) for text in str(one)):
+            assert not (is_covered and (is_missed or is_half))
+    assert uncovered(rule, [rule]) == ([], [])
+
+
+@given(selectors, requirements, st.dictionaries(st.sampled_from(["team", "kind"]), st.sampled_from("abcd")))
+def test_what_is_implied_holds(selector: Selector, wanted: Requirement, labels: dict[str, str]) -> None:
+    if implied(selector, wanted) and selector.matches(labels):
+        assert wanted.matches(labels)
+
+
+@some
+@given(several(), wishes)
+def test_the_same_is_found_in_the_same_order(hooks: list[Webhook], wishes: Wishes) -> None:
+    config = configured(*hooks)
+    documents = registered(config, wishes)
+    for document in documents:
+        for entry in document["webhooks"]:
+            entry.update(failurePolicy="Ignore", timeoutSeconds=1, rules=entry["rules"][1:])
+    first = found(config, documents)
+    assert first == sorted(first) == found(config, list(reversed(documents)))
