@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from dataclasses import replace
@@ -12,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from gateway.admit import Admission
+from gateway.config.model import summary
+from gateway.dispatch.questions import Questions
 from gateway.errors import ConfigError
+from gateway.followed import Cluster, Watched
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connections import Bounds, Connections
 from gateway.serving.files import Changes
@@ -21,11 +23,11 @@ from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
 from gateway.serving.sockets import affordable_connections
 from gateway.serving.tls import ServerCertificate
-from gateway.snapshot import Pools, Watched
+from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from gateway.admit import Snapshot
     from gateway.config.model import Config, WorkerPool
@@ -40,12 +42,6 @@ log = logging.getLogger(__name__)
 STARTING: Final = "starting"
 """Why a gateway is not ready that does not listen yet."""
 
-SYNCED_WITHIN_S: Final = 10.0
-"""How long a reload waits for the namespaces of another cluster, before it is refused."""
-
-GC_CONTAINERS: Final = 100_000
-"""New containers, less those freed, after which the youngest generation is searched for cycles."""
-
 
 class Gateway:
     """A gateway on the running event loop: :meth:`start` it, and :meth:`stop` it when told to."""
@@ -56,7 +52,9 @@ class Gateway:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics()
         self.config: Config | None = None
-        """The configuration in force."""
+        """The configuration in force, with what custom resources add."""
+        self._files: Config | None = None
+        """The part of it that is from files."""
         self._options = options
         self._reuse_port = reuse_port
         self._not_ready: str | None = STARTING
@@ -110,7 +108,7 @@ class Gateway:
             checks=(lambda: self._look_for_changes(on_config),),
         )
         await self._listener.start()
-        relax_garbage_collection()
+        self._keep(self._watched.follow(lambda: self._recombine(on_config)))
         self._not_ready = None
 
     async def stop(self, drain_s: float) -> None:
@@ -121,7 +119,7 @@ class Gateway:
         if self._listener is not None:
             await self._listener.drain(drain_s)
         await self._pools.close(0.0)
-        await self._watched.use(None)
+        await self._watched.use(Cluster())
         if self._admin is not None:
             await self._admin.close()
 
@@ -140,30 +138,48 @@ class Gateway:
         async with self._reloading:
             state = self._options.fingerprint(), self._pools.fingerprint()
             try:
-                config = await asyncio.to_thread(self._options.load)
-                await self._put_in_force(config, on_config)
+                await self._put_in_force(await asyncio.to_thread(self._options.load), on_config)
             except ConfigError as error:
                 return error, self._changes.refused(state, str(error))
             self._changes.accepted((state[0], self._pools.made_of))
-            log.info("configuration reloaded: %s", summary(config))
             return None, False
 
-    async def _put_in_force(self, config: Config, on_config: Callable[[Config], None]) -> None:
+    async def _recombine(self, on_config: Callable[[Config], None]) -> bool:
+        """Put in force what custom resources say now, beside the files as they were, if that is possible."""
+        async with self._reloading:
+            try:
+                if self._files is not None:
+                    await self._put_in_force(self._files, on_config)
+            except ConfigError as error:
+                _log_refusal(error)
+                return False
+            return True
+
+    async def _put_in_force(self, files: Config, on_config: Callable[[Config], None]) -> None:
         """Make all that can fail, then swap it in; when this raises, nothing has changed."""
-        settings, old = config.gateway, self.config.gateway if self.config is not None else None
+        settings, old = files.gateway, self.config.gateway if self.config is not None else None
         identity = Identity(settings.authentication, settings.tls)
         certificate = self._certificate
         if certificate is None or old is None or settings.tls != old.tls:
             certificate = ServerCertificate(settings.tls)
-        within_s = None if old is None else SYNCED_WITHIN_S
-        namespaces = await self._watched.prepare(settings.kubernetes, within_s)
+        cluster = await self._watched.prepare(settings.kubernetes, is_start=old is None)
         try:
+            combined = await cluster.combine(files)
+            config = combined.config
+            if files is self._files and config == self.config:
+                await self._watched.use(cluster, combined)
+                return
             snapshot = await self._prepare_pools(config, on_config)
         except BaseException:
-            await self._watched.discard(namespaces)
+            await self._watched.discard(cluster)
             raise
-        if namespaces is not None:
-            snapshot = replace(snapshot, namespaces=namespaces.by_name, look_up=namespaces.look_up)
+        if (namespaces := cluster.namespaces) is not None:
+            snapshot = replace(
+                snapshot,
+                workers=replace(snapshot.workers, ask=Questions(namespaces.authorize).ask),
+                namespaces=namespaces.by_name,
+                look_up=namespaces.look_up,
+            )
         self._certificate = certificate
         if self._listener is not None:
             self._listener.tls = certificate
@@ -185,10 +201,13 @@ class Gateway:
             if old is not None and getattr(settings, name) != getattr(old, name):
                 log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
         for warning in config.warnings:
-            log.warning("%s", warning)
-        self.config = config
+            if files is not self._files or self.config is None or warning not in self.config.warnings:
+                log.warning("%s", warning)
+        if old is not None:
+            log.info("configuration reloaded: %s", summary(config))
+        self.config, self._files = config, files
         self.metrics.reload_timestamp.set(time.time())
-        await self._watched.use(namespaces)
+        await self._watched.use(cluster, combined)
 
     async def _prepare_pools(self, config: Config, on_config: Callable[[Config], None]) -> Snapshot:
         """Return *config* ready to serve, with workers that are there as far as they will be."""
@@ -202,8 +221,8 @@ class Gateway:
         return self._pools.use(prepared)
 
     def _why_not_ready(self) -> str | None:
-        namespaces = self._watched.namespaces
-        return self._not_ready or (None if namespaces is None else namespaces.not_synced)
+        why = self._watched.not_synced
+        return f"{STARTING}: {why}" if why and self._not_ready == STARTING else self._not_ready or why
 
     def _review(self, request: HttpRequest, selected: Selected) -> Callable[[], None]:
         snapshot, selection = selected
@@ -224,7 +243,10 @@ class Gateway:
         # Not while draining: what a reload makes would outlive the end of all that there was.
         if self._reloading.locked() or self._not_ready == "draining" or not self._changes.are_due():
             return
-        task = asyncio.create_task(self._reload_quietly(on_config))
+        self._keep(self._reload_quietly(on_config))
+
+    def _keep(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -235,10 +257,10 @@ class Gateway:
 
     @property
     def _is_current(self) -> bool:
-        """Whether what the files hold is what is in force."""
+        """Whether what files and custom resources hold is what is in force."""
         identity, certificate = self._router.identity, self._certificate
         return (
-            not self._changes.is_refused
+            not (self._changes.is_refused or self._watched.refused)
             and (identity is None or identity.is_current)
             and (certificate is None or certificate.is_current)
         )
@@ -251,8 +273,9 @@ class Gateway:
         if self._certificate is not None:
             metrics.certificate_expiry.set(self._certificate.not_after)
         self._pools.count_endpoints()
-        namespaces = self._watched.namespaces
-        metrics.watch = None if namespaces is None else (namespaces.is_connected, len(namespaces.by_name))
+        cluster = self._watched.now
+        namespaces = cluster.namespaces
+        metrics.watch = None if namespaces is None else (cluster.is_connected, len(namespaces.by_name))
         return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
 
 
@@ -270,26 +293,5 @@ class _Served:
         return None if selection is None else (self._snapshot, selection)
 
 
-def relax_garbage_collection() -> None:
-    """Have the cycle collector run seldom, and skip what is there already.
-
-    Every review parses a few hundred containers that reference counting frees right after the answer. With
-    Python's default of 700 the collector would walk them, and the whole configuration, several times per
-    review; it took an eighth of the CPU.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_CONTAINERS, 20, 100)
-
-
 def _log_refusal(problem: ConfigError) -> None:
     log.error("configuration refused, the one in force stays:\n%s", problem)
-
-
-def summary(config: Config) -> str:
-    """Return what *config* holds, in one line for the log."""
-    namespaces = len(config.namespaces) if config.gateway.kubernetes is None else "the cluster's"
-    return (
-        f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
-        f"worker pools: {len(config.pools)}; namespaces: {namespaces}"
-    )

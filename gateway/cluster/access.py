@@ -87,7 +87,7 @@ def connect(settings: Kubernetes, service_account: Path = SERVICE_ACCOUNT) -> Ap
         elif not isinstance(error, UnusableFileError):
             reason = f"cannot be used: {error}"
         raise ClusterError(f"{settings.kubeconfig or 'the service account'} {reason}") from error
-    return ApiServer(client, {"sni_hostname": name} if isinstance(name, str) else {})
+    return ApiServer(client, {"sni_hostname": name} if isinstance(name, str) else {}, config.namespace)
 
 
 def _of_pod(service_account: Path) -> SingleConfig:
@@ -122,7 +122,9 @@ def _of_kubeconfig(path: Path, context: str | None) -> tuple[SingleConfig, Mappi
         user["exec"] = _plugin(plugin, path.parent)
     document = {
         "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "contexts": [
+            {"name": "it", "context": {"cluster": "it", "user": "it", "namespace": chosen.namespace}}
+        ],
         "clusters": [{"name": "it", "cluster": chosen.cluster}],
         "users": [{"name": "it", "user": user}],
     }

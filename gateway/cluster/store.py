@@ -1,36 +1,54 @@
-"""The namespaces of a cluster as the API server last told of them."""
+"""Objects of one kind, such as a cluster's namespaces, as the API server last told of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import orjson
 
 from gateway.core.namespace import Namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _TYPE: Final = {"apiVersion": "v1", "kind": "Namespace"}
 """Left out by lists, which say once what holds for all."""
 
 
 class UnreadableError(Exception):
-    """What was told is no Namespace, or no change of one."""
+    """What was told is no object of the kind, or no change of one."""
 
 
-class Store:
-    """Namespaces by name, brought up to date by lists and events."""
+class Named(Protocol):
+    """What has a name."""
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, Namespace] = {}
-        self.by_name: Mapping[str, Namespace] = self._by_name
+    @property
+    def name(self) -> str:
+        """What no other object of the kind has."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Store(Generic[T]):
+    """Objects by name, brought up to date by lists and events."""
+
+    def __init__(self, read: Callable[[object], T], changed: Callable[[], None] = lambda: None) -> None:
+        """*read* makes of what the API server wrote what is kept, or raises UnreadableError.
+
+        *changed* is told after every list and event, whatever was in it.
+        """
+        self.read = read
+        self._changed = changed
+        self._by_name: dict[str, T] = {}
+        self.by_name: Mapping[str, T] = self._by_name
         """Always the same mapping, which changes."""
 
-    def replace(self, namespaces: Iterable[Namespace]) -> None:
-        """Hold *namespaces*, those of a list, and nothing else."""
+    def replace(self, objects: Iterable[T]) -> None:
+        """Hold *objects*, those of a list, and nothing else."""
         self._by_name.clear()
-        self._by_name.update((namespace.name, namespace) for namespace in namespaces)
+        self._by_name.update((one.name, one) for one in objects)
+        self._changed()
 
     def take(self, event: object) -> str:
         """Take an event of a watch, but for errors, and return the resourceVersion to go on from.
@@ -44,12 +62,14 @@ class Store:
             case _:
                 raise UnreadableError("a watch event without a type or a resourceVersion")
         if kind in ("ADDED", "MODIFIED"):
-            namespace = namespace_of(written)
-            self._by_name[namespace.name] = namespace
+            read = self.read(written)
+            self._by_name[read.name] = read
         elif kind == "DELETED":
-            self._by_name.pop(namespace_of(written).name, None)
+            self._by_name.pop(self.read(written).name, None)
         elif kind != "BOOKMARK":
             raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
+        if kind != "BOOKMARK":
+            self._changed()
         return version
 
 

@@ -1,11 +1,11 @@
-"""Keeps a store equal to the cluster's namespaces, through whatever happens to the connection.
+"""Keeps a store equal to the cluster's objects of one kind, through whatever happens to the connection.
 
 One list, then a watch that goes on from the list's resourceVersion. The server ends it every few minutes, and
 it is taken up again from the last event or bookmark. Where that version is no longer known (410), or the
 server says anything else than that it is busy, all is listed again. Between a failure and the next attempt
 lies a growing, random pause; the store stays as it was, as it does in the API server's own informers.
 
-The log has a line when the namespaces were first read, when they can no longer be followed, and when they can
+The log has a line when the objects were first read, when they can no longer be followed, and when they can
 again; not one for each attempt.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes";
@@ -18,27 +18,40 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import orjson
 
 from gateway.cluster.api import refusal_of
-from gateway.cluster.store import UnreadableError, namespace_of
+from gateway.cluster.store import Named, UnreadableError
 from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
     from gateway.cluster.access import Access
     from gateway.cluster.api import ApiServer
     from gateway.cluster.store import Store
-    from gateway.core.namespace import Namespace
 
 log = logging.getLogger(__name__)
 
-PATH: Final = "/api/v1/namespaces"
 _PAGE: Final = "500"
-"""Namespaces per answer of a list, as client-go asks."""
+"""Objects per answer of a list, as client-go asks."""
 _MOST_DOUBLINGS: Final = 10
-_TOO_MANY_REQUESTS: Final = 429
+_NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
+
+T = TypeVar("T", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Which objects are followed."""
+
+    path: str
+    """Of the list of all of them."""
+    noun: str
+    """What the log calls them."""
+    list_kind: str
+    missing: str = ""
+    """What to do where the API server knows none such (404)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +72,12 @@ class LostPlaceError(ClusterError):
     """The watch cannot go on from where it was."""
 
 
-class Watch:
-    """The task that follows the namespaces of a cluster. Make it on a running event loop."""
+class Watch(Generic[T]):
+    """The task that follows the objects of one kind. Make it on a running event loop."""
 
-    def __init__(self, access: Access, store: Store, pace: Pace) -> None:
+    def __init__(self, access: Access, kind: Kind, store: Store[T], pace: Pace) -> None:
         self._access = access
+        self.kind = kind
         self._store = store
         self._pace = pace
         self._version = ""
@@ -73,14 +87,14 @@ class Watch:
         self._failures = 0
         """Attempts that failed since the watch was last in order."""
         self._is_told = False
-        """Whether the log says that the namespaces cannot be followed."""
+        """Whether the log says that the objects cannot be followed."""
         self.is_connected = False
         self.synced = asyncio.Event()
-        """Set once all namespaces have been read."""
+        """Set once all objects have been read."""
         self.last_error = "the API server has not answered yet"
 
     async def run(self) -> None:
-        """Follow the namespaces until cancelled."""
+        """Follow the objects until cancelled."""
         while True:
             try:
                 async with self._access.api() as api:
@@ -94,8 +108,8 @@ class Watch:
                 if isinstance(error, UnreadableError):
                     error = LostPlaceError(f"the API server sent {error}")
                 elif not isinstance(error, ClusterError):
-                    # A watch that died would leave namespaces that look well and grow old.
-                    log.exception("the watch of namespaces begins again: a fault of the gateway")
+                    # A watch that died would leave objects that look well and grow old.
+                    log.exception("the watch of %s begins again: a fault of the gateway", self.kind.noun)
                     error = LostPlaceError("a fault of the gateway: its log has the details")
                 self._failed(error)
                 # Half of the pause is luck, so that many who lost the same server do not come back together.
@@ -104,24 +118,27 @@ class Watch:
                 await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * luck)
 
     async def _list(self, api: ApiServer) -> None:
-        namespaces: list[Namespace] = []
+        kind = self.kind
+        objects: list[T] = []
         following: dict[str, str] = {}
         while True:
-            answer = await api.get(PATH, {"limit": _PAGE, **following})
+            answer = await api.get(kind.path, {"limit": _PAGE, **following})
             match answer:
                 case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
                     # Page by page, since thousands at once would keep reviews waiting.
-                    namespaces += map(namespace_of, page)
+                    objects += map(self._store.read, page)
                 case _:
-                    raise ClusterError(f"{api.url}: answers {PATH} with something that is no NamespaceList")
+                    raise ClusterError(
+                        f"{api.url}: answers {kind.path} with something that is no {kind.list_kind}"
+                    )
             if not metadata.get("continue"):
                 break
             following = {"continue": str(metadata["continue"])}
-        self._store.replace(namespaces)
+        self._store.replace(objects)
         self._version = version
         if not self.synced.is_set():
             self.synced.set()
-            log.info("namespaces synced: %d from %s", len(self._store.by_name), api.url)
+            log.info("%s synced: %d from %s", kind.noun, len(self._store.by_name), api.url)
 
     async def _follow(self, api: ApiServer) -> None:
         """Take events until the server ends the watch."""
@@ -140,7 +157,7 @@ class Watch:
             is_steady = True
             self._in_order()
 
-        async with api.lines(PATH, params, watch_s + pace.silence_s) as lines:
+        async with api.lines(self.kind.path, params, watch_s + pace.silence_s) as lines:
             self.is_connected = True
             timer = asyncio.get_running_loop().call_later(pace.steady_s, steady)
             try:
@@ -163,23 +180,25 @@ class Watch:
         self._version = self._store.take(event)
 
     def _failed(self, error: ClusterError) -> None:
+        noun = self.kind.noun
         self.is_connected = False
-        self.last_error = str(error)
+        hint = f" ({self.kind.missing})" if error.status == _NOT_FOUND and self.kind.missing else ""
+        self.last_error = f"{error}{hint}"
         self._failures += 1
         if isinstance(error, LostPlaceError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
         # A watch that breaks once is taken up again before anybody needs to know.
         if self._is_told or (self._failures == 1 and self.synced.is_set()):
-            log.debug("namespaces: %s", error)
+            log.debug("%s: %s", noun, self.last_error)
             return
         self._is_told = True
         if self.synced.is_set():
-            log.warning("namespaces cannot be followed, those last known stay in force: %s", error)
+            log.warning("%s cannot be followed, those last known stay in force: %s", noun, self.last_error)
         else:
-            log.warning("namespaces cannot be read yet: %s", error)
+            log.warning("%s cannot be read yet: %s", noun, self.last_error)
 
     def _in_order(self) -> None:
         self._failures = 0
         if self._is_told:
             self._is_told = False
-            log.info("namespaces are followed again")
+            log.info("%s are followed again", self.kind.noun)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADMISSION_GROUP = "admissionregistration.k8s.io"
+GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
+CUSTOM_KINDS = ("WorkerPool", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+"""Of the gateway's own version: documents in files, and custom resources of a cluster."""
 
 _LIST_KINDS: dict[tuple[str, str], str | None] = {
     ("v1", "List"): None,
@@ -27,6 +30,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
         for version in ("v1", "v1beta1")
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     },
+    **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }
 """Kinds that hold ``items``, and of what kind these are; None: of any, and each says which."""
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.config.documents import ADMISSION_GROUP, Document, read_documents, unreadable
+from gateway.config.documents import (
+    ADMISSION_GROUP,
+    CUSTOM_KINDS,
+    GATEWAY_VERSION,
+    Document,
+    read_documents,
+    unreadable,
+)
 from gateway.config.fields import MAX_PROBLEMS, child, did_you_mean, one_of, shown
 from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
 from gateway.config.model import Config, GatewaySettings, WorkerPool
@@ -26,13 +33,20 @@ if TYPE_CHECKING:
 
 __all__ = ["fingerprint", "load"]
 
-GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
+NO_AUTHORIZER = (
+    "found authorizer, which needs a cluster to ask; expected GatewayConfiguration.kubernetes to name one"
+)
 
 _PHASES: dict[str, Phase] = {
     "MutatingWebhookConfiguration": "mutate",
     "ValidatingWebhookConfiguration": "validate",
 }
-_WEBHOOK_VERSIONS = {f"{ADMISSION_GROUP}/v1": V1, f"{ADMISSION_GROUP}/v1beta1": V1BETA1}
+_WEBHOOK_VERSIONS = {
+    f"{ADMISSION_GROUP}/v1": V1,
+    f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
+    # As a custom resource has it: the same fields and defaults, and a status beside them.
+    GATEWAY_VERSION: V1,
+}
 _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_PHASES, tuple(_WEBHOOK_VERSIONS)),
     "WorkerPool": (GATEWAY_VERSION,),
@@ -49,6 +63,8 @@ class _Whole:
     configurations: list[WebhookConfiguration] = field(default_factory=list)
     references: list[tuple[Document, str, str]] = field(default_factory=list)
     """Document, path and pool name of every reference to a WorkerPool."""
+    authorizers: list[tuple[Document, str]] = field(default_factory=list)
+    """Document and path of all matchConditions that ask the authorizer."""
     pools: dict[str, WorkerPool] = field(default_factory=dict)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
@@ -77,7 +93,10 @@ def load(paths: Sequence[Path]) -> Config:
         if ("WorkerPool", pool) not in whole.first_of and not document.report.is_full:
             hint = did_you_mean(pool, whole.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
-    if whole.gateway.kubernetes is not None:
+    if whole.gateway.kubernetes is None:
+        for document, path in whole.authorizers:
+            document.report.add(path, NO_AUTHORIZER)
+    else:
         for (kind, _), document in whole.first_of.items():
             if kind == "Namespace":
                 document.report.warn(document.path, "does not count: kubernetes says to watch the cluster's")
@@ -126,12 +145,15 @@ def _read(document: Document, whole: _Whole) -> None:
         fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_KINDS[kind])} for a {kind}")
         return
     folder = document.file.parent
+    if version == GATEWAY_VERSION and kind in CUSTOM_KINDS:
+        fields.accept("status")
     name = ""
     if kind in _PHASES:
         configuration = read_webhook_configuration(fields, _PHASES[kind], _WEBHOOK_VERSIONS[version])
         name = configuration.name
         whole.configurations.append(configuration)
         whole.references.extend((document, path, pool) for path, pool in configuration.pools)
+        whole.authorizers.extend((document, path) for path in configuration.authorizers)
     elif kind == "WorkerPool":
         pool = read_worker_pool(fields, folder)
         name = pool.name

@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.25
 _END_SHOWS_S: Final = 0.5
-_STARTING: Final = error_response(503, STARTING).body
+_STARTING: Final = error_response(503, STARTING).body.rstrip().removesuffix(b'"}')
+"""How the answer begins of a process that does not listen yet; it may say what it waits for."""
 _STOP_MARGIN_S: Final = 5.0
 """What a process gets beyond its ``drainSeconds`` before it is killed."""
 
@@ -181,7 +182,7 @@ class Supervisor:
             # One that does not answer yet may not expect the signal yet, and would end by it.
             self._reload_due.remove(number)
             self._children[number].signal(signal.SIGHUP)
-        if pid is not None and (status == 200 or body != _STARTING):
+        if pid is not None and (status == 200 or not body.startswith(_STARTING)):
             self._listening[number] = pid
         return None if status == 200 else body.decode(errors="replace")
 

@@ -80,6 +80,10 @@ def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_
         ({"kubeconfg": "kube"}, 'kubernetes.kubeconfg: unknown field; did you mean "kubeconfig"?'),
         ({"kubeconfig": ""}, "kubernetes.kubeconfig: is empty, expected the path of a file"),
         (
+            {"customResources": "yes"},
+            'kubernetes.customResources: found the string "yes", expected true or false',
+        ),
+        (
             {"context": "red"},
             "kubernetes.context: needs kubeconfig: the service account of a pod has no contexts",
         ),

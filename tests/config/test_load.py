@@ -142,7 +142,7 @@ def test_problems_name_file_document_object_and_field(
         ("{apiVersion: v2, kind: Namespace}", 'apiVersion: found "v2", expected v1 for a Namespace'),
         (
             "{apiVersion: v1, kind: MutatingWebhookConfiguration}",
-            'found "v1", expected admissionregistration.k8s.io/v1 or admissionregistration.k8s.io/v1beta1',
+            'found "v1", expected admissionregistration.k8s.io/v1, admissionregistration.k8s.io/v1beta1 or ',
         ),
         ('{apiVersion: v1, kind: "a\\e[1mb"}', 'document 1: "a\\u001b[1mb": kind: found the unknown kind'),
         ("a: 1\na: 2", 'document 1: line 2: duplicate key "a", first in line 1'),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -118,6 +119,14 @@ def test_the_path_of_a_socket_is_relative_to_the_file(tmp_path: Path) -> None:
     assert targets == (f"unix:{tmp_path}/run/a.sock", f"unix:{tmp_path}/../b")
 
 
+def test_a_pool_may_have_a_list_of_targets_and_its_roots_in_it(load_documents: Callable[..., Config]) -> None:
+    pem = trustme.CA().cert_pem.bytes()
+    bundle = base64.encodebytes(pem).decode()
+    config = load_documents(pool(targets=["a:1", "dns:///b:2"], tls={"caBundle": bundle}))
+    assert config.pools["pods"].targets == ("a:1", "dns:///b:2")
+    assert config.pools["pods"].tls == WorkerTls(ca_bundle=pem)
+
+
 def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> None:
     file = tmp_path / ("a" * 100) / "a.json"
     file.parent.mkdir()
@@ -129,9 +138,14 @@ def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spec", "field", "fragment"),
     [
-        ({}, "spec", "found neither of target and command, expected exactly one"),
-        ({"target": "a:1", "command": ["a"]}, "spec", "found both of target and command"),
+        ({}, "spec", "found none of them, expected exactly one of target, targets or command"),
+        ({"target": "a:1", "command": ["a"]}, "spec", "found target and command, expected exactly one"),
         ({"target": []}, "spec.target", "is empty, expected at least one gRPC name"),
+        ({"targets": []}, "spec.targets", "is empty, expected at least one gRPC name"),
+        ({"targets": "a:1"}, "spec.targets", 'found the string "a:1", expected a list'),
+        ({"target": "a:1", "targets": ["b:1"]}, "spec", "found target and targets, expected exactly one"),
+        ({"target": "a:1", "tls": {"caBundle": "*"}}, "spec.tls.caBundle", "is not base64"),
+        ({"target": "a:1", "tls": {"caBundle": "YQ=="}}, "spec.tls.caBundle", "holds no PEM certificate"),
         ({"target": ["a:1", "a:1"]}, "spec.target[1]", 'found "a:1" twice'),
         ({"target": ["a:1", 5]}, "spec.target[1]", "found the number 5, expected a string"),
         ({"target": {}}, "spec.target", "found a mapping, expected a string"),

@@ -16,6 +16,7 @@ from gateway.process.supervisor import _STOP_MARGIN_S
 from gateway.serving.admin import _PATHS
 from tests.deploy.cluster import (
     CERT_MANAGER,
+    CUSTOM_RESOURCES,
     GATEWAY,
     MANIFEST,
     REGISTRATION,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
 
 BOTH = pytest.mark.parametrize("name", [GATEWAY, WORKER])
-ALL_FILES = (MANIFEST, REGISTRATION, CERT_MANAGER)
+ALL_FILES = (MANIFEST, REGISTRATION, CERT_MANAGER, CUSTOM_RESOURCES)
 
 
 def test_every_object_of_all_files_has_a_name_of_its_own() -> None:
@@ -201,7 +202,9 @@ def test_the_pods_are_what_the_restricted_pod_security_standard_allows(name: str
     assert kinds <= {"configMap", "emptyDir", "secret"}
 
 
-def test_the_gateway_may_read_namespaces_and_nobody_may_do_anything_else(config: Config) -> None:
+def test_the_gateway_may_read_namespaces_and_ask_who_may_do_what_and_nobody_may_do_anything_else(
+    config: Config,
+) -> None:
     assert config.gateway.kubernetes == Kubernetes()
     account = only("ServiceAccount", pod(GATEWAY)["serviceAccountName"])
     assert account["automountServiceAccountToken"] is False
@@ -215,7 +218,12 @@ def test_the_gateway_may_read_namespaces_and_nobody_may_do_anything_else(config:
     wanted = {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": role["metadata"]["name"]}
     assert binding["roleRef"] == wanted
     assert role["rules"] == [
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["authorization.k8s.io"],
+            "resources": ["subjectaccessreviews"],
+            "verbs": ["create"],
+        },
     ]
 
 

@@ -11,6 +11,8 @@ from gateway.config.load import load
 from gateway.core.matching import selectors_match
 from gateway.core.review import decode
 from gateway.core.rules import rules_match
+from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.serving.devcert import make_development_certificate
 from loadtest.cases import CASES, GROUPS
 from loadtest.configuration import COUNTS, GATEWAYS, MANY
 from loadtest.floor import PATH as FLOOR_PATH
@@ -104,13 +106,19 @@ def test_every_path_that_is_asked_has_webhooks_whose_policies_the_worker_serves(
 ) -> None:
     gateway = GATEWAYS[name]
     file = tmp_path / "gateway.yaml"
-    file.write_text(gateway.text(ADDRESSES[: gateway.workers]))
+    ca_file, _ = make_development_certificate(tmp_path / "state")
+    file.write_text(gateway.text(ADDRESSES[: gateway.workers], "https://127.0.0.1:1", ca_file))
     config = load([file])
     wanted = {case.path for case in CASES.values() if case.front == name}
     wanted |= {*PATHS, *STEPS} if name == "slow" else {*PATHS} if name == "serial" else set()
     webhooks = (*config.mutating, *config.validating)
     assert wanted <= {f"/{webhook.phase}/{webhook.configuration}" for webhook in webhooks}
-    assert {webhook.worker.policy for webhook in webhooks} <= set(make_server().policies)
+    clients = [webhook.client for webhook in webhooks]
+    policies = {client.policy for client in clients if isinstance(client, WorkerRef)}
+    assert policies <= set(make_server().policies)
+    assert bool(policies) is not gateway.asks_server
+    served = {client.url for client in clients if isinstance(client, HttpsClient)}
+    assert served == ({f"https://127.0.0.1:1{FLOOR_PATH}"} if gateway.asks_server else set())
     assert {pool.targets for pool in config.pools.values()} == {
         (address,) for address in ADDRESSES[: gateway.workers]
     }

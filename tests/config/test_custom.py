@@ -1,0 +1,254 @@
+"""Custom resources beside files: what is in force of good, bad, changed and deleted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.custom import Combined, CustomResource, combine, read_resource
+from gateway.config.model import Config, WorkerPool
+from gateway.core.webhook import WorkerRef
+
+RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+POOL, MUTATING, VALIDATING = "WorkerPool", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+
+
+def hook(name: str = "a.hooks.test", pool: str = "p", **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": {"worker": {"pool": pool, "policy": "x"}},
+        "rules": [RULE],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        **fields,
+    }
+
+
+def resource(kind: str, name: str, /, uid: str = "u", generation: int = 1, **content: Any) -> CustomResource:
+    metadata = {"name": name, "uid": uid, "generation": generation}
+    return CustomResource(kind, name, {"kind": kind, "metadata": metadata, **content})
+
+
+def pool(name: str = "p", target: str = "workers:1", **spec: Any) -> CustomResource:
+    return resource(POOL, name, spec={"target": target, **spec})
+
+
+def validating(name: str = "v", *hooks: dict[str, Any], **more: Any) -> CustomResource:
+    return resource(VALIDATING, name, webhooks=list(hooks or [hook()]), **more)
+
+
+def reasons(combined: Combined) -> dict[str, str]:
+    return {one.resource.name: one.reason for one in combined.judgements}
+
+
+def asked(combined: Combined) -> list[tuple[str, str]]:
+    return [
+        (one.name, one.client.pool) for one in combined.config.validating if isinstance(one.client, WorkerRef)
+    ]
+
+
+def test_resources_and_files_are_one_configuration_in_the_order_of_names() -> None:
+    files = combine(Config(), [pool("f"), validating("m", hook("m.hooks.test", "f"))], None).config
+    both = combine(files, [validating("z", hook("z.hooks.test", "f")), pool(), validating("a")], None)
+    assert [one.configuration for one in both.config.validating] == ["a", "m", "z"]
+    assert set(both.config.pools) == {"f", "p"}
+    assert both.config.configurations == {("validate", name) for name in "amz"}
+    assert reasons(both) == {"a": "Accepted", "p": "Accepted", "z": "Accepted"}
+
+
+def test_a_pool_that_nobody_asks_is_judged_and_not_connected_to() -> None:
+    combined = combine(Config(), [pool("idle"), pool("bad", target="nonsense")], None)
+    assert combined.config.pools == {}
+    assert reasons(combined) == {"idle": "Accepted", "bad": "Invalid"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"command": ["sh", "-c", "id"]}, "spec.command"),
+        ({"target": "a:1", "command": ["sh"]}, "spec.command"),
+        ({"target": "unix:/run/docker.sock"}, "spec.target"),
+        ({"target": "unix-abstract:x"}, "spec.target"),
+        ({"targets": ["a:1", "unix:///run/x"]}, "spec.targets[1]"),
+        ({"target": "a:1", "tls": {"caFile": "/etc/shadow"}}, "spec.tls.caFile"),
+        ({"target": "a:1", "tls": {"certFile": "/a", "keyFile": "/b"}}, "spec.tls.keyFile"),
+        ({"target": "a:1", "tls": {"caBundle": "bm9uZQ=="}}, "spec.tls.caBundle"),
+    ],
+)
+def test_a_pool_of_the_cluster_reaches_nothing_of_the_machine(spec: dict[str, Any], path: str) -> None:
+    combined = combine(Config(), [resource(POOL, "p", spec=spec), validating()], None)
+    problems = {one.resource.name: [problem.field for problem in one.problems] for one in combined.judgements}
+    assert path in problems["p"]
+    assert combined.config.pools == {}
+
+
+def test_no_file_is_looked_at_for_a_resource(tmp_path: Any) -> None:
+    """What its author would learn of it is whether it is there, and what it is not."""
+    texts = set()
+    for file in (tmp_path / "missing", tmp_path):
+        read = read_resource(pool(tls={"caFile": str(file), "certFile": str(file), "keyFile": str(file)}))
+        texts.add(tuple(one.message for one in read.problems))
+    assert len(texts) == 1
+
+
+def test_a_name_of_a_file_is_not_taken_over() -> None:
+    files = Config(
+        pools={"p": WorkerPool("p", ("workers:1",))}, configurations=frozenset({("validate", "v")})
+    )
+    before = combine(Config(), [pool(target="evil:1"), validating()], None)
+    for earlier in (None, before):
+        combined = combine(files, [pool(target="evil:1"), validating()], earlier)
+        assert reasons(combined) == {"p": "NameInFiles", "v": "NameInFiles"}
+        assert combined.config == files
+
+
+def test_the_last_good_version_stays_in_force() -> None:
+    good = combine(Config(), [pool(), validating()], None)
+    bad = [pool(target="nonsense"), validating("v", hook(timeoutSeconds=99))]
+    combined = combine(Config(), bad, good)
+    assert reasons(combined) == {"p": "Invalid", "v": "Invalid"}
+    assert combined.config == good.config
+    assert [one.remains for one in combined.judgements if one.resource.name == "v"] == [
+        "what it said in generation 1 stays in force"
+    ]
+    mended = combine(Config(), [pool(target="workers:2"), validating()], combined)
+    assert set(reasons(mended).values()) == {"Accepted"}
+    assert mended.config.pools["p"].targets == ("workers:2",)
+
+
+def test_the_last_good_version_of_another_object_is_none() -> None:
+    good = combine(Config(), [pool(), validating()], None)
+    again = combine(Config(), [pool(), validating("v", hook(timeoutSeconds=99), uid="other")], good)
+    assert [one[1] for one in asked(again)] == ["for the refused ValidatingWebhookConfiguration"]
+
+
+def test_what_is_deleted_is_gone_and_webhooks_that_need_it_fail() -> None:
+    good = combine(Config(), [pool(), validating()], None)
+    without_pool = combine(Config(), [validating()], good)
+    assert reasons(without_pool) == {"v": "NoWorkerPool"}
+    assert asked(without_pool) == [("a.hooks.test", "p")]
+    assert without_pool.config.pools == {}
+    assert combine(Config(), [pool()], good).config == Config()
+
+
+def test_of_a_configuration_that_was_never_good_the_webhooks_that_can_be_told_are_closed_doors() -> None:
+    broken = [
+        hook("one.hooks.test", timeoutSeconds=99),
+        hook("two.hooks.test"),
+        hook("three.hooks.test", rules=[{**RULE, "operations": ["WRITE"]}]),
+        hook("four.hooks.test", objectSelector={"matchLabels": {"no label": "x"}}),
+        hook("five.hooks.test", failurePolicy="Maybe"),
+        hook("six.hooks.test", failurePolicy="Ignore"),
+        hook("no-name"),
+    ]
+    combined = combine(Config(), [pool(), validating("v", *broken)], None)
+    assert [(name, of) for name, of in asked(combined) if of == "p"] == []
+    assert [(one.name, one.failure_policy) for one in combined.config.validating] == [
+        ("one.hooks.test", "Fail"),
+        ("two.hooks.test", "Fail"),
+        ("six.hooks.test", "Ignore"),
+    ]
+    assert combined.judgements[0].remains == "3 of its webhooks fail by their failurePolicy, 4 do not count"
+
+
+def test_webhooks_that_ask_a_pool_which_does_not_exist_are_closed_doors_until_it_does() -> None:
+    combined = combine(Config(), [validating("v", hook(pool="pods")), pool("pod")], None)
+    (judgement,) = [one for one in combined.judgements if one.resource.name == "v"]
+    (problem,) = judgement.problems
+    assert problem.field == "webhooks[0].clientConfig.worker.pool"
+    assert problem.message == 'there is no WorkerPool "pods" that could be used; did you mean "pod"?'
+    assert asked(combined)[0][1] == "for the refused ValidatingWebhookConfiguration"
+    there = combine(Config(), [validating("v", hook(pool="pods")), pool("pods")], combined)
+    assert asked(there) == [("a.hooks.test", "pods")]
+
+
+def test_a_webhook_of_the_cluster_may_ask_a_pool_of_files_and_not_the_other_way_round() -> None:
+    files = Config(pools={"f": WorkerPool("f", ("workers:1",))})
+    assert reasons(combine(files, [validating("v", hook(pool="f"))], None)) == {"v": "Accepted"}
+
+
+def test_what_has_not_changed_is_not_read_again_and_compares_equal() -> None:
+    """So that a status that was written, a change of the object, is no change of the configuration."""
+    resources = [pool(), validating(), validating("w", hook("w.hooks.test", timeoutSeconds=0))]
+    first = combine(Config(), resources, None)
+    newer = [
+        CustomResource(one.kind, one.name, {**one.document, "status": {"conditions": [{"type": "Ready"}]}})
+        for one in resources
+    ]
+    second = combine(Config(), newer, first)
+    assert second.config == first.config
+    assert [one.resource for one in second.judgements] == [newer[1], newer[2], newer[0]]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just("p") | st.just("a.hooks.test"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "name",
+                    "webhooks",
+                    "spec",
+                    "target",
+                    "targets",
+                    "tls",
+                    "rules",
+                    "clientConfig",
+                    "worker",
+                    "pool",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+documents = st.dictionaries(st.sampled_from(["spec", "webhooks", "status", "other"]), values)
+steps = st.lists(
+    st.dictionaries(
+        st.sampled_from([(POOL, "p"), (POOL, "q"), (VALIDATING, "v"), (MUTATING, "v")]),
+        st.tuples(st.sampled_from("ab"), st.one_of(st.sampled_from(["good", "bad", "poolless"]), documents)),
+    ),
+    max_size=5,
+)
+
+
+def _made(kind: str, name: str, uid: str, content: Any) -> CustomResource:
+    if isinstance(content, dict):
+        return resource(kind, name, uid=uid, **content)
+    if kind == POOL:
+        return resource(kind, name, uid=uid, spec={"target": "w:1" if content == "good" else "bad"})
+    fields: dict[str, Any] = {"timeoutSeconds": 99} if content == "bad" else {}
+    return resource(
+        kind, name, uid=uid, webhooks=[hook(pool="z" if content == "poolless" else "p", **fields)]
+    )
+
+
+@given(steps=steps)
+def test_whatever_comes_one_resource_does_nothing_to_another(steps: list[dict[Any, Any]]) -> None:
+    before: Combined | None = None
+    for step in steps:
+        resources = [_made(kind, name, uid, content) for (kind, name), (uid, content) in step.items()]
+        combined = combine(Config(), resources, before)
+        # Order of arrival does not count.
+        assert reasons(combine(Config(), resources[::-1], before)) == reasons(combined)
+        for judgement in combined.judgements:
+            alone = read_resource(judgement.resource)
+            if judgement.reason == "Accepted":
+                assert not alone.problems
+            elif judgement.reason == "Invalid":
+                assert alone.problems == judgement.problems
+            else:
+                assert judgement.reason == "NoWorkerPool"
+                assert not alone.problems
+        # Nothing is in force of a resource that is not there.
+        there = {(one.kind, one.name) for one in resources}
+        kinds = {"mutate": MUTATING, "validate": VALIDATING}
+        for one in (*combined.config.mutating, *combined.config.validating):
+            assert (kinds[one.phase], one.configuration) in there
+        before = combined

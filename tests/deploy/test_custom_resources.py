@@ -1,0 +1,109 @@
+"""crds.yaml and custom-resources.yaml: they fit the gateway's own reader, and what the gateway asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deploy.crds import crds
+from gateway.cluster import lease, status
+from gateway.config.custom import PLURALS, CustomResource, read_resource
+from tests.config.test_custom import hook
+from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only
+
+SPECS: dict[str, dict[str, Any]] = {
+    "WorkerPool": {"spec": {"target": "dns:///pods.policies.svc:50051"}},
+    "MutatingWebhookConfiguration": {"webhooks": [hook()]},
+    "ValidatingWebhookConfiguration": {"webhooks": [hook()]},
+}
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    (definition,) = (one for one in objects(CRDS) if one["spec"]["names"]["kind"] == kind)
+    (version,) = definition["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def test_the_file_is_what_the_tables_of_the_gateway_make() -> None:
+    assert CRDS.read_text() == crds(), "run: python -m deploy.crds > deploy/crds.yaml"
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_the_schema_has_the_fields_that_the_gateway_reads_and_no_others(kind: str) -> None:
+    """A field that it does not know is named with those that it does."""
+    schema = schema_of(kind)
+
+    def known(content: Any, schema: dict[str, Any], path: list[str | int]) -> None:
+        content["unheardOf"] = 1
+        document = {"kind": kind, "metadata": {"name": "a"}, **root}
+        (message,) = (
+            one.message
+            for one in read_resource(CustomResource(kind, "a", document)).problems
+            if "unknown field" in one.message
+        )
+        del content["unheardOf"]
+        wanted = set(schema["properties"]) - {"apiVersion", "kind", "metadata", "status"}
+        said = set(message.partition("known here: ")[2].split(", ")) - {
+            *("apiVersion", "kind", "metadata", "status")
+        }
+        assert said == wanted, path
+        for name, field in schema["properties"].items():
+            inner = field.get("items", field)
+            if "properties" not in inner or name in ("metadata", "status"):
+                continue
+            was = content.get(name)
+            value: dict[str, Any] = was[0] if isinstance(was, list) else was or {}
+            content[name] = [value] if field["type"] == "array" else value
+            known(value, inner, [*path, name])
+            if was is None:
+                del content[name]
+
+    root: dict[str, Any] = SPECS[kind]
+    known(root, schema, [])
+
+
+def bounds(schema: dict[str, Any], path: str = "") -> list[str]:
+    """The paths of what has no bound, which a rule could not look at."""
+    needs = {"array": "maxItems", "string": "maxLength"}.get(schema.get("type", ""))
+    missing = (
+        [path] if needs and needs not in schema and "enum" not in schema and "format" not in schema else []
+    )
+    if "additionalProperties" in schema:
+        missing += [] if "maxProperties" in schema else [path]
+        missing += bounds(schema["additionalProperties"], f"{path}.*")
+    for name, inner in schema.get("properties", {}).items():
+        missing += bounds(inner, f"{path}.{name}")
+    return missing + bounds(schema.get("items", {}), f"{path}[]") if schema else []
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_everything_has_a_bound(kind: str) -> None:
+    assert set(bounds(schema_of(kind))) == {".apiVersion", ".kind"}
+
+
+def test_the_roles_are_what_the_gateway_asks_for_and_no_more() -> None:
+    rules = [rule for one in objects(CUSTOM_RESOURCES) for rule in one.get("rules", ())]
+    kinds = set(PLURALS.values())
+    read, write, make_lease, keep_lease, events = rules
+    assert (set(read["resources"]), set(read["verbs"])) == (kinds, {"get", "list", "watch"})
+    assert (set(write["resources"]), write["verbs"]) == ({f"{one}/status" for one in kinds}, ["patch"])
+    assert (make_lease["resources"], make_lease["verbs"]) == (["leases"], ["create"])
+    assert (keep_lease["resourceNames"], keep_lease["verbs"]) == ([lease.NAME], ["get", "update"])
+    assert (events["apiGroups"], events["resources"], events["verbs"]) == (
+        ["events.k8s.io"],
+        ["events"],
+        ["create"],
+    )
+    role = only("Role", "admission-gateway-events", CUSTOM_RESOURCES)
+    assert f"/namespaces/{role['metadata']['namespace']}/" in status.EVENTS_PATH
+
+
+def test_every_role_is_bound_to_the_gateway_alone() -> None:
+    account = {"kind": "ServiceAccount", "name": GATEWAY, "namespace": GATEWAY}
+    every = objects(CUSTOM_RESOURCES)
+    roles = {(one["kind"], one["metadata"]["name"]) for one in every if one["kind"].endswith("Role")}
+    bindings = [one for one in every if one["kind"].endswith("Binding")]
+    assert {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in bindings} == roles
+    assert all(one["subjects"] == [account] for one in bindings)

@@ -1,0 +1,357 @@
+"""Custom resources in a real API server: what it refuses, what the gateway does, who may do it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from gateway.config.custom import PLURALS, CustomResource, read_resource
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.objects import pod
+from tests.e2e.setups import PODS, BehindGateway
+from tests.kit import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+
+pytestmark = pytest.mark.slow
+
+ROOT_PATH = "/apis/admission-gateway.io/v1alpha1"
+VALIDATING, MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"
+ACCOUNT = "admission-gateway"
+
+
+@pytest.fixture(scope="module")
+def defined(cluster: Cluster) -> Cluster:
+    """The cluster with the definitions of deploy/."""
+    applied = cluster.kubectl("apply", "--server-side", f"--filename={ROOT / 'deploy' / 'crds.yaml'}")
+    assert applied.returncode == 0, applied.stderr
+    for plural in PLURALS.values():
+        eventually(lambda: cluster.api.get(f"{ROOT_PATH}/{plural}").status == 200)  # noqa: B023
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def account(defined: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig of the service account of deploy/, with its roles and no others."""
+    manifest = list(yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text()))
+    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+    roles = yaml.safe_load_all((ROOT / "deploy" / "custom-resources.yaml").read_text())
+    wanted = [*(one for one in manifest if one["kind"] in kinds), *roles]
+    applied = defined.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
+    assert applied.returncode == 0, applied.stderr
+    token = defined.kubectl("create", "token", ACCOUNT, f"--namespace={ACCOUNT}").stdout.strip()
+    file = defined.write_kubeconfig(tmp_path_factory.mktemp("account") / "kubeconfig", token=token)
+    document = yaml.safe_load(file.read_text())
+    document["contexts"][0]["context"]["namespace"] = ACCOUNT
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def hook(name: str = "custom.e2e.test", pool: str = "scripted", **script: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": {"worker": {"pool": pool, "policy": json.dumps(script)}},
+        "rules": [PODS],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def validating(*hooks: dict[str, Any], name: str = "custom") -> dict[str, Any]:
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": VALIDATING, "metadata": {"name": name}}
+    return {**head, "webhooks": list(hooks)}
+
+
+def worker_pool(name: str = "custom", **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "WorkerPool", "metadata": {"name": name}}
+    return {**head, "spec": spec}
+
+
+def apply(cluster: Cluster, document: dict[str, Any]) -> None:
+    applied = cluster.kubectl("apply", "--filename=-", stdin=json.dumps(document))
+    assert applied.returncode == 0, applied.stderr
+
+
+def ready(cluster: Cluster, plural: str, name: str = "custom") -> dict[str, Any]:
+    document = cluster.api.get(f"{ROOT_PATH}/{plural}/{name}").document
+    found: list[dict[str, Any]] = document.get("status", {}).get("conditions", [])
+    return found[0] if found else {}
+
+
+def make_pod(cluster: Cluster) -> Answer:
+    return cluster.api.create("/api/v1/namespaces/default/pods?dryRun=All", pod("web-"))
+
+
+@pytest.fixture
+def served(defined: Cluster, account: Path, tmp_path: Path) -> Iterator[BehindGateway]:
+    """A gateway with the rights of the account, and one webhook that the cluster has."""
+    apply(defined, validating(hook(deny={"message": "by a custom resource"})))
+    settings = {"kubernetes": {"kubeconfig": str(account), "customResources": True}}
+    try:
+        with BehindGateway(defined, tmp_path, [], "custom", gateway=settings) as setup:
+            yield setup
+    finally:
+        for plural in PLURALS.values():
+            defined.kubectl("delete", f"{plural}.admission-gateway.io", "--all")
+
+
+def test_what_is_applied_is_enforced_and_told_of_with_no_more_rights_than_those_of_deploy(
+    defined: Cluster, served: BehindGateway
+) -> None:
+    plural = PLURALS[VALIDATING]
+    assert make_pod(defined).message.endswith("custom.e2e.test: by a custom resource")
+    eventually(lambda: ready(defined, plural).get("status") == "True")
+    assert ready(defined, plural)["observedGeneration"] == 1
+
+    # Only the gateway knows which pools there are.
+    apply(defined, validating(hook(pool="nowhere", deny={"message": "bad"})))
+    eventually(lambda: ready(defined, plural).get("status") == "False")
+    condition = ready(defined, plural)
+    assert (condition["reason"], condition["observedGeneration"]) == ("NoWorkerPool", 2)
+    assert condition["message"].startswith(
+        'webhooks[0].clientConfig.worker.pool: there is no WorkerPool "nowhere" that could be used'
+    )
+    assert make_pod(defined).message.endswith("by a custom resource")
+    shown = defined.kubectl("get", f"{plural}.admission-gateway.io").stdout.split()
+    assert shown[:4] == ["NAME", "READY", "REASON", "AGE"]
+    assert shown[4:7] == ["custom", "False", "NoWorkerPool"]
+    described = defined.kubectl("describe", f"{plural}.admission-gateway.io", "custom").stdout
+    assert "refused because of webhooks[0].clientConfig.worker.pool; its status says why" in described
+    # What was written is no news: generation and Events stay.
+    events = defined.api.get("/apis/events.k8s.io/v1/namespaces/default/events").document["items"]
+    assert [one["reason"] for one in events if one["regarding"]["name"] == "custom"] == ["NoWorkerPool"]
+
+    apply(defined, worker_pool("nowhere", targets=["127.0.0.1:9"]))
+    eventually(lambda: ready(defined, plural).get("status") == "True")
+    defined.kubectl("delete", f"{plural}.admission-gateway.io", "custom")
+    eventually(lambda: make_pod(defined).status == 201)
+    assert "forbidden" not in served.gateway.log
+    assert "Traceback" not in served.gateway.log
+    lease = defined.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{ACCOUNT}")
+    assert lease.document["spec"]["holderIdentity"]
+    served.gateway.stop()
+    lease = defined.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{ACCOUNT}")
+    assert "holderIdentity" not in lease.document["spec"]
+
+
+def test_the_account_may_do_nothing_else(defined: Cluster, account: Path) -> None:
+    def may(verb: str, what: str, *flags: str) -> bool:
+        asked = defined.kubectl(f"--kubeconfig={account}", "auth", "can-i", verb, what, *flags)
+        return asked.stdout.strip() == "yes"
+
+    for plural in PLURALS.values():
+        assert may("watch", f"{plural}.admission-gateway.io")
+        for verb in ("create", "update", "patch", "delete"):
+            assert not may(verb, f"{plural}.admission-gateway.io")
+    assert not may("update", "leases.coordination.k8s.io", f"--namespace={ACCOUNT}")
+    assert not may("get", "leases.coordination.k8s.io/admission-gateway", "--namespace=kube-system")
+    assert not may("create", "events.events.k8s.io", f"--namespace={ACCOUNT}")
+    assert not may("get", "secrets", f"--namespace={ACCOUNT}")
+
+
+GOOD_HOOK = hook(deny={"message": "x"})
+LABEL_OK, LABEL_BAD = (
+    ["app", "example.com/team", "A_b.c"],
+    ["", "-a", "a/b/c", "x" * 64, "UPPER.com/a", "a b"],
+)
+EXPRESSION_VALUES: list[dict[str, Any]] = [{}, {"values": []}, {"values": ["x"]}, {"values": ["a b"]}]
+RULE_CHOICES: dict[str, list[Any]] = {
+    "operations": [["*"], ["*", "CREATE"], [], ["PATCH"], ["CREATE", "CREATE"]],
+    "apiGroups": [["*"], ["*", ""], [], ["apps", ""]],
+    "apiVersions": [["*"], ["*", "v1"], [], [""], ["v1", "v2"]],
+    "resources": [["*"], ["*/*"], ["*/*", "pods"], [], [""], ["pods", "pods/*"], ["*/scale"]],
+    "scope": ["*", "Cluster", "Namespaced", "All"],
+}
+HOOK_CHOICES: dict[str, list[Any]] = {
+    "name": ["a.b.c", "a.b", "A.b.c", "a..b.c", "a-.b.c", f"{'a' * 250}.b.c", "", "x.y.z-9"],
+    "failurePolicy": ["Fail", "Ignore", "fail", ""],
+    "matchPolicy": ["Exact", "Equivalent", "Any"],
+    "sideEffects": ["None", "NoneOnDryRun", "Some", "Unknown"],
+    "timeoutSeconds": [1, 30, 0, 31, -1, "5", 2.5],
+    "reinvocationPolicy": ["Never", "IfNeeded", "Always"],
+    "admissionReviewVersions": [["v1"], ["v1beta1", "v2"], ["v2"], [], ["v1", "v1"], ["V1", "v1"], "v1"],
+    "matchConditions": [
+        [],
+        [{"name": "a", "expression": "true"}],
+        [{"name": "a", "expression": "true"}, {"name": "a", "expression": "false"}],
+        [{"name": "a", "expression": " "}],
+        [{"name": "a"}],
+        [{"name": "a b", "expression": "true"}],
+        [{"name": f"c{number}", "expression": "true"} for number in range(65)],
+    ],
+    "clientConfig": [
+        {},
+        {"worker": {"pool": "p"}},
+        {"worker": {"pool": "", "policy": "x"}},
+        {"worker": {"pool": "p", "policy": "x"}, "url": "https://a.test"},
+        {"worker": {"pool": "p", "policy": "x"}, "caBundle": "YQ=="},
+        *(
+            {"url": f"https://{rest}"}
+            for rest in ("a.test/x", "a.test:8443", "[::1]:1/x", "", "u@a.test", "a?b")
+        ),
+        *(
+            {"url": url}
+            for url in ("http://a.test", "HTTPS://a.test", "a.test", "https://a.test#x", "https://a b")
+        ),
+        {"url": "https://a.test", "caBundle": "***"},
+        {"service": {"namespace": "a", "name": "b"}},
+        {"service": {"namespace": "a", "name": ""}},
+        {"service": {"name": "b"}},
+        {"service": {"namespace": "a", "name": "b", "port": 0}},
+        {"service": {"namespace": "a", "name": "b", "port": 65535}},
+        *(
+            {"service": {"namespace": "a", "name": "b", "path": path}}
+            for path in ("", "/", "/a", "/a/b/", "a", "//", "/a//b", "/A", "/a_b", "/a.b")
+        ),
+    ],
+    "rules": [
+        [],
+        *([{**PODS, field: value}] for field, values in RULE_CHOICES.items() for value in values),
+    ],
+    "objectSelector": [
+        {},
+        *({"matchLabels": {key: "v"}} for key in (*LABEL_OK, *LABEL_BAD)),
+        *({"matchLabels": {"a": value}} for value in ("", "x-1", "-x", "a b", "x" * 64)),
+        *(
+            {"matchExpressions": [{"key": key, "operator": operator, **more}]}
+            for key in ("app", "a b")
+            for operator in ("In", "NotIn", "Exists", "DoesNotExist", "Has")
+            for more in EXPRESSION_VALUES
+        ),
+    ],
+}
+POOL_CHOICES: dict[str, list[Any]] = {
+    "target": [
+        *("dns:///a.svc:1", "a:1", "dns:a:1", "ipv4:1.2.3.4:5", "ipv4:1.2.3.4:5,1.2.3.5:6", "ipv6:[::1]:9"),
+        *(
+            "unix:/a",
+            "unix:a",
+            "unix-abstract:a",
+            "a",
+            "a:0",
+            ":1",
+            "dns://8.8.8.8/a:1",
+            "http://a:1",
+            "",
+            "a b:1",
+        ),
+        *("[::1]:80", "a.b.c.:443", "x_y:1", "-a:1"),
+    ],
+    "targets": [["a:1"], ["a:1", "b:1"], ["a:1", "a:1"], [], ["unix:/a"]],
+    "transport": ["Auto", "Stream", "Unary", "auto"],
+    "maxInFlight": [1, 1_000_000, 0, 1_000_001, "5"],
+    "command": [["sh"], []],
+    "hedge": [
+        {},
+        *(
+            {"after": after}
+            for after in ("p50", "p99.9", "p49", "p100", "20ms", "30s", "31s", "0s", "-1s", "x", "1h")
+        ),
+        *({"budgetPercent": percent} for percent in (0, 0.5, 100, 101, -1, 5)),
+    ],
+    "tls": [
+        {},
+        {"serverName": "a.test"},
+        {"serverName": ""},
+        {"caBundle": "***"},
+        *({name: "/etc/passwd"} for name in ("caFile", "certFile", "keyFile")),
+    ],
+}
+
+
+def dry_run(cluster: Cluster, document: dict[str, Any]) -> Answer:
+    plural = PLURALS[document["kind"]]
+    return cluster.api.create(f"{ROOT_PATH}/{plural}?dryRun=All&fieldValidation=Strict", document)
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    """What ``check`` would say of it, but for what is elsewhere in the configuration."""
+    name = document["metadata"]["name"]
+    return [str(one) for one in read_resource(CustomResource(document["kind"], name, document)).problems]
+
+
+def variations() -> Iterator[dict[str, Any]]:
+    """Each value of each field by itself, and then many at once."""
+    for kind in (VALIDATING, MUTATING):
+        for field, values in HOOK_CHOICES.items():
+            for value in values:
+                yield {**validating({**GOOD_HOOK, field: value}), "kind": kind}
+            yield {
+                **validating({key: value for key, value in GOOD_HOOK.items() if key != field}),
+                "kind": kind,
+            }
+    for field, values in POOL_CHOICES.items():
+        for value in values:
+            yield worker_pool(
+                **({field: value} if field.startswith("target") else {"target": "a:1", field: value})
+            )
+    dice = random.Random(7)
+    for _ in range(150):
+        hooks = []
+        for _ in range(dice.randint(0, 3)):
+            one = copy.deepcopy(GOOD_HOOK)
+            for field in dice.sample(sorted(HOOK_CHOICES), dice.randint(0, 3)):
+                one[field] = dice.choice(HOOK_CHOICES[field])
+            hooks.append(one)
+        yield {**validating(*hooks), "kind": dice.choice([VALIDATING, MUTATING])}
+        spec = {
+            field: dice.choice(POOL_CHOICES[field])
+            for field in dice.sample(sorted(POOL_CHOICES), dice.randint(0, 3))
+        }
+        yield worker_pool(**spec)
+
+
+def test_the_schema_and_the_gateway_refuse_the_same(defined: Cluster) -> None:
+    different = []
+    for document in variations():
+        answer, found = dry_run(defined, document), problems(document)
+        assert answer.status in (201, 400, 422), answer
+        if (answer.status == 201) != (not found):
+            different.append((document, answer.message, found))
+    assert not different, "\n".join(map(repr, different[:20]))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        validating({**GOOD_HOOK, "rules": [{**PODS, "resources": ["pods/*", "pods/status"]}]}),
+        validating({**GOOD_HOOK, "rules": [{**PODS, "resources": ["*", "pods"]}]}),
+        validating({**GOOD_HOOK, "matchConditions": [{"name": "a", "expression": "no such thing"}]}),
+        worker_pool(target="a:65536"),
+        worker_pool(target="10.0.0.256:1"),
+        worker_pool(target="a:1", tls={"caBundle": "bm9uZQ=="}),
+        worker_pool(target="a:1", tls={"serverName": "a b"}),
+    ],
+)
+def test_what_only_the_gateway_refuses_is_what_is_documented(
+    defined: Cluster, document: dict[str, Any]
+) -> None:
+    assert dry_run(defined, document).status == 201
+    assert problems(document)
+
+
+def test_what_kubectl_says_of_mistakes_names_the_field(defined: Cluster) -> None:
+    def refused(document: dict[str, Any]) -> str:
+        done = defined.kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(document))
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "exactly one of worker, url and service is required" in refused(
+        validating({**GOOD_HOOK, "clientConfig": {}})
+    )
+    assert 'unknown field "webhooks[0].namespaceSelectr"' in refused(
+        validating({**GOOD_HOOK, "namespaceSelectr": {}})
+    )
+    assert "no custom resource starts a program" in refused(worker_pool(target="a:1", command=["sh"]))
+    assert "Duplicate value" in refused(validating(GOOD_HOOK, GOOD_HOOK))
+    reserved = validating(GOOD_HOOK, name="x.static.k8s.io")
+    assert "names in .static.k8s.io are reserved" in refused(reserved)
