@@ -86,6 +86,7 @@ _LARGE: Final = Load(connections=4, review="large")
 _PODS: Final = Load(share=0.25)
 _SOME_LARGE: Final = Load(connections=2, rate=5.0, review="large")
 _FEW: Final = Load(connections=8)
+_SOME: Final = Load(connections=16)
 RATES: Final = (10, 25, 50, 70, 90)
 """In percent of the highest rate."""
 
@@ -215,6 +216,25 @@ GROUPS: Final = (
             Case(
                 "match-by-labels", "1,000 for Pods, 996 for other labels", "many", "/validate/by-labels", _FEW
             ),
+        ),
+    ),
+    Group(
+        "https",
+        "Webhooks over HTTPS, 16 connections",
+        Case("by-stream", "1 policy of a worker, by stream", "stream", "/validate/policies-1", _SOME),
+        (
+            Case("by-https", "1 webhook over HTTPS", "https", "/validate/policies-1", _SOME),
+            Case("by-https-4", "4 webhooks over HTTPS", "https", "/validate/policies-4", _SOME),
+        ),
+    ),
+    Group(
+        "conditions",
+        "matchConditions, 4 policies",
+        Case("unconditional", "4 policies without", "conditional", "/validate/without"),
+        (
+            Case("by-request", "each with one about the request", "conditional", "/validate/by-request"),
+            Case("by-object", "each with that and two about the Pod", "conditional", "/validate/by-object"),
+            Case("left-out", "and 36 that one leaves out", "conditional", "/validate/left-out"),
         ),
     ),
 )

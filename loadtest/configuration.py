@@ -6,10 +6,12 @@ what their path selects.
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from loadtest.floor import PATH
 from loadtest.worker import (
     LABELS,
     SLOW_POLICIES,
@@ -21,6 +23,7 @@ from loadtest.worker import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 WORKERS: Final = 4
 """The most that a front end uses, each a pool of its own. Up to four policies are served by the first."""
@@ -39,6 +42,16 @@ PODS: Final[Mapping[str, Any]] = {
     "scope": "Namespaced",
 }
 
+NOT_A_NODE: Final = "!('system:nodes' in request.userInfo.groups)"
+IMAGES: Final = "object.spec.containers.all(c, c.image.contains('/') || !has(c.securityContext))"
+OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
+ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
+"""matchConditions as people write them."""
+
+SERVER: Final = "@SERVER@"
+CA_BUNDLE: Final = "@CA@"
+"""What stands for what is known once it serves."""
+
 Document = dict[str, Any]
 
 
@@ -51,11 +64,18 @@ class Gateway:
     transport: Literal["Stream", "Unary"] = "Stream"
     workers: int = 1
     processes: int = 1
+    asks_server: bool = False
+    """Whether it needs the server of ``loadtest.webhook``."""
 
-    def text(self, worker_addresses: Sequence[str]) -> str:
-        """Return its YAML, a document of JSON each, with a pool for each of *worker_addresses*."""
+    def text(self, worker_addresses: Sequence[str], server: str = "", ca_file: Path | None = None) -> str:
+        """Return its YAML, a document of JSON each, with a pool for each of *worker_addresses*.
+
+        *server* is ``https://HOST:PORT`` of the webhook's server, which *ca_file* vouches for.
+        """
         pools = [_pool(number, address, self.transport) for number, address in enumerate(worker_addresses)]
-        return "\n---\n".join(json.dumps(document) for document in (*pools, *self.documents()))
+        text = "\n---\n".join(json.dumps(document) for document in (*pools, *self.documents()))
+        bundle = b"" if ca_file is None else base64.b64encode(ca_file.read_bytes())
+        return text.replace(SERVER, server).replace(CA_BUNDLE, bundle.decode())
 
 
 def policies() -> list[Document]:
@@ -106,6 +126,34 @@ def many() -> list[Document]:
     ]
 
 
+def by_https() -> list[Document]:
+    """Return one webhook for Pods that is asked over HTTPS, and four."""
+    config = {"url": f"{SERVER}{PATH}", "caBundle": CA_BUNDLE}
+    webhooks = [{**webhook, "clientConfig": config} for webhook in _quick(validating_name, 4)]
+    return [
+        _object("Validating", "policies-1", webhooks[:1]),
+        _object("Validating", "policies-4", webhooks),
+    ]
+
+
+def conditional() -> list[Document]:
+    """Return four webhooks for Pods as they are, with matchConditions, and among forty by conditions.
+
+    ``by-request`` looks at the request, ``by-object`` at the Pod too; the 36 others of ``left-out`` have a
+    condition that is false.
+    """
+    quick = _quick(validating_name, 4)
+    by_request = [_with(webhook, NOT_A_NODE) for webhook in quick]
+    by_object = [_with(webhook, NOT_A_NODE, IMAGES, OWNED) for webhook in quick]
+    others = [_with(_webhook(validating_name(4), f"out-{number}"), ELSEWHERE) for number in range(36)]
+    return [
+        _object("Validating", "without", quick),
+        _object("Validating", "by-request", by_request),
+        _object("Validating", "by-object", by_object),
+        _object("Validating", "left-out", _around(others, quick)),
+    ]
+
+
 GATEWAYS: Final[Mapping[str, Gateway]] = {
     "stream": Gateway(policies, workers=WORKERS),
     "unary": Gateway(policies, "Unary", WORKERS),
@@ -114,6 +162,8 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "serial": Gateway(lambda: slow("NoneOnDryRun")),
     "four": Gateway(four),
     "many": Gateway(many),
+    "conditional": Gateway(conditional),
+    "https": Gateway(by_https, workers=0, asks_server=True),
 }
 
 
@@ -158,6 +208,11 @@ def _webhook(policy: str, name: str = "", pool: int = 0) -> Document:
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _with(webhook: Document, *expressions: str) -> Document:
+    conditions = [{"name": f"c{number}", "expression": text} for number, text in enumerate(expressions)]
+    return {**webhook, "matchConditions": conditions}
 
 
 def _object(phase: str, name: str, webhooks: Sequence[Document]) -> Document:

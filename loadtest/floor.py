@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 import uvloop
 
-from gateway.app import relax_garbage_collection
 from gateway.config.model import ServerTls
+from gateway.process.serve import relax_garbage_collection
 from gateway.serving.connections import Connections
 from gateway.serving.devcert import make_development_certificate
 from gateway.serving.listener import Listener

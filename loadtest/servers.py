@@ -61,8 +61,9 @@ def fleet(review: Path, fronts: Sequence[str], folder: Path) -> Iterator[Fleet]:
         joining = [_start_worker(stack, number, folder) for number in range(count)]
         workers = [worker.wait() for worker in joining]
         addresses = [worker.address for worker in workers]
+        server = _start_server(stack, folder).wait().address if _need_server(fronts) else ""
         starting = {
-            front: _start_front(stack, front, review, addresses, folder)
+            front: _start_front(stack, front, review, addresses, server, folder)
             for front in fronts
             if front != "agnhost"
         }
@@ -103,8 +104,17 @@ def _start_worker(stack: ExitStack, number: int, folder: Path) -> _Starting:
     )
 
 
+def _need_server(fronts: Sequence[str]) -> bool:
+    return any(GATEWAYS[front].asks_server for front in fronts if front in GATEWAYS)
+
+
+def _start_server(stack: ExitStack, folder: Path) -> _Starting:
+    state = ["--state", str(folder / "state")]
+    return _start(stack, "webhook", ["-m", "loadtest.webhook", *state], _SERVING, folder)
+
+
 def _start_front(
-    stack: ExitStack, front: str, review: Path, workers: Sequence[str], folder: Path
+    stack: ExitStack, front: str, review: Path, workers: Sequence[str], server: str, folder: Path
 ) -> _Starting:
     state = ["--state", str(folder / "state")]
     if front in ("floor", "floor-tickets"):
@@ -114,7 +124,8 @@ def _start_front(
         return _start(stack, front, ["-m", "loadtest.baseline", *workers, *state], _SERVING, folder)
     gateway = GATEWAYS[front]
     config = folder / f"{front}.yaml"
-    config.write_text(gateway.text(workers[: gateway.workers]))
+    ca_file, _ = make_development_certificate(folder / "state")
+    config.write_text(gateway.text(workers[: gateway.workers], server, ca_file))
     listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
     arguments = ["-m", "gateway", "serve", "--dev", "--config", str(config), *state, *listen]
     if gateway.processes > 1:
