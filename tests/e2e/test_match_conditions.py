@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from gateway.cel.compile import compile_condition
 from gateway.cel.errors import InvalidExpression
-from tests.cel.expressions import EXPRESSIONS, REQUEST
+from tests.cel import expressions as listed
+from tests.cel.differences import KNOWN
+from tests.cel.expressions import REQUEST
+from tests.cel.grammar import draw_expression
 from tests.e2e.client import MERGE_PATCH
 from tests.e2e.cluster import ALICE, eventually
 from tests.e2e.objects import GROUP, widget, widget_definition
@@ -26,6 +30,10 @@ pytestmark = pytest.mark.slow
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS: Final = f"/apis/{GROUP}/v1/namespaces/default/widgets"
+EXPRESSIONS: Final = tuple(each for each in listed.EXPRESSIONS if each not in KNOWN)
+DRAWN: Final = tuple(dict.fromkeys(draw_expression(draw, REQUEST) for draw in map(random.Random, range(300))))
+"""Random ones."""
+ALL: Final = tuple(dict.fromkeys((*EXPRESSIONS, *DRAWN)))
 TOGETHER: Final = 60
 """Expressions in force at once: each is two webhooks, and their names have to have room in the warnings."""
 NEWER: Final = ".includes("
@@ -133,14 +141,12 @@ def test_what_the_api_server_accepts_is_accepted_and_what_it_refuses_refused(clu
     assert not different, "\n".join(different)
 
 
-@pytest.mark.parametrize("first", range(0, len(EXPRESSIONS), TOGETHER))
+@pytest.mark.parametrize("first", range(0, len(ALL), TOGETHER))
 def test_expressions_decide_as_in_the_api_server(
     cluster: Cluster, widgets: None, tmp_path: Path, first: int
 ) -> None:
     chosen = [
-        expression
-        for expression in EXPRESSIONS[first : first + TOGETHER]
-        if accepted(cluster, expression) is None
+        expression for expression in ALL[first : first + TOGETHER] if accepted(cluster, expression) is None
     ]
     kubernetes = {"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
     direct = outcomes(Directly(cluster, tmp_path / "direct", hooks(chosen)), chosen)
