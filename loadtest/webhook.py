@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.serving.message import HttpRequest
 
 
-def allow(request: HttpRequest, _: None) -> None:
+def allow(request: HttpRequest, _: object) -> None:
     """Answer *request* with an AdmissionReview of its own uid."""
     request.respond(200, fixed_answer(request.body))
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument(
         "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
     )
-    uvloop.run(serve(allow, {PATH: None}, parser.parse_args().state))
+    uvloop.run(serve(allow, {PATH: "anything"}, parser.parse_args().state))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from tests.webhook_process import WebhookProcess
 
 
-def test_more_connections_than_are_kept(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_more_connections_than_are_kept(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_IDLE", 25)
     client = webhook.client({"delay_s": 0.05})
 
     async def test(bed: Bed) -> None:
         running = bed.add_server(client)
         evaluations = await asyncio.gather(*(bed.settle({"client": client}) for _ in range(40)))
         assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
-        assert running.connections.idle == connections.MAX_IDLE
+        assert running.connections.idle == 25
 
     on_bed(test)
 
