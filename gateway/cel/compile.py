@@ -5,8 +5,10 @@ Source: k8s.io/apiserver pkg/admission/plugin/cel/compile.go.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
@@ -17,6 +19,8 @@ from gateway.cel.meter import EXPRESSION_LIMIT, start
 from gateway.cel.parse import parse
 from gateway.cel.syntax import Node, variables
 from gateway.cel.types import BOOL
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ def _compile(expression: str) -> tuple[Program, bool]:
 
 
 def _program(expression: str) -> tuple[Program, bool]:
+    half = _HALF.search(expression)
+    if half:
+        raise Misread("found half of a surrogate pair, which is no text", half.start())
     tree: Node = check(parse(expression), ENVIRONMENT)
     if tree.type != BOOL:
         raise Misread(f"must evaluate to bool but got {tree.type}", tree.at)

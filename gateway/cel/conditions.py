@@ -125,7 +125,10 @@ class _Prepared:
         request: dict[str, Any] = {name: value for name, value in document.items() if name not in _HIDDEN}
         resource = request["resource"] = request.get("requestResource") or request.get("resource") or {}
         self.questions = Questions()
-        user = document.get("userInfo") or {}
+        user = document.get("userInfo")
+        if not isinstance(user, dict):
+            # Not looked at when a review is read.
+            user = {}
         subject = {
             name: user[member]
             for name, member in (

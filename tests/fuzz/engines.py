@@ -38,6 +38,7 @@ TARGETS: Final = {
     "configuration": "configuration",
     "patch": "patches",
     "stream": "worker_stream",
+    "expression": "expressions",
     "planted": "planted",
 }
 """Modules of this folder by the names under which they are asked for; the last one fails on purpose."""

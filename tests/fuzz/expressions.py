@@ -1,0 +1,153 @@
+"""matchConditions: an expression is refused with its place, or judged, and always in the same way.
+
+An input is text, or pieces of expressions that people write, put into each other; and an object.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.cel import meter
+from gateway.cel.compile import compile_condition
+from gateway.cel.conditions import Conditions
+from gateway.cel.errors import InvalidExpression
+from gateway.core.conditions import CheckAnswer, Excluded, Judgement, Seen, Unanswered
+from gateway.core.verdict import Failed, FailureReason
+from tests.cel.expressions import EXPRESSIONS, REQUEST
+from tests.fuzz.documents import edited, words_of
+from tests.fuzz.laws import Faults, bounded
+from tests.fuzz.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gateway.core.conditions import Check
+
+MODULES: Final = (
+    "gateway/cel/parse.py",
+    "gateway/cel/lexer.py",
+    "gateway/cel/check.py",
+    "gateway/cel/evaluate.py",
+    "gateway/cel/conditions.py",
+)
+MAX_BYTES: Final = 512
+WORDS: Final = [
+    *(
+        b"object",
+        b"oldObject",
+        b"request.",
+        b".all(x, ",
+        b".map(x, ",
+        b".exists(k, v, ",
+        b"has(",
+        b".?",
+        b"[?",
+    ),
+    *(
+        b" && ",
+        b" || ",
+        b" == ",
+        b" in ",
+        b" ? ",
+        b" : ",
+        b"'a'",
+        b'"""',
+        b"1.5",
+        b"18446744073709551615u",
+        b"null",
+    ),
+    *(
+        b".matches('",
+        b".format([",
+        b"quantity('1Gi')",
+        b"duration('1h')",
+        b"timestamp('",
+        b"authorizer.",
+        b")",
+        b"]",
+    ),
+]
+_KEYS: Final = words_of(REQUEST)
+_PARTS: Final = [
+    part for expression in EXPRESSIONS for part in re.split(r"\b(?===|&&|\|\||in )", expression) if part
+]
+_PLACE: Final = re.compile(r"\d+:\d+: ")
+_BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
+    (meter, {"EXPRESSION_LIMIT": 50_000, "HOOK_LIMIT": 120_000})
+]
+_faults = Faults()
+
+
+def run(data: bytes) -> None:
+    source = Source(data)
+    with _faults, bounded(_BOUNDS):
+        _run(source)
+
+
+def _run(source: Source) -> None:
+    request = REQUEST
+    if source.chance(2):
+        changed = source.one_of(["object", "oldObject", "userInfo", "options", "name"])
+        request = {**REQUEST, changed: edited(source, REQUEST[changed], _KEYS)}
+    texts = [_text(source) for _ in range(1 + source.below(3))]
+    conditions = []
+    for text in texts:
+        try:
+            conditions.append(compile_condition("one", text))
+        except InvalidExpression as error:
+            said = str(error)
+            assert _PLACE.match(said), said
+            assert "\n" not in said
+            assert len(said) < 3000
+    if not conditions:
+        return
+    try:
+        before = orjson.dumps(request)
+    except TypeError:
+        return  # nests deeper than can be written here
+    judgement = _judge(conditions, request)
+    assert orjson.dumps(request) == before, "it changed the object"
+    again = _judge(conditions, request)
+    assert again == judgement
+    if isinstance(judgement, Failed):
+        assert judgement.reason is FailureReason.CONDITION
+        assert judgement.cause
+    else:
+        assert judgement is None or isinstance(judgement, Excluded)
+
+
+def _judge(conditions: list[Any], request: dict[str, Any]) -> Judgement:
+    """Return the judgement, once all questions are answered and all work is done."""
+    seen = Seen(request, request.get("object"), request.get("oldObject"))
+    answers: dict[Check, CheckAnswer] = {}
+    judgement = Conditions(conditions).judge(seen, answers)
+    while isinstance(judgement, Unanswered):
+        assert not set(judgement.checks) & set(answers), "it asks for what it was told"
+        answers.update((check, CheckAnswer(allowed=len(check.spec) % 2 == 0)) for check in judgement.checks)
+        if judgement.work is not None:
+            judgement = judgement.work()
+        else:
+            judgement = Conditions(conditions).judge(seen, answers)
+    return judgement
+
+
+def _text(source: Source) -> str:
+    if source.chance(4):
+        return source.take(source.byte()).decode(errors="surrogateescape")
+    text = source.one_of(EXPRESSIONS)
+    for _ in range(source.below(4)):
+        at = source.below(len(text) + 1)
+        other = source.one_of(_PARTS)
+        text = text[:at] + other + text[at + source.below(len(other) + 1) :]
+    return text
+
+
+def seeds() -> Iterator[bytes]:
+    yield b""
+    for number, expression in enumerate(EXPRESSIONS[::7]):
+        encoded = expression.encode()[:250]
+        yield bytes([0, 0, 3, len(encoded)]) + encoded
+        yield bytes([1, number % 256, 3, 0, 0, number >> 8, number % 256, number % 4, 5, 6, 7])
