@@ -269,10 +269,10 @@ def test_a_start_outside_of_a_pod_says_what_is_missing(
     assert "Traceback" not in ended.stderr
 
 
-def test_a_gateway_without_a_cluster_does_not_load_the_client() -> None:
+def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
     code = (
         "import sys, gateway.cli, gateway.process.serve, gateway.offline\n"
-        "heavy = {'lightkube', 'httpx2', 'msgspec', 'gateway.cluster'}\n"
+        "heavy = {'lightkube', 'httpx2', 'msgspec', 're2', 'gateway.cluster.access', 'gateway.cel'}\n"
         "print(heavy & set(sys.modules) or 'none')"
     )
     loaded = subprocess.run(
