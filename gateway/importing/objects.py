@@ -12,7 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from gateway.config.webhooks import V1BETA1
+from gateway.config.webhooks import V1, V1BETA1, Version
 from gateway.registration.own import PHASES, entries
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ ADMISSION: Final = "admissionregistration.k8s.io"
 RESOURCE_VERSION: Final = "admission-gateway.io/v1alpha1"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
+_OLD: Final = f"{ADMISSION}/v1beta1"
+_OLD_SIDE_EFFECTS: Final = frozenset(V1BETA1.allowed_side_effects).difference(V1.allowed_side_effects)
 _ENTRY_FIELDS: Final = (
     *("name", "clientConfig", "rules", "failurePolicy", "matchPolicy", "namespaceSelector", "objectSelector"),
     *("matchConditions", "reinvocationPolicy", "sideEffects", "timeoutSeconds", "admissionReviewVersions"),
@@ -65,8 +67,10 @@ def without(document: Json, places: Collection[int]) -> Json:
 def cleaned(document: Json, *, as_resource: bool) -> Json:
     """Return *document* as it is written: its name, labels, annotations and webhooks.
 
-    With *as_resource* it is a custom resource, which has the defaults of ``v1``: those of ``v1beta1`` are
-    written out. It has no labels and annotations either, by which tools take objects for theirs.
+    What was once made as ``v1beta1``, with sideEffects that only this takes, a cluster gives out as ``v1``:
+    it becomes ``v1beta1`` again. With *as_resource* it is a custom resource, with the defaults of ``v1``,
+    and without labels and annotations, by which tools take objects for theirs. Where the version changes,
+    the defaults that were meant are written out.
     """
     metadata = document.get("metadata")
     kept: Json = {"name": name_of(document)}
@@ -76,18 +80,20 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
             texts = {key: texts[key] for key in sorted(texts) if key != LAST_APPLIED}
         if texts:
             kept[field] = texts
+    webhooks = document.get("webhooks")
     version = document["apiVersion"]
-    is_old = version == f"{ADMISSION}/v1beta1"
+    written = RESOURCE_VERSION if as_resource else _OLD if _is_older_than_it_says(webhooks) else version
+    is_changed = (written == _OLD) is not (version == _OLD)
+    defaults = _defaults(V1BETA1 if version == _OLD else V1) if is_changed else {}
     made = {
-        "apiVersion": RESOURCE_VERSION if as_resource else version,
+        "apiVersion": written,
         "kind": document["kind"],
         "metadata": kept,
     }
-    webhooks = document.get("webhooks")
     if webhooks is not None and not isinstance(webhooks, list):
         # For the configuration's own reader to refuse.
         return {**made, "webhooks": webhooks}
-    return {**made, "webhooks": [_entry(one, with_defaults=is_old and as_resource) for one in webhooks or ()]}
+    return {**made, "webhooks": [_entry(one, defaults) for one in webhooks or ()]}
 
 
 def file_name(document: Json) -> str:
@@ -98,19 +104,28 @@ def file_name(document: Json) -> str:
     return f"{document['kind'].removesuffix('WebhookConfiguration').lower()}-{name}.yaml"
 
 
-def _entry(entry: object, *, with_defaults: bool) -> object:
+def _is_older_than_it_says(webhooks: object) -> bool:
+    """Whether any of *webhooks* has sideEffects that ``v1`` leaves to those that have them already."""
+    entries_there = webhooks if isinstance(webhooks, list) else []
+    return any(isinstance(one, dict) and one.get("sideEffects") in _OLD_SIDE_EFFECTS for one in entries_there)
+
+
+def _defaults(version: Version) -> Json:
+    """Return what *version* takes fields to be that are left out."""
+    defaults = {
+        "failurePolicy": version.failure_policy,
+        "matchPolicy": version.match_policy,
+        "timeoutSeconds": version.timeout_s,
+        "sideEffects": version.side_effects,
+        "admissionReviewVersions": list(version.review_versions or ()),
+    }
+    return {field: value for field, value in defaults.items() if value}
+
+
+def _entry(entry: object, defaults: Json) -> object:
     if not isinstance(entry, dict):
         return entry
-    content = {key: value for key, value in entry.items() if value is not None}
-    if with_defaults:
-        defaults: Json = {
-            "failurePolicy": V1BETA1.failure_policy,
-            "matchPolicy": V1BETA1.match_policy,
-            "timeoutSeconds": V1BETA1.timeout_s,
-            "sideEffects": V1BETA1.side_effects,
-            "admissionReviewVersions": list(V1BETA1.review_versions or ()),
-        }
-        content = {**defaults, **content}
+    content = {**defaults, **{key: value for key, value in entry.items() if value is not None}}
     rules = content.get("rules")
     if isinstance(rules, list):
         content["rules"] = [_ordered(rule, _RULE_FIELDS) for rule in rules]

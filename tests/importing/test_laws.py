@@ -98,6 +98,20 @@ def test_an_old_version_keeps_its_meaning() -> None:
     assert (hook.failure_policy, hook.match_policy, hook.timeout_s) == ("Ignore", "Exact", 30)
 
 
+@pytest.mark.parametrize("side_effects", ["Unknown", "Some"])
+def test_what_the_cluster_has_from_old_times_keeps_its_meaning(side_effects: str) -> None:
+    """The API server gives it out as v1, and would not take it as that from anybody."""
+    found = configuration("MutatingWebhookConfiguration", "old", entry())
+    found["webhooks"][0]["sideEffects"] = side_effects
+    for field in ("failurePolicy", "matchPolicy", "timeoutSeconds"):
+        found["webhooks"][0].pop(field, None)
+    written = imported([found])
+    assert imported([yaml.safe_load(text) for text in written]) == written
+    (hook,) = loaded(written).mutating
+    assert hook.side_effects == side_effects
+    assert (hook.failure_policy, hook.match_policy, hook.timeout_s) == ("Fail", "Equivalent", 10)
+
+
 @pytest.mark.parametrize("name", ["../../x", "a/b", ".", "", "x" * 300, "\n"])
 def test_a_name_that_nobody_checked_is_a_file_of_the_folder(name: str) -> None:
     file = file_name({"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}})
