@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,15 +35,20 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command that *argv* (default: the process's own arguments) names, and exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parsed = _parser().parse_args(arguments)
+    # All others say in their own words how it went.
+    usual = logging.INFO if parsed.command == "serve" else logging.ERROR
     logging.basicConfig(
         stream=sys.stderr,
-        level=logging.DEBUG if parsed.verbose else logging.INFO,
+        level=logging.DEBUG if parsed.verbose else usual,
         format="%(asctime)s %(levelname)s %(message)s",
     )
     for name in ("asyncio", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         status = parsed.run(parsed, arguments)
+        # Here, and not when all has ended, somebody can still say that nothing was written.
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -50,9 +56,22 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except GatewayError as error:
         print(f"admission-gateway: {error}", file=sys.stderr)
         status = 1
-    except (KeyboardInterrupt, BrokenPipeError):
+    except KeyboardInterrupt:
         status = 1
+    except OSError as error:
+        status = 1
+        if not isinstance(error, BrokenPipeError):
+            print(f"admission-gateway: {error}", file=sys.stderr)
+        logging.debug("", exc_info=True)
+        _forget_output()
     sys.exit(status)
+
+
+def _forget_output() -> None:
+    """Have the interpreter not try again to write what is left."""
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -217,7 +236,6 @@ def _review(parsed: argparse.Namespace, _: list[str]) -> int:
     from gateway.config.load import load
     from gateway.offline import read_review, review
 
-    logging.getLogger().setLevel(logging.ERROR)
     config = load(parsed.config)
     phases: list[Phase] = ["mutate", "validate"] if parsed.phase == "both" else [parsed.phase]
     answer, lines = uvloop.run(review(config, read_review(parsed.file), phases))

@@ -69,7 +69,9 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
-        config = cluster.with_custom_resources(config, target)
+        config = cluster.with_custom_resources(
+            config, target, lambda problem: print(f"error: {problem}", file=sys.stderr)
+        )
     backend, doubts = _trusting(wishes.backend, parsed.ca_file)
     made = plan(config, replace(wishes, backend=backend))
     if parsed.apply:

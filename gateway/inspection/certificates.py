@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID as EKU  # noqa: N814
 from cryptography.x509.verification import (
     Criticality,
     ExtensionPolicy,
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from gateway.inspection.registered import Registered
 
 
+_UNREADABLE: Final = (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
+"""What extensions that nobody can read raise."""
 SERVING: Final = "GatewayConfiguration: tls.certFile"
 
 
@@ -144,6 +149,8 @@ def distrusted(
     if not _has_name(names, host):
         found = ", ".join(map(str, names)) or "no name at all"
         return f"the serving certificate is not for {host}: it has {found}"
+    if not _is_for_servers(leaf):
+        return "the serving certificate is not for servers: its extendedKeyUsage lacks serverAuth"
     if leaf in roots:
         # Whether it is valid now is said of each certificate anyway.
         return ""
@@ -157,20 +164,56 @@ def distrusted(
         ),
     )
     try:
-        built.build_server_verifier(_subject(host)).verify(leaf, list(chain[1:]))
+        # That of servers would look at the name again, and takes none with an underscore.
+        built.build_client_verifier().verify(leaf, list(chain[1:]))
     except (VerificationError, ValueError) as error:
+        if _is_signed_with_ed25519(chain, roots, now):
+            return ""
         reason = str(error).removeprefix("validation failed: ").partition(" (encountered")[0]
         return f"caBundle does not verify the serving certificate: {reason}"
     return ""
 
 
+def _is_signed_with_ed25519(
+    chain: Sequence[x509.Certificate], roots: Sequence[x509.Certificate], now: datetime.datetime
+) -> bool:
+    """Whether signatures lead from *chain* to *roots*, some with Ed25519, which Go takes."""
+    signed, found = chain[0], False
+    others = list(chain[1:])
+    while True:
+        if not signed.not_valid_before_utc <= now <= signed.not_valid_after_utc:
+            return False
+        found = found or isinstance(signed.public_key(), ed25519.Ed25519PublicKey)
+        for root in roots:
+            if root.not_valid_before_utc <= now <= root.not_valid_after_utc and _has_issued(root, signed):
+                return found or isinstance(root.public_key(), ed25519.Ed25519PublicKey)
+        issuer = next((one for one in others if _has_issued(one, signed)), None)
+        if issuer is None:
+            return False
+        others.remove(issuer)
+        signed = issuer
+
+
+def _has_issued(issuer: x509.Certificate, signed: x509.Certificate) -> bool:
+    try:
+        signed.verify_directly_issued_by(issuer)
+        return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (InvalidSignature, UnsupportedAlgorithm, TypeError, x509.ExtensionNotFound, *_UNREADABLE):
+        return False
+
+
+def _is_for_servers(leaf: x509.Certificate) -> bool:
+    try:
+        usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (x509.ExtensionNotFound, *_UNREADABLE):
+        return True
+    return not {EKU.SERVER_AUTH, EKU.ANY_EXTENDED_KEY_USAGE}.isdisjoint(usages)
+
+
 def _names(leaf: x509.Certificate) -> list[str | ipaddress.IPv4Address | ipaddress.IPv6Address]:
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (
-        *(x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
-        ValueError,
-    ):
+    except (x509.ExtensionNotFound, *_UNREADABLE):
         return []
     # Networks stand in certificates of CAs alone.
     addresses = [
@@ -189,10 +232,3 @@ def _has_name(names: Sequence[object], host: str) -> bool:
     wanted = host.lower().rstrip(".")
     wild = f"*.{wanted.partition('.')[2]}"
     return any(isinstance(one, str) and one.lower().rstrip(".") in (wanted, wild) for one in names)
-
-
-def _subject(host: str) -> x509.DNSName | x509.IPAddress:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)

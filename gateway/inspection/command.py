@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import Config
+    from gateway.errors import Problem
     from gateway.inspection.finding import Finding
     from gateway.inspection.surroundings import Seen
 
@@ -58,9 +59,11 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
 
     target = cluster.chosen(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
     seen = asyncio.run(look(target, parsed.name))
-    whole = cluster.with_custom_resources(config, target)
+    refused: list[Problem] = []
+    whole = cluster.with_custom_resources(config, target, refused.append)
+    now = datetime.datetime.now(datetime.UTC)
     days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
-    found = inspect(whole, seen, datetime.datetime.now(datetime.UTC), days, parsed.name)
+    found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name)])
     errors = sum(one.severity == "error" for one in found)
     if parsed.json:
         print(json.dumps([asdict(one) for one in found], indent=2))
@@ -116,6 +119,14 @@ def inspect(
             if roots is not None:
                 findings += trust(entry, roots.certificates, serving.certificates, now)
     return sorted(set(findings))
+
+
+def _of_problem(problem: Problem) -> Finding:
+    """Return the finding that a custom resource is refused by the gateway."""
+    from gateway.inspection.finding import Finding
+
+    what = f"{problem.field}: {problem.message}" if problem.field else problem.message
+    return Finding("error", problem.where, what, "mend the custom resource")
 
 
 def _planned_conditions(config: Config) -> set[str]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.core.labels import Requirement
 from gateway.core.webhook import OPERATIONS, Rule
 from gateway.registration.cells import has, parts
-from gateway.registration.exclusions import NAMESPACE_LABEL, hidden_from
+from gateway.registration.exclusions import NAMESPACE_LABEL, asked_for, hidden_from
 from gateway.registration.union import covers, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gateway.core.labels import Requirement, Selector
+    from gateway.core.labels import Selector
     from gateway.core.webhook import Scope, Webhook
     from gateway.inspection.registered import Registered
 
@@ -94,14 +95,31 @@ def hiding(entry: Registered, webhook: Webhook) -> Iterator[str]:
             yield f"matchCondition {name} leaves out what a rule of the webhook names"
 
 
+def lost_namespaces(entries: Sequence[Registered], webhook: Webhook) -> list[str]:
+    """Return the namespaces that *webhook* asks for by name and that all of *entries* leave out."""
+    left_out = [
+        {
+            name
+            for one in entry.hook.namespace_selector.requirements
+            if one.key == NAMESPACE_LABEL and one.operator == "NotIn"
+            for name in one.values
+        }
+        for entry in entries
+    ]
+    return asked_for(webhook.namespace_selector, sorted(set.intersection(*left_out)))
+
+
 def implied(selector: Selector, wanted: Requirement) -> bool:
-    """Whether all labels that *selector* selects fulfil *wanted*, told by one of its requirements alone."""
-    return any(_implies(one, wanted) for one in selector.requirements)
+    """Whether all labels that *selector* selects fulfil *wanted*, told by what it says of that key."""
+    of_key = [one for one in selector.requirements if one.key == wanted.key]
+    values = [one.values for one in of_key if one.operator == "In"]
+    if values:
+        never = frozenset[str]().union(*(one.values for one in of_key if one.operator == "NotIn"))
+        of_key.append(Requirement(wanted.key, "In", frozenset.intersection(*values) - never))
+    return any(_implies(one, wanted) for one in of_key)
 
 
 def _implies(one: Requirement, wanted: Requirement) -> bool:
-    if one.key != wanted.key:
-        return False
     match one.operator, wanted.operator:
         case ("In", "In"):
             return one.values <= wanted.values

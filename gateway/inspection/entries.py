@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.webhooks import REVIEW_VERSIONS
-from gateway.inspection.coverage import hiding, shown_rule, uncovered
+from gateway.inspection.coverage import hiding, lost_namespaces, shown_rule, uncovered
 from gateway.inspection.finding import REGISTER, Finding
-from gateway.registration.cells import overlap
+from gateway.registration.cells import meet, overlap
 from gateway.registration.entry import Entry
 from gateway.registration.exclusions import hidden_from, sendable
 from gateway.registration.partition import Relations
@@ -102,6 +102,9 @@ def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
 def _never_sent(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
     hidden = {entry: list(hiding(entry, webhook)) for entry in leading}
     open_rules = _rules([entry for entry in leading if not hidden[entry]])
+    if names := lost_namespaces(leading, webhook):
+        message = f"asks for namespace {', '.join(names)} by name, which the registration leaves out"
+        yield Finding("warning", place, message, f"{REGISTER} with --include, if it is meant")
     for number, rule in enumerate(webhook.rules):
         missing, perhaps = uncovered(rule, _rules(leading))
         if missing:
@@ -124,7 +127,7 @@ def _in_other_versions(webhook: Webhook, place: str, leading: Sequence[Registere
             if any("*" not in rule.api_versions for rule in entry.hook.rules):
                 message = "has matchPolicy Equivalent, and is not sent versions that no rule names"
                 yield Finding("warning", place, f"{message}: {entry.place} is Exact", REGISTER)
-        elif webhook.match_policy == "Equivalent" and Relations([webhook, entry.hook]).conflict(0, 1):
+        elif webhook.match_policy == "Equivalent" and _conflict(webhook, entry.hook):
             message = "may be sent another version of a resource than it asks for first"
             yield Finding("warning", place, f"{message}: {entry.place} names others", REGISTER)
     if webhook.match_policy == "Exact":
@@ -134,6 +137,17 @@ def _in_other_versions(webhook: Webhook, place: str, leading: Sequence[Registere
             if any(uncovered(rule, named)) and not any(uncovered(rule, _rules(leading))):
                 message = f"rules[{number}]: is sent another version of a resource than it asks for"
                 yield Finding("warning", place, f"{message}: no registered rule names that", REGISTER)
+
+
+def _conflict(webhook: Webhook, hook: Webhook) -> bool:
+    # What other webhooks registered it for makes no difference to this one, and can be a lot.
+    wanted = [entry for rule in webhook.rules for entry in rule.resources]
+    near = tuple(
+        replace(rule, resources=tuple(one for one in rule.resources if any(meet(one, own) for own in wanted)))
+        for rule in hook.rules
+        if any(overlap(own, rule) for own in webhook.rules)
+    )
+    return Relations([webhook, replace(hook, rules=near)]).conflict(0, 1)
 
 
 def _shown(rules: Sequence[Rule]) -> str:

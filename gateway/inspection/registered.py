@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
@@ -80,7 +81,9 @@ def _registered(place: str, phase: Phase, hook: Webhook, entry: Json) -> Registe
             service = namespace, name, int(found.get("port") or 443)
             host, shown_path = f"{name}.{namespace}.svc", str(found.get("path") or "/")
         case {"url": str(url)}:
-            host, shown_path = urlsplit(url).hostname or "", urlsplit(url).path
+            # The API server reads URLs by other rules; without a path it is said to lead nowhere.
+            with suppress(ValueError):
+                host, shown_path = urlsplit(url).hostname or "", urlsplit(url).path
     return Registered(
         place=place,
         phase=phase,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,5 +102,8 @@ def _also_registered(config: Config, seen: Seen) -> Iterator[Finding]:
         ]
         if twice:
             message = f"is called twice, directly and by the gateway: {', '.join(map(printable, twice))}"
-            advice = f"once the gateway serves it: kubectl delete {kind.lower()} {printable(name)}"
+            # What else is in the object, such as the gateway's own entries, has to stay.
+            verb = "delete" if len(twice) == len(entries(document)) else "edit"
+            command = shlex.join(["kubectl", verb, kind.lower(), printable(name)])
+            advice = f"once the gateway serves it: {command}"
             yield Finding("warning", f"{kind}/{printable(name)}", message, advice)

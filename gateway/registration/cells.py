@@ -48,14 +48,13 @@ def overlap(one: Rule, other: Rule) -> bool:
         _meet(one.operations, other.operations)
         and _meet((one.scope,), (other.scope,))
         and _meet(one.api_groups, other.api_groups)
-        and any(
-            all(
-                _meet((own,), (theirs,)) for own, theirs in zip(parts(entry), parts(other_entry), strict=True)
-            )
-            for entry in one.resources
-            for other_entry in other.resources
-        )
+        and any(meet(entry, other_entry) for entry in one.resources for other_entry in other.resources)
     )
+
+
+def meet(entry: str, other: str) -> bool:
+    """Whether there is something that both entries of ``resources`` are for."""
+    return all("*" in pair or pair[0] == pair[1] for pair in zip(parts(entry), parts(other), strict=True))
 
 
 def parts(entry: str) -> tuple[str, str]:

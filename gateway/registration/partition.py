@@ -13,7 +13,6 @@ Source: kubernetes/apiserver plugin/webhook/generic/webhook.go (ShouldCallHook),
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gateway.registration.cells import cells
@@ -33,8 +32,9 @@ class Relations:
     def __init__(self, webhooks: Sequence[Webhook]) -> None:
         self.together: set[frozenset[int]] = set()
         """For every request that any of them is for: which of them are."""
-        self._meeting: set[tuple[int, int]] = set()
-        self._conflicting: set[tuple[int, int]] = set()
+        # A bit for each other place: pairs in each of many cells would be too many.
+        self._meeting = [0] * len(webhooks)
+        self._conflicting = [0] * len(webhooks)
         owned = [(place, rule) for place, webhook in enumerate(webhooks) for rule in webhook.rules]
         wanted: set[tuple[tuple[int, Preference], ...]] = set()
         for cell in cells([rule for _, rule in owned]):
@@ -43,21 +43,25 @@ class Relations:
                 place, rule = owned[number]
                 rules.setdefault(place, []).append(rule)
             wanted.add(tuple((place, preference(of_one)) for place, of_one in rules.items()))
+        exact = sum(1 << place for place, hook in enumerate(webhooks) if hook.match_policy == "Exact")
         for in_cell in wanted:
             self.together.add(frozenset(place for place, _ in in_cell))
-            for (one, wants), (other, other_wants) in combinations(in_cell, 2):
-                self._meeting.add((one, other))
-                are_exact = webhooks[one].match_policy == webhooks[other].match_policy == "Exact"
-                if wants != other_wants and not are_exact:
-                    self._conflicting.add((one, other))
+            likewise: dict[Preference, int] = {}
+            for place, wants in in_cell:
+                likewise[wants] = likewise.get(wants, 0) | 1 << place
+            all_in = sum(likewise.values())
+            for place, wants in in_cell:
+                is_exact = webhooks[place].match_policy == "Exact"
+                self._meeting[place] |= all_in
+                self._conflicting[place] |= all_in & ~likewise[wants] & ~(exact if is_exact else 0)
 
     def meet(self, one: int, other: int) -> bool:
         """Whether there may be a request that both are for."""
-        return (min(one, other), max(one, other)) in self._meeting
+        return bool(self._meeting[one] >> other & 1)
 
     def conflict(self, one: int, other: int) -> bool:
         """Whether one of them, in one entry with the other, might be sent another version than alone."""
-        return (min(one, other), max(one, other)) in self._conflicting
+        return bool(self._conflicting[one] >> other & 1)
 
 
 def preference(rules: Iterable[Rule]) -> Preference:

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Final
 from gateway.errors import GatewayError
 from gateway.paths import path_of
 from gateway.registration.entry import Entry, within
-from gateway.registration.exclusions import excluded_namespaces, sendable
+from gateway.registration.exclusions import (
+    KUBE_SYSTEM,
+    OWN_NAMESPACE,
+    asked_for,
+    excluded_namespaces,
+    sendable,
+)
 from gateway.registration.partition import Relations, in_any_order, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gateway.config.model import Config
     from gateway.core.webhook import FailurePolicy, Phase, Webhook
@@ -80,6 +86,7 @@ def plan(config: Config, wishes: Wishes) -> Plan:
         entries = list(_entries(phase, webhooks, wishes, made.notes))
         for entry in entries:
             made.notes.extend(_notes(entry, reserve_s))
+            made.notes.extend(_left_out(entry, namespaces))
         made.documents.append(
             {
                 "apiVersion": "admissionregistration.k8s.io/v1",
@@ -181,6 +188,15 @@ def _notes(entry: Entry, reserve_s: float) -> Iterator[str]:
             f"{entry.name}: timeoutSeconds is {entry.timeout_s(reserve_s)}, the most there is, of which "
             f"webhooks get {left_s:g} s: {_named(longest)} will not have its {longest.timeout_s} s"
         )
+
+
+def _left_out(entry: Entry, namespaces: Sequence[str]) -> Iterator[str]:
+    for hook in entry.webhooks:
+        if names := asked_for(hook.namespace_selector, namespaces):
+            yield (
+                f"{entry.name}: {_named(hook)} asks for namespace {', '.join(names)} by name, which is left "
+                f"out; --include {KUBE_SYSTEM} and --include {OWN_NAMESPACE} keep these two"
+            )
 
 
 def _covers_the_cluster(webhook: Webhook) -> bool:

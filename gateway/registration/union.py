@@ -17,7 +17,7 @@ from gateway.core.webhook import Rule
 from gateway.registration.cells import has, overlap, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 def union(rules: Iterable[Rule], *, is_exact: bool) -> list[Rule]:
@@ -40,13 +40,19 @@ def covers(one: Rule, other: Rule) -> bool:
         all(has(one.operations, name) for name in other.operations)
         and all(has(one.api_groups, name) for name in other.api_groups)
         and all(has(one.api_versions, name) for name in other.api_versions)
-        and all(any(_entry_covers(entry, wanted) for entry in one.resources) for wanted in other.resources)
         and one.scope in ("*", other.scope)
+        and _cover(set(map(parts, one.resources)), other.resources)
     )
 
 
-def _entry_covers(entry: str, other: str) -> bool:
-    return all(own in ("*", wanted) for own, wanted in zip(parts(entry), parts(other), strict=True))
+def _cover(entries: Collection[tuple[str, str]], wanted: Iterable[str]) -> bool:
+    return all(not _covering(entry).isdisjoint(entries) for entry in map(parts, wanted))
+
+
+def _covering(entry: tuple[str, str]) -> set[tuple[str, str]]:
+    """Return all entries, as resource and subresource, that are for what *entry* is for."""
+    resource, sub_resource = entry
+    return {entry, ("*", sub_resource), (resource, "*"), ("*", "*")}
 
 
 def _fold(kept: list[Rule], place: int, is_exact: bool) -> int | None:
@@ -67,31 +73,35 @@ def _unite(first: Rule, second: Rule, is_exact: bool) -> Rule | None:
     """Return the one rule that does for both; None if there is none. *first* itself if that covers both."""
     if covers(first, second):
         return first
-    if not is_exact and set(first.api_versions) != set(second.api_versions):
+    if not is_exact and not _are_same(first.api_versions, second.api_versions):
         return None
     if covers(second, first):
         return second
-    merged = Rule(
+    differing = (
+        not _are_same(first.operations, second.operations),
+        not _are_same(first.api_groups, second.api_groups),
+        not _are_same(first.api_versions, second.api_versions),
+        not _are_same(first.resources, second.resources),
+        first.scope != second.scope,
+    )
+    if sum(differing) != 1:
+        return None
+    return Rule(
         operations=_merged(first.operations, second.operations),
         api_groups=_merged(first.api_groups, second.api_groups),
         api_versions=_merged(first.api_versions, second.api_versions),
         resources=_without_covered((*first.resources, *second.resources)),
         scope=first.scope if first.scope == second.scope else "*",
     )
-    differing = (
-        set(first.operations) != set(second.operations),
-        set(first.api_groups) != set(second.api_groups),
-        set(first.api_versions) != set(second.api_versions),
-        set(first.resources) != set(second.resources),
-        first.scope != second.scope,
-    )
-    return merged if sum(differing) == 1 else None
+
+
+def _are_same(names: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether both, in which nothing is twice, hold the same."""
+    return names == others or (len(names) == len(others) and set(names) == set(others))
 
 
 def _can_move(rule: Rule, past: Iterable[Rule]) -> bool:
-    return all(
-        set(rule.api_versions) == set(other.api_versions) or not overlap(rule, other) for other in past
-    )
+    return all(_are_same(rule.api_versions, other.api_versions) or not overlap(rule, other) for other in past)
 
 
 def _normal(rule: Rule) -> Rule:
@@ -115,9 +125,6 @@ def _without_covered(entries: tuple[str, ...]) -> tuple[str, ...]:
 
     It refuses an entry after a wildcard that covers it, and lists of which nothing covers anything pass.
     """
-    kept: list[str] = []
-    for entry in entries:
-        if not any(_entry_covers(other, entry) for other in kept):
-            kept = [other for other in kept if not _entry_covers(entry, other)]
-            kept.append(entry)
-    return tuple(kept)
+    pairs = {entry: parts(entry) for entry in entries}
+    found = set(pairs.values())
+    return tuple(entry for entry, pair in pairs.items() if (_covering(pair) - {pair}).isdisjoint(found))

@@ -8,6 +8,11 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
 
 from gateway.config.model import Config, GatewaySettings, ServerTls
 from gateway.inspection.command import inspect
@@ -19,6 +24,8 @@ from tests.registration.kit import configured, rule
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
     from gateway.core.webhook import Webhook
     from gateway.inspection.finding import Finding
@@ -38,6 +45,33 @@ def certificates(folder: Path, *names: str, ends: datetime.datetime | None = Non
     file = folder / "tls.crt"
     file.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
     return file, base64.b64encode(authority.cert_pem.bytes()).decode()
+
+
+Issued = tuple[x509.Certificate, "CertificateIssuerPrivateKeyTypes"]
+
+
+def issue(
+    kind: str, issuer: Issued | None = None, *others: x509.ExtensionType, is_ca: bool = False, days: int = 9
+) -> Issued:
+    """A certificate for HOST and its key, signed by *issuer*, or by itself."""
+    key: CertificateIssuerPrivateKeyTypes
+    if kind == "rsa":
+        key = rsa.generate_private_key(65537, 2048)
+    else:
+        key = ec.generate_private_key(ec.SECP256R1()) if kind == "ecdsa" else Ed25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{x509.random_serial_number()}")])
+    signer = (name, key) if issuer is None else (issuer[0].subject, issuer[1])
+    extensions: list[x509.ExtensionType] = [*others]
+    if is_ca:
+        extensions.append(x509.BasicConstraints(ca=True, path_length=None))
+    elif not any(isinstance(one, x509.SubjectAlternativeName) for one in others):
+        extensions.append(x509.SubjectAlternativeName([x509.DNSName(HOST)]))
+    builder = x509.CertificateBuilder(signer[0], name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(NOW - datetime.timedelta(days=9))
+    builder = builder.not_valid_after(NOW + datetime.timedelta(days=days))
+    for one in extensions:
+        builder = builder.add_extension(one, critical=is_ca)
+    return builder.sign(signer[1], None if isinstance(signer[1], Ed25519PrivateKey) else hashes.SHA256()), key
 
 
 class Bed:

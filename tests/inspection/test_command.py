@@ -237,3 +237,23 @@ def test_custom_resources_count_where_they_are_configured(
     assert "never sent to the gateway: CREATE of apps/v1 deployments" in done.stdout
     manifests = run("manifests", "--config", config, "--service", "policies/gateway")
     assert "deployments" in manifests.stdout, manifests.stderr
+    text = webhook_document("validate", "wrong", "pool", {"webhook": {"timeoutSeconds": 99}})
+    server.apply(next(one for one in yaml.safe_load_all(text) if one))
+    (finding,) = [one for one in json.loads(check("--json").stdout) if "timeoutSeconds: " in one["message"]]
+    assert (finding["severity"], "found the number 99" in finding["message"]) == ("error", True), finding
+    manifests = run("manifests", "--config", config, "--service", "policies/gateway")
+    assert any(line.startswith("error: ") and "99" in line for line in manifests.stderr.splitlines())
+
+
+def test_custom_resources_of_a_cluster_out_of_reach_are_a_failure_of_one_line(
+    config: Path, server: ApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:1"})
+    file = config / "all.yaml"
+    file.write_text(f"{file.read_text()}\nkubernetes: {{kubeconfig: {kubeconfig}, customResources: true}}\n")
+    review = ("review", ROOT / "tests/reviews/pod-create-mutate.json")
+    for command in (("check", "--cluster"), review):
+        done = run(*command, "--config", config)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert run("check", "--config", config).returncode == 0

@@ -8,16 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from gateway.config.model import WorkerPool, WorkerTls
 from gateway.core.labels import Requirement, Selector
 from gateway.core.webhook import HttpsClient
+from gateway.inspection.certificates import distrusted
 from gateway.inspection.command import inspect
 from gateway.inspection.surroundings import Seen
+from gateway.registration.exclusions import NAMESPACE_LABEL
+from gateway.registration.plan import Wishes, plan
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped
-from tests.inspection.kit import NOW, PODS, SERVICE, Bed, certificates
+from tests.inspection.kit import HOST, NOW, PODS, SERVICE, Bed, certificates, issue
 from tests.registration.kit import rule
 
 if TYPE_CHECKING:
@@ -212,6 +217,11 @@ def test_a_selector_that_the_webhook_has_too_hides_nothing(tmp_path: Path) -> No
         {"key": "team", "operator": "NotIn", "values": ["b"]}
     )
     assert bed.found() == []
+    both = Selector(
+        (Requirement("team", "In", frozenset("ab")), Requirement("team", "NotIn", frozenset("b")))
+    )
+    bed.hooks = (replace(bed.hooks[0], namespace_selector=both),)
+    assert bed.found() == []
 
 
 def test_a_condition_that_hides_what_a_rule_names_is_an_error(tmp_path: Path) -> None:
@@ -229,6 +239,41 @@ def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path
     assert bed.found() == []
     bed.entry()["clientConfig"]["url"] = "https://gateway.policies.svc:8443/here/validate/gone"
     assert "404 to its path /here/validate/gone" in bed.found()[0].message
+
+
+def test_a_namespace_that_is_asked_for_by_name_and_left_out_is_missed(tmp_path: Path) -> None:
+    named = Selector((Requirement(NAMESPACE_LABEL, "In", frozenset({"kube-system", "x"})),))
+    hook = webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=named)
+    bed = Bed(tmp_path, hook)
+    (finding,) = bed.found()
+    assert (finding.severity, finding.place) == ("warning", B)
+    assert finding.message.startswith("asks for namespace kube-system by name")
+    assert any("--include kube-system" in note for note in plan(bed.config, Wishes(bed.backend)).notes)
+    bed.entry()["namespaceSelector"]["matchExpressions"][0]["values"] = ["policies"]
+    assert "asks for namespace" not in str(bed.found())
+
+
+def test_what_else_is_in_an_object_is_not_to_be_deleted_with_it(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    direct = {"name": "b.policies.test", "clientConfig": {"url": "https://elsewhere/"}}
+    bed.seen.configurations.append(
+        {
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "policies"},
+            "webhooks": [direct, {**bed.entry(), "name": "x.admission-gateway.io"}],
+        }
+    )
+    advice = {one.advice for one in bed.found() if "is called twice" in one.message}
+    assert advice == {"once the gateway serves it: kubectl edit validatingwebhookconfiguration policies"}
+    bed.seen.configurations[-1]["webhooks"].pop()
+    (finding,) = bed.found()
+    assert "kubectl delete validatingwebhookconfiguration policies" in finding.advice
+
+
+def test_a_url_that_cannot_be_read_leads_nowhere(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.entry()["clientConfig"] = {"url": "https://[bad/", "caBundle": bed.ca_bundle}
+    assert any("the gateway answers 404" in one.message for one in bed.found())
 
 
 # -- certificates ---------------------------------------------------------------------------------
@@ -319,6 +364,38 @@ def test_without_a_serving_certificate_nobody_can_tell(tmp_path: Path) -> None:
     (finding,) = bed.found()
     assert finding.severity == "warning"
     assert finding.message.startswith("no tls.certFile")
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
+@pytest.mark.parametrize("intermediates", [0, 1])
+def test_keys_that_go_takes_are_taken(kind: str, intermediates: int) -> None:
+    root = authority = issue(kind, is_ca=True)
+    between = []
+    for _ in range(intermediates):
+        authority = issue(kind, authority, is_ca=True)
+        between.append(authority[0])
+    leaf = issue(kind, authority)[0]
+    assert distrusted([root[0]], [leaf, *between], HOST, NOW) == ""
+    for roots, chain in (
+        ([issue(kind, is_ca=True)[0]], [leaf, *between]),
+        ([issue(kind)[0]], [leaf, *between]),
+        ([root[0]], [issue(kind, authority, days=-1)[0], *between]),
+        ([root[0]], [issue(kind, issue(kind, root, is_ca=True, days=-1))[0]]),
+    ):
+        assert distrusted(roots, chain, HOST, NOW).startswith("caBundle does not verify")
+
+
+def test_a_certificate_for_clients_alone_is_not_for_servers() -> None:
+    authority = issue("ecdsa", is_ca=True)
+    usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    leaf = issue("ecdsa", authority, usages)[0]
+    assert "lacks serverAuth" in distrusted([authority[0]], [leaf], HOST, NOW)
+
+
+def test_a_host_with_an_underscore_is_a_name_too() -> None:
+    authority = issue("ecdsa", is_ca=True)
+    leaf = issue("ecdsa", authority, x509.SubjectAlternativeName([x509.DNSName("a_b.test")]))[0]
+    assert distrusted([authority[0]], [leaf], "a_b.test", NOW) == ""
 
 
 def test_the_shipped_registration_fits_the_shipped_configuration(

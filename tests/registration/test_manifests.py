@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +21,7 @@ from gateway.config.model import Kubernetes
 from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.written import to_yaml
-from tests.kit import pool_document, webhook_document
+from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,3 +303,30 @@ def test_the_backends_address_is_read_strictly() -> None:
     assert parse_url("https://[::1]:1").client_config("/x") == {"url": "https://[::1]:1/x"}
     assert parse_service("a/b").namespace == "a"
     assert parse_url("https://a").namespace is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_buffered", [True, False])
+@pytest.mark.parametrize("output", ["full", "closed"])
+def test_output_that_cannot_be_written_is_a_failure_of_one_line_at_most(
+    config: Path, output: str, *, is_buffered: bool
+) -> None:
+    if output == "full":
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, descriptor = os.pipe()
+        os.close(reading)
+    with os.fdopen(descriptor, "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", "check", "--config", config],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"},
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    said = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    expected = ["admission-gateway: [Errno 28] No space left on device"] if output == "full" else []
+    assert (done.returncode, said) == (1, expected)

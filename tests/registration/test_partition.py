@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,9 +12,11 @@ from gateway.registration.cells import cells, overlap
 from gateway.registration.partition import Relations, in_any_order, in_order, preference
 from gateway.registration.union import union
 from tests.core.build import webhook
-from tests.registration.kit import rule
+from tests.registration.kit import configured, rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.core.webhook import Rule, Webhook
 
 
@@ -152,3 +156,39 @@ def test_union(rules: list[Rule], expected: list[Rule] | None) -> None:
 def test_versions_of_exact_webhooks_are_joined_whatever_their_order() -> None:
     rules = [rule("pods"), rule("nodes", "v2"), rule("nodes"), rule("pods", "v2")]
     assert union(rules, is_exact=True) == [rule("pods nodes", "v1 v2")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "webhooks",
+    [
+        lambda count: [of(rule(f"r{n}", groups=f"g{n % 7}")) for n in range(count)],
+        lambda count: [of(rule(f"r{n}")) for n in range(count)],
+        lambda count: [of(rule(f"r{n}") if n % 2 else rule("*", "*", "*", "*")) for n in range(count)],
+    ],
+)
+def test_planning_takes_no_more_than_the_square_of_what_there_is(
+    webhooks: Callable[[int], list[Webhook]],
+) -> None:
+    assert work_for(webhooks(160)) < 5 * work_for(webhooks(80))
+
+
+def work_for(webhooks: list[Webhook]) -> int:
+    """How many calls and other steps it takes to relate *webhooks* and to unite their rules."""
+    config = configured(*(replace(one, name=f"w{n}.x.test") for n, one in enumerate(webhooks)))
+    steps = 0
+
+    def step(*_: object) -> Callable[..., Any]:
+        nonlocal steps
+        steps += 1
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        found = Relations(config.mutating)
+        in_any_order(range(len(webhooks)), found)
+        union([one for hook in webhooks for one in hook.rules], is_exact=True)
+    finally:
+        sys.settrace(before)
+    return steps
