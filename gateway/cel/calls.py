@@ -46,6 +46,9 @@ def call_code(node: Call, built: list[Built]) -> Built:
         return _negation(codes[0]), cost + 1
     if (holds := _ORDER.get(node.function)) is not None:
         return _comparison(holds, *codes), cost + 1
+    if node.function == "@in" and len(node.overloads) > 1:
+        wanted, container = codes
+        return (lambda frame: operators.is_in(wanted(frame), container(frame), is_typed=False)), cost + 1
     if (combine := _OPERATORS.get(node.function)) is not None:
         left, right = codes
         return (lambda frame: combine(left(frame), right(frame))), cost + 1

@@ -54,7 +54,9 @@ def _compile(expression: str) -> tuple[Program, bool]:
         column = problem.at - (expression.rfind("\n", 0, problem.at) + 1) + 1
         raise InvalidExpression(f"{line}:{column}: {problem}") from None
     except (RecursionError, CostExceeded):
-        raise InvalidExpression("1:1: expression is nested too deep, or its constants are too long") from None
+        raise InvalidExpression(
+            "1:1: expression is nested too deep, or its constants or types are too large"
+        ) from None
 
 
 def _program(expression: str) -> tuple[Program, bool]:

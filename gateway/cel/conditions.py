@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.cel.authorizer import Authorizer, Questions, ResourceCheck
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.meter import BRIEF_LIMIT, EXCEEDED, EXPRESSION_LIMIT, HOOK_LIMIT, METER, spent, start
-from gateway.core.conditions import Excluded, Unanswered
+from gateway.core.conditions import Excluded, Unanswered, Work
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _OUT_OF_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
-_HIDDEN: Final = ("uid", "object", "oldObject")
-"""Members of the request that ``request`` does not have."""
+_EMPTY: Final = {"uid": "", "object": None, "oldObject": None}
+"""Members of the request that are not in ``request``. What makes it a ``dyn`` finds them empty."""
 
 
 class Conditions:
@@ -46,7 +46,7 @@ class Conditions:
             return self._judge(seen.prepared, answers, BRIEF_LIMIT)
         except _TakesLong:
             known = dict(answers)
-            return Unanswered(work=lambda: self._judge(_Prepared(seen), known, HOOK_LIMIT))
+            return Unanswered(work=Work(self, lambda: self._judge(_Prepared(seen), known, HOOK_LIMIT)))
 
     def _judge(self, prepared: _Prepared, answers: Mapping[Check, CheckAnswer], budget: float) -> Judgement:
         """Evaluate all, whatever comes out: a false one decides wherever it is, and over both the budget."""
@@ -122,7 +122,7 @@ class _Prepared:
 
     def __init__(self, seen: Seen) -> None:
         document: Any = seen.document
-        request: dict[str, Any] = {name: value for name, value in document.items() if name not in _HIDDEN}
+        request: dict[str, Any] = {"options": None, **document, **_EMPTY}
         resource = request["resource"] = request.get("requestResource") or request.get("resource") or {}
         self.questions = Questions()
         user = document.get("userInfo")

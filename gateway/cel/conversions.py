@@ -17,9 +17,13 @@ from gateway.cel.times import SECOND, format_duration, format_timestamp, parse_d
 from gateway.cel.values import Duration, Timestamp, TypeName, Uint, type_name
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_DIGITS: Final = "[0-9](?:_?[0-9])*"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_DECIMAL: Final = re.compile(
+    rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?", re.ASCII
+)
 _HEXADECIMAL: Final = re.compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII
+    rf"[+-]?0[xX](?:_?{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}", re.ASCII
 )
 _NOT_FINITE: Final = {"inf", "infinity", "nan"}
 _LONGEST: Final = 10_000
@@ -80,7 +84,7 @@ def to_double(value: object) -> float:
             found = float(value)
         elif _HEXADECIMAL.fullmatch(value):
             try:
-                found = float.fromhex(value)
+                found = float.fromhex(value.replace("_", ""))
             except OverflowError:
                 found = math.inf
         elif value.lower().lstrip("+-") in _NOT_FINITE and len(value) - len(value.lstrip("+-")) <= 1:

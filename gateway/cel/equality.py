@@ -85,7 +85,14 @@ def _is_same(left: object, right: object) -> bool | None:
     is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
     if hasattr(left, "cel_type") and right is not None and not is_alike:
         return None
-    return isinstance(left, bool) is isinstance(right, bool) and left == right
+    if isinstance(left, bool) is not isinstance(right, bool):
+        return False
+    # As cel-go compares a double, at the price of what it cannot hold.
+    if isinstance(left, int) and isinstance(right, float):
+        left = float(left)
+    elif isinstance(left, float) and isinstance(right, int):
+        right = float(right)
+    return left == right
 
 
 def contains(items: list[object], wanted: object) -> bool:

@@ -19,6 +19,8 @@ HOOK_LIMIT: Final = 2_500_000
 """RuntimeCELCostBudgetMatchConditions: all expressions of a webhook together."""
 BRIEF_LIMIT: Final = 10_000
 """What all expressions of a webhook may cost on the event loop: a millisecond or some."""
+_BRIEF_STEPS: Final = 2_000_000
+_STEPS: Final = 1_000_000_000
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 _CHECK: Final = 350_000
 """The price of asking the authorizer, so that an expression can do so twice."""
@@ -32,6 +34,8 @@ class Meter(threading.local):
     left: float = EXPRESSION_LIMIT
     checks: int = 0
     """How many are not in *left*."""
+    steps: int = 0
+    """What searches may have taken beside what they were charged."""
 
 
 METER: Final = Meter()
@@ -41,6 +45,8 @@ def start(budget: float) -> None:
     """Begin with an expression that may cost *budget*."""
     METER.budget = METER.left = budget
     METER.checks = 0
+    if budget >= BRIEF_LIMIT:
+        METER.steps = 0
 
 
 def charge(units: float) -> None:
@@ -60,6 +66,17 @@ def charge_check() -> None:
         charge(_CHECK)
     else:
         METER.checks += 1
+
+
+def count_steps(steps: int) -> None:
+    """Take note of so many *steps* of at most ten nanoseconds, which are no cost.
+
+    Raises:
+        CostExceeded: they are too many for the event loop, or for anybody.
+    """
+    METER.steps += steps
+    if METER.steps > (_BRIEF_STEPS if METER.budget <= BRIEF_LIMIT else _STEPS):
+        raise CostExceeded(EXCEEDED)
 
 
 def spent() -> float:

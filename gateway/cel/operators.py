@@ -23,6 +23,10 @@ _FIRST_NS: Final = -62135596800 * _SECOND
 _LAST_NS: Final = 253402300800 * _SECOND - 1
 _SHORT: Final = 10
 """Characters that are charged no more than a call."""
+_KEYS_INCLUDED: Final = 20
+"""Keys that are looked at for a unit."""
+_LOOK_COST: Final = {str: 0.02, bytes: 0.02, int: 0.1, float: 0.1, type(None): 0.02}
+"""For a comparison with an item of a list, by what is looked for."""
 _ITEM_COST: Final = 0.2
 """For an item of a list that is copied, where cel-go copies none."""
 
@@ -186,6 +190,9 @@ def compare(left: object, right: object) -> int:
         raise no_overload()
     if isinstance(left, Timestamp | Duration) and isinstance(right, Timestamp | Duration):
         left, right = left.ns, right.ns
+    elif kind is not other and float in (kind, other):
+        # As cel-go does, at the price of what a double cannot hold.
+        left, right = float(left), float(right)  # type: ignore[arg-type]
     if left != left or right != right:
         raise EvaluationError("NaN values cannot be ordered")
     return int(left > right) - int(left < right)  # type: ignore[operator]
@@ -217,13 +224,18 @@ def _of_map(container: dict[object, object], key: object) -> object:
         found = container[key]
     except (KeyError, TypeError):
         raise EvaluationError(f"no such key: {show(key)}") from None
-    if isinstance(key, bool | int) and not _has_bool_or_number(container, key):
+    if key in _BOOL_LIKE and not _has_bool_or_number(container, key):
         raise EvaluationError(f"no such key: {show(key)}")
     return found
 
 
+_BOOL_LIKE: Final = (0, 1)
+"""Of all keys these alone may be there as another: to Python, True is 1."""
+
+
 def _has_bool_or_number(container: dict[object, object], key: object) -> bool:
-    """Whether the key is there as what it is: to Python, True is 1."""
+    """Whether the key is there as what it is, which takes a look at all keys."""
+    charge(len(container) // _KEYS_INCLUDED)
     return any(each == key and isinstance(each, bool) is isinstance(key, bool) for each in container)
 
 
@@ -241,17 +253,18 @@ def optional_index(container: object, key: object) -> Optional:
     return Optional(present=False)
 
 
-def is_in(wanted: object, container: object) -> bool:
-    """``wanted in container``."""
+def is_in(wanted: object, container: object, *, is_typed: bool = True) -> bool:
+    """``wanted in container``. Without *is_typed* cel-go charges nothing for it, however long a list is."""
     if isinstance(container, list):
-        charge(len(container) - 1)
+        price = 1.0 if is_typed else _LOOK_COST.get(type(wanted), 0.3)
+        charge(max(0.0, len(container) * price - 1))
         return contains(container, wanted)
     if isinstance(container, dict):
         try:
             is_there = wanted in container
         except TypeError:
             return False
-        return is_there and (not isinstance(wanted, bool | int) or _has_bool_or_number(container, wanted))
+        return is_there and (wanted not in _BOOL_LIKE or _has_bool_or_number(container, wanted))
     raise no_overload()
 
 

@@ -12,9 +12,12 @@ from typing import Final
 import re2
 
 from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import count_steps
 
 LONGEST_PATTERN: Final = 65_536
 """In characters. RE2 refuses what it cannot compile into some megabytes, but has read it by then."""
+_STEPS: Final = 2000
+"""What a character takes to compile."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
@@ -24,17 +27,22 @@ _ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
 class Regex:
     """A compiled pattern."""
 
-    __slots__ = ("_compiled",)
+    __slots__ = ("_compiled", "_size")
 
     def __init__(self, pattern: str) -> None:
         self._compiled = re2.compile(pattern.encode(), _OPTIONS)
+        # Where its states become too many to keep, a byte takes as many steps as there are instructions.
+        self._size = self._compiled.programsize
 
     def search(self, text: str) -> object | None:
         """Return the leftmost match in *text*, if any."""
-        return self._compiled.search(text.encode())  # type: ignore[no-any-return]
+        raw = text.encode()
+        count_steps(len(raw) * self._size)
+        return self._compiled.search(raw)  # type: ignore[no-any-return]
 
     def find(self, raw: bytes, start: int = 0) -> tuple[int, int] | None:
         """Return where the leftmost match in UTF-8 *raw* from *start* on begins and ends."""
+        count_steps((len(raw) - start) * self._size)
         found = self._compiled.search(raw, start)
         return None if found is None else found.span()
 
@@ -48,6 +56,7 @@ def compile_regex(pattern: str) -> Regex:
     """
     if len(pattern) > LONGEST_PATTERN:
         raise EvaluationError(f"error parsing regexp: more than {LONGEST_PATTERN} characters")
+    count_steps(len(pattern) * _STEPS)
     try:
         if "\\C" in pattern and _ANY_BYTE.match(pattern):
             raise EvaluationError(r"error parsing regexp: invalid escape sequence: `\C`")

@@ -6,7 +6,7 @@ Source: cel-go common/types/timestamp.go, duration.go; Go time.ParseDuration, ti
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -29,11 +29,13 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 64
-"""Characters of a duration or timestamp beyond which no digit could count."""
+"""Characters of a duration beyond which no digit could count, and of a time zone."""
 _RFC3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
 )
-_OFFSET: Final = re.compile(r"([+-]?)(\d\d?):(\d\d)", re.ASCII)
+_OFFSET: Final = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
+_CYCLE: Final = timedelta(days=146_097)
+"""400 years, after which the calendar repeats itself, days of the week included."""
 
 
 def parse_duration(text: str) -> Duration:
@@ -92,28 +94,34 @@ def format_duration(value: Duration) -> str:
     return plain_double(-seconds if value.ns < 0 else seconds) + "s"
 
 
-def _local(value: Timestamp, zone: tzinfo) -> datetime:
-    try:
-        return (_EPOCH + timedelta(microseconds=value.ns // 1000)).astimezone(zone)
-    except OverflowError:
-        raise EvaluationError("timestamp overflow") from None
+def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
+    """Return *value* by the clocks of *zone*, and the years to add: a datetime has those from 1 to 9999.
+
+    *zone* is of the zone database, or an offset from UTC such as ``-08:00``.
+    """
+    since = timedelta(microseconds=value.ns // 1000)
+    if match := _OFFSET.fullmatch(zone):
+        minutes = int(match[2])
+        since += timedelta(hours=int(match[1]), minutes=-minutes if zone[0] == "-" else minutes)
+        zone = "UTC"
+    for cycles in (0, 1, -1):
+        try:
+            return (_EPOCH + (since - cycles * _CYCLE)).astimezone(_zone(zone)), cycles * 400
+        except OverflowError:
+            continue
+    raise EvaluationError("timestamp overflow")
 
 
 @lru_cache(maxsize=128)
 def _zone(name: str) -> tzinfo:
-    """Return the zone that *name* is: of the zone database, or an offset from UTC such as ``-08:00``."""
-    if match := _OFFSET.fullmatch(name):
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        try:
-            return timezone(-offset if match[1] == "-" else offset)
-        except ValueError:
-            raise EvaluationError(f"unknown time zone {name}") from None
-    if name in ("", "UTC"):
+    if name in ("", "UTC", "Local"):
         return UTC
+    if len(name) > _LONGEST:
+        raise EvaluationError("unknown time zone")
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise EvaluationError(f"unknown time zone {name[:100]}") from None
+        raise EvaluationError(f"unknown time zone {name}") from None
 
 
 def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:
@@ -122,10 +130,10 @@ def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:
     Raises:
         EvaluationError: there is no such zone.
     """
-    moment = _local(value, _zone(zone) if len(zone) <= 100 else UTC)
+    moment, years = _local(value, zone)
     match name:
         case "getFullYear":
-            return moment.year
+            return moment.year + years
         case "getMonth":
             return moment.month - 1
         case "getDate":

@@ -6,7 +6,7 @@ Source: cel-go common/types/types.go.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -16,6 +16,11 @@ class Type:
 
     name: str
     of: tuple[Type, ...] = ()
+    size: int = field(init=False, compare=False)
+    """How many types it is made of, itself included."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(part.size for part in self.of))
 
     @property
     def is_parameter(self) -> bool:

@@ -5,7 +5,13 @@ Source: cel-go checker/types.go.
 
 from __future__ import annotations
 
+from typing import Final
+
+from gateway.cel.errors import CostExceeded
 from gateway.cel.types import DYN, ERROR, NULL, Type
+
+LARGEST: Final = 1000
+"""Types that one may be made of. ``x.map(v, {v: v})`` in a row doubles it each time."""
 
 
 class Substitution:
@@ -13,6 +19,8 @@ class Substitution:
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
+        self._trail: list[tuple[Type, Type | None]] = []
+        """What each parameter stood for before, since the present ``assign`` began."""
         self._fresh = 0
 
     def fresh(self) -> Type:
@@ -22,10 +30,14 @@ class Substitution:
 
     def assign(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
         """Say whether each of *first* may stand where each of *second* is wanted, and keep what follows."""
-        before = dict(self._bound)
+        self._trail.clear()
         if self._all_fit(first, second):
             return True
-        self._bound = before
+        for parameter, before in reversed(self._trail):
+            if before is None:
+                del self._bound[parameter]
+            else:
+                self._bound[parameter] = before
         return False
 
     def resolve(self, what: Type, *, is_final: bool = False) -> Type:
@@ -36,7 +48,10 @@ class Substitution:
             return DYN if is_final else what
         if not what.of:
             return what
-        return Type(what.name, tuple(self.resolve(part, is_final=is_final) for part in what.of))
+        found = Type(what.name, tuple(self.resolve(part, is_final=is_final) for part in what.of))
+        if found.size > LARGEST:
+            raise CostExceeded("a type is too large")
+        return found
 
     def _all_fit(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
         return len(first) == len(second) and all(map(self._fits, first, second))
@@ -67,7 +82,7 @@ class Substitution:
         if bound is None:
             if self._occurs(parameter, value):
                 return False, False
-            self._bound[parameter] = value
+            self._bind(parameter, value)
             return True, False
         if value == bound:
             return True, True
@@ -75,8 +90,12 @@ class Substitution:
             return False, True
         general = most_general(value, bound)
         if not self._occurs(parameter, general):
-            self._bound[parameter] = general
+            self._bind(parameter, general)
         return True, True
+
+    def _bind(self, parameter: Type, value: Type) -> None:
+        self._trail.append((parameter, self._bound.get(parameter)))
+        self._bound[parameter] = value
 
     def _occurs(self, parameter: Type, within: Type) -> bool:
         if parameter == within:

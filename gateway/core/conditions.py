@@ -8,14 +8,13 @@ Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.verdict import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Json = dict[str, object]
 
@@ -69,7 +68,22 @@ class Unanswered:
 
     checks: tuple[Check, ...] = ()
     work: Work | None = None
-    """Comes to the judgement. It takes so long that it is to be called in another thread."""
+    """To be called in another thread."""
+
+
+class Work:
+    """Comes to a judgement, which takes long."""
+
+    __slots__ = ("_judge", "of")
+
+    def __init__(self, of: MatchConditions, judge: Callable[[], Judgement]) -> None:
+        self.of = of
+        """Whose it is: those whose work takes longer than that of others are not to keep these waiting."""
+        self._judge = judge
+
+    def __call__(self) -> Judgement:
+        """Do it."""
+        return self._judge()
 
 
 class MatchConditions(Protocol):
@@ -87,5 +101,4 @@ class MatchConditions(Protocol):
 
 
 Judgement = Excluded | Failed | Unanswered | None
-Work = Callable[[], Judgement]
 Question = Check | Work

@@ -57,6 +57,8 @@ class HttpsClient:
     """``https://HOST[:PORT]/PATH``, without a query, its path cleaned."""
     ca_pem: bytes = b""
     """Roots that the server's certificate must chain to, PEM; empty: the system's."""
+    is_custom: bool = False
+    """Whether a custom resource names it, whose author need not be whose credentials the gateway has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

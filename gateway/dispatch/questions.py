@@ -1,14 +1,18 @@
 """Finds out what matchConditions need to know: from the authorizer, or by thinking in a thread of its own.
 
 That thread takes the interpreter in turns with the event loop, which goes on. It is one, so that conditions
-that take long wait for each other and not everything for them.
+that take long wait for each other and not everything for them; and webhooks take turns, so that one whose
+conditions take much longer than those of others, or are asked much more often, keeps these waiting once only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.conditions import Check, CheckAnswer
@@ -17,7 +21,7 @@ from gateway.core.verdict import Failed, FailureReason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.conditions import Judgement, Question, Work
+    from gateway.core.conditions import Judgement, MatchConditions, Question, Work
 
     Answer = CheckAnswer | Judgement
     Authorize = Callable[[Check, float, Callable[[CheckAnswer], None]], Callable[[], None]]
@@ -30,8 +34,43 @@ NOBODY: Final = CheckAnswer(error="no cluster is configured whose authorizer cou
 TOO_LATE: Final = Failed(
     FailureReason.CONDITION, "the matchConditions take long, and were not evaluated in time", 403
 )
+_TURN_S: Final = 0.0005
+"""How long the event loop waits at most for the interpreter when it has something to do: a tenth of Python's
+default, since that is so each time it does."""
 
-_thread: Final = ThreadPoolExecutor(1, "conditions")
+
+class _Thinker:
+    """The thread, and the work that waits for it: for each webhook its own, first come, first served."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "conditions", sys.setswitchinterval, (_TURN_S,))
+        self._lock = Lock()
+        self._waiting: dict[MatchConditions, deque[tuple[Future[Judgement], Work]]] = {}
+        """In the order of whose turn is next."""
+
+    def think(self, work: Work) -> Future[Judgement]:
+        """Return what *work* will have come to. As long as it has not begun, it can be cancelled."""
+        future: Future[Judgement] = Future()
+        with self._lock:
+            self._waiting.setdefault(work.of, deque()).append((future, work))
+        self._thread.submit(self._next)
+        return future
+
+    def _next(self) -> None:
+        with self._lock:
+            whose = next(iter(self._waiting))
+            line = self._waiting.pop(whose)
+            future, work = line.popleft()
+            if line:
+                self._waiting[whose] = line
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+_thinker: Final = _Thinker()
 
 
 class Questions:
@@ -59,12 +98,15 @@ class _Thought:
         self._found: Callable[[Answer], None] | None = found
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0.0, within_s), self._tell, TOO_LATE)
-        self._future = loop.run_in_executor(_thread, work)
+        self._thought = _thinker.think(work)
+        self._future = asyncio.wrap_future(self._thought)
         self._future.add_done_callback(self._done)
 
     def withdraw(self) -> None:
         self._found = None
         self._timer.cancel()
+        # The other one alone would pass that on, but later.
+        self._thought.cancel()
         self._future.cancel()
 
     def _done(self, future: asyncio.Future[Judgement]) -> None:

@@ -269,6 +269,27 @@ timestamp(object.spec.text) < timestamp('2024-01-01T00:00:01Z')
 timestamp('2024-01-01T00:00:00Z') + duration('1h') == timestamp('2024-01-01T01:00:00Z')
 timestamp('2024-01-01T01:00:00Z') - timestamp('2024-01-01T00:00:00Z') == duration('1h')
 timestamp('9999-12-31T23:59:59Z') + duration('1s') > timestamp('2024-01-01T00:00:00Z')
+timestamp('2024-02-29T12:00:00Z').getHours('2:0') == 14
+timestamp('2024-02-29T12:00:00Z').getHours('24:00') == 12
+timestamp('2024-02-29T12:00:00Z').getHours('02:100') == 15
+timestamp('2024-02-29T12:00:00Z').getMinutes('-1:-30') == 30
+timestamp('2024-02-29T12:00:00Z').getMinutes('-0:30') == 30
+timestamp('2024-02-29T12:00:00Z').getHours(':30') == 12
+timestamp('2024-02-29T12:00:00Z').getHours('Etc/UTCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC') == 12
+timestamp('0001-01-01T00:00:00Z').getFullYear('-01:00') == 0
+timestamp('0001-01-01T00:00:00Z').getDayOfWeek('America/New_York') == 0
+timestamp('9999-12-31T23:59:59Z').getFullYear('Asia/Tokyo') == 10000
+timestamp('9999-12-31T23:59:59Z').getDayOfWeek('+05:00') == 6
+double('1_0.0_1e1_0') > 1.0
+double('0x1_fp4') == 496.0
+double('1__0') > 1.0
+double('0x_.8p4') > 1.0
+dyn(9007199254740993) == dyn(9007199254740992.0)
+9007199254740993 > 9007199254740992.0
+18446744073709551616.0 > 18446744073709551615u
+dyn(request).uid == '' && dyn(request).object == null && has(dyn(request).oldObject)
+{0: 'a', 1: 'b'}[dyn(true)] == 'b'
+object.spec.numbers.all(x, x in object.spec.numbers)
 timestamp('2024-02-29T12:34:56.789Z').getFullYear() == 2024
 timestamp('2024-02-29T12:34:56.789Z').getMonth() == 1
 timestamp('2024-02-29T12:34:56.789Z').getDate() == 29

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
 from gateway.cel.conditions import Conditions
-from gateway.cel.meter import BRIEF_LIMIT, spent
+from gateway.cel.errors import CostExceeded
+from gateway.cel.meter import BRIEF_LIMIT, spent, start
+from gateway.cel.operators import index, is_in
 from gateway.core.conditions import Excluded, Seen, Unanswered
 from gateway.core.verdict import Failed
 
@@ -126,6 +128,54 @@ def test_a_search_costs_the_more_the_longer_the_text(length: int) -> None:
         return spent()
 
     assert cost(length) == cost(0) + (-(-(1 + length) // 10) - 1) * 2
+
+
+def test_a_key_of_a_map_is_looked_up_and_not_searched_for() -> None:
+    """But for those that are true and false to Python, for which the search is charged."""
+
+    class Key(int):
+        compared = 0
+
+        def __hash__(self) -> int:
+            return int(self)
+
+        def __eq__(self, other: object) -> bool:
+            Key.compared += 1
+            return int(self) == other
+
+    numbers: dict[object, object] = {number: number for number in range(1000, -1, -1)}
+    assert index(numbers, Key(7)) == 7
+    assert is_in(Key(7), numbers)
+    assert Key.compared < 10
+    start(10)
+    with pytest.raises(CostExceeded):
+        index(numbers, 1)
+
+
+def test_a_pattern_that_takes_long_is_not_for_the_event_loop() -> None:
+    """However little it costs: RE2 cannot keep the states of some, and takes a thousand times as long."""
+    slow = Conditions([compile_condition("c", "object.s.matches('(a?){500}a{500}b')")])
+    assert isinstance(slow.judge(seen({"s": "a"}), {}), Excluded)
+    assert isinstance(slow.judge(seen({"s": "a" * 1_000}), {}), Unanswered)
+    from_object = Conditions([compile_condition("c", "'a'.matches(object.s)")])
+    assert isinstance(from_object.judge(seen({"s": "b" * 100}), {}), Excluded)
+    assert isinstance(from_object.judge(seen({"s": "b" * 10_000}), {}), Unanswered)
+    failed = judge("object.text.matches('(a?){500}a{500}b')")
+    assert isinstance(failed, Failed)
+    assert failed.cause.endswith(EXCEEDED)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.l.all(x, x in object.l)",
+        "object.words.all(x, x in object.l || true)",
+        "object.words.sort().size() == 5000",
+    ],
+)
+def test_what_the_api_server_charges_nothing_for_is_not_refused_for_a_long_list(expression: str) -> None:
+    """It does not know the types of lists in an object."""
+    assert judge(expression, {"l": list(range(1000)), "words": [str(n) for n in range(5000)]}) is None
 
 
 def test_objects_nested_deeper_than_python_recurses_are_compared() -> None:

@@ -144,11 +144,12 @@ def test_what_is_wrong_is_said_with_its_place(expression: str, problem: str) -> 
         "size(" * 10_000 + "''" + ")" * 10_000 + " == 1",
         "(" * 60 + "1" + (" + 1" * 200 + ")") * 60 + " == 1",
         "'" + "a" * 200_000 + "' == ''",
+        "[1]" + "".join(f".map(v{n}, {{v{n}: v{n}}})" for n in range(40)) + " == []",
     ],
     ids=lambda text: text[:12],
 )
 def test_depth_and_length_are_bounded(expression: str) -> None:
-    with pytest.raises(InvalidExpression, match=r"nested too deep|in a row|characters"):
+    with pytest.raises(InvalidExpression, match=r"nested too deep|in a row|characters|too large"):
         compile_condition("c", expression)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.libraries import FUNCTIONS
 from gateway.cel.libraries.formatting import check_format
-from gateway.cel.meter import EXPRESSION_LIMIT, METER
+from gateway.cel.meter import EXPRESSION_LIMIT, METER, start
 from gateway.cel.regex import LONGEST_PATTERN, compile_regex
 from gateway.cel.values import Optional, Uint
 
@@ -193,6 +193,7 @@ def test_what_would_be_too_much_is_refused_by_its_price(overload: str, arguments
 
 def test_a_pattern_is_bounded() -> None:
     """One that is too long, or that RE2 needs too much memory for, is an error."""
+    start(EXPRESSION_LIMIT)
     for pattern in ("a" * (LONGEST_PATTERN + 1), "((a{100}){100}){100}", "\\C", "("):
         with pytest.raises(EvaluationError, match="error parsing regexp"):
             compile_regex(pattern)

@@ -6,7 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from gateway.core.conditions import Check, CheckAnswer, Excluded
+from gateway.cel.conditions import Conditions
+from gateway.core.conditions import Check, CheckAnswer, Excluded, Work
 from gateway.core.verdict import Failed
 from gateway.dispatch.questions import NOBODY, TOO_LATE, Questions
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CHECK = Check(b"{}")
 LONG_S = 60.0
+NONE = Conditions([])
 
 
 async def told(start: Callable[[Callable[[object], None]], object]) -> object:
@@ -69,7 +71,8 @@ def test_work_is_done_in_another_thread_while_the_loop_goes_on() -> None:
             return Excluded("slow")
 
         asyncio.get_running_loop().call_soon(may_end.set)
-        assert await told(lambda found: Questions().ask(work, LONG_S, found)) == Excluded("slow")
+        slow = Work(NONE, work)
+        assert await told(lambda found: Questions().ask(slow, LONG_S, found)) == Excluded("slow")
         assert threads != [threading.get_ident()]
 
     asyncio.run(scenario())
@@ -83,7 +86,7 @@ def test_what_comes_too_late_has_failed() -> None:
             may_end.wait(LONG_S)
             return None
 
-        assert await told(lambda found: Questions().ask(work, 0.0, found)) is TOO_LATE
+        assert await told(lambda found: Questions().ask(Work(NONE, work), 0.0, found)) is TOO_LATE
         may_end.set()
 
     asyncio.run(scenario())
@@ -94,7 +97,7 @@ def test_a_fault_of_the_gateway_is_a_failure_and_logged(caplog: pytest.LogCaptur
         raise AssertionError("a bug")
 
     async def scenario() -> object:
-        return await told(lambda found: Questions().ask(work, LONG_S, found))
+        return await told(lambda found: Questions().ask(Work(NONE, work), LONG_S, found))
 
     answer = asyncio.run(scenario())
     assert isinstance(answer, Failed)
@@ -102,14 +105,43 @@ def test_a_fault_of_the_gateway_is_a_failure_and_logged(caplog: pytest.LogCaptur
     assert "a bug" in caplog.text
 
 
+def test_webhooks_take_turns() -> None:
+    """Whoever is asked much waits for itself, and others wait for it once."""
+
+    async def scenario() -> None:
+        may_end, ran, questions = threading.Event(), list[str](), Questions()
+        busy, other = Conditions([]), Conditions([])
+
+        def work(of: Conditions, name: str) -> Work:
+            def judge() -> Judgement:
+                assert may_end.wait(LONG_S)
+                ran.append(name)
+                return None
+
+            return Work(of, judge)
+
+        loop = asyncio.get_running_loop()
+        ends = [loop.create_future() for _ in range(7)]
+        names = [*((busy, f"busy {number}") for number in range(5)), (other, "other 0"), (other, "other 1")]
+        for (of, name), end in zip(names, ends, strict=True):
+            questions.ask(work(of, name), LONG_S, end.set_result)
+        may_end.set()
+        await asyncio.gather(*ends)
+        assert [name for name in ran if name.startswith("busy")] == [f"busy {number}" for number in range(5)]
+        assert ran.index("other 0") <= 2
+        assert ran.index("other 1") <= 4
+
+    asyncio.run(scenario())
+
+
 def test_what_is_withdrawn_is_not_told_and_not_begun() -> None:
     async def scenario() -> None:
-        may_end, ran = threading.Event(), list[str]()
+        has_begun, may_end, ran = threading.Event(), threading.Event(), list[str]()
         heard: list[object] = []
         questions = Questions()
 
         def first() -> Judgement:
-            ran.append("first")
+            has_begun.set()
             may_end.wait(LONG_S)
             return None
 
@@ -117,14 +149,14 @@ def test_what_is_withdrawn_is_not_told_and_not_begun() -> None:
             ran.append("second")
             return None
 
-        withdraw_first = questions.ask(first, LONG_S, heard.append)
-        withdraw_second = questions.ask(second, LONG_S, heard.append)
+        withdraw_first = questions.ask(Work(NONE, first), LONG_S, heard.append)
+        assert has_begun.wait(LONG_S)
+        withdraw_second = questions.ask(Work(NONE, second), LONG_S, heard.append)
         withdraw_first()
         withdraw_second()
         may_end.set()
-        assert await told(lambda found: questions.ask(lambda: Excluded("third"), LONG_S, found)) == Excluded(
-            "third"
-        )
+        third = Work(NONE, lambda: Excluded("third"))
+        assert await told(lambda found: questions.ask(third, LONG_S, found)) == Excluded("third")
         assert "second" not in ran
         assert heard == []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from hypothesis import strategies as st
 
-from gateway.core.conditions import Check, CheckAnswer, Excluded, Judgement, Seen, Unanswered
+from gateway.core.conditions import Check, CheckAnswer, Excluded, Judgement, Seen, Unanswered, Work
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
@@ -120,7 +120,7 @@ class Judge:
 
     def judge(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
         if self.takes_long:
-            return Unanswered(work=lambda: self.think(seen, answers))
+            return Unanswered(work=Work(self, lambda: self.think(seen, answers)))
         return self.think(seen, answers)
 
     def think(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:

@@ -14,7 +14,7 @@ from gateway.cel.meter import charge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SLOW: Final = 10
+_SLOW: Final = 2
 """What a comparison costs more where two lists cannot be taken for sets of Python's."""
 
 
