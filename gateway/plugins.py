@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class PluginError(Exception):
-    """The program failed; the text says how."""
+    """The program failed; the text says how, in its own words, too."""
+
+    def __init__(self, command: str, status: int, said: str) -> None:
+        super().__init__(f"Exec {command} returned {status}: {said}")
+        self.status = status
 
 
 async def run_plugin(command: Sequence[str], variables: Mapping[str, str]) -> bytes:
@@ -45,6 +49,6 @@ async def run_plugin(command: Sequence[str], variables: Mapping[str, str]) -> by
         # Its end is seen here, not by a loop that may be closed by then.
         await process.wait()
         raise
-    if process.returncode != 0:
-        raise PluginError(f"Exec {command[0]} returned {process.returncode}: {said.decode(errors='replace')}")
+    if process.returncode:
+        raise PluginError(command[0], process.returncode, said.decode(errors="replace"))
     return printed

@@ -18,7 +18,6 @@ from gateway.dispatch.backends import Workers
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.pool import Pool, tls_fingerprint
 from gateway.dispatch.standing import PREFERENCE
-from gateway.paths import Paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.config.webhook_users import WebhookUser, WebhookUsers
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.https.server import HttpsServer
+    from gateway.paths import Paths
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,6 @@ async def _retire(backend: Backend) -> None:
 def _clients(config: Config) -> set[HttpsClient]:
     webhooks = (*config.mutating, *config.validating)
     return {webhook.client for webhook in webhooks if isinstance(webhook.client, HttpsClient)}
-
-
-def _is_current(pool: Pool, settings: WorkerPool) -> bool:
-    return pool.settings == settings and pool.tls_files == tls_fingerprint(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +91,17 @@ class Pools:
         """Of the files that they come from, as these were then."""
         self._retiring: dict[asyncio.Task[None], Backend] = {}
 
-    async def prepare(self, config: Config) -> Prepared:
+    async def prepare(self, config: Config, *, rereads_files: bool = True) -> Prepared:
         """Return the pools that *config* wants, those that are new connecting; none is in use yet.
+
+        Without *rereads_files* a pool with the same settings is kept, whatever became of its TLS files.
 
         Raises:
             ConfigError: a pool's TLS files cannot be read, or an HTTPS server's certificates not used; the
                 pools stay as they were.
         """
         users = config.gateway.webhook_users
-        wanted = {client: users.find(client.url) if users else None for client in _clients(config)}
+        wanted = {client: users.find(client) if users else None for client in _clients(config)}
         kept_servers = {
             client: server
             for client, server in self._servers.items()
@@ -112,7 +110,9 @@ class Pools:
         kept = {
             name: self._pools[name]
             for name, settings in config.pools.items()
-            if name in self._pools and _is_current(self._pools[name], settings)
+            if name in self._pools
+            and self._pools[name].settings == settings
+            and not (rereads_files and self._pools[name].tls_files != tls_fingerprint(settings))
         }
         made = {
             name: Pool(settings, self._targets(settings), self._deadlines, self._metrics.pool(name))
@@ -142,8 +142,11 @@ class Pools:
         unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
         await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
-    def use(self, prepared: Prepared) -> Snapshot:
-        """Return what was prepared ready to serve. Pools not wanted any more end after ``RETIRE_AFTER_S``."""
+    def use(self, prepared: Prepared, paths: Paths) -> Snapshot:
+        """Return what was prepared ready to serve, at the *paths* of its configuration.
+
+        Pools not wanted any more end after ``RETIRE_AFTER_S``.
+        """
         gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
         gone += [server for client, server in self._servers.items() if client not in prepared.kept_servers]
         self._pools = {**prepared.kept, **prepared.made}
@@ -156,7 +159,7 @@ class Pools:
         self._users = config.gateway.webhook_users
         self._user_files = self._users_fingerprint()
         return Snapshot(
-            Paths(config),
+            paths,
             Workers(dict(self._pools), self._deadlines.now, servers=dict(self._servers)),
             config.namespaces,
             None,

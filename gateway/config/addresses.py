@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_HOST_PART = r"[A-Za-z0-9_](?:[-A-Za-z0-9_]*[A-Za-z0-9_])?"
+_HOST_PART = r"[A-Za-z0-9_](?:[-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?"
+"""RFC 1035 section 2.3.4; what is longer cannot be looked up, and is an error where that is tried."""
 _HOST = re.compile(rf"{_HOST_PART}(?:\.{_HOST_PART})*\.?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SCHEME = re.compile(r"[A-Za-z][-A-Za-z0-9+.]*")

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from gateway.config.credentials import certificates
+from gateway.config.credentials import roots_among
 from gateway.config.fields import shown
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_subdomain
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _WAYS = ("worker", "url", "service")
 _URL_FORM = "; expected https://HOST[:PORT][/PATH]"
-_NOT_IN_URL = re.compile(r"[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
+PART_OF_HOST = re.compile("[-A-Za-z0-9._]+")
+_NOT_IN_URL = re.compile(r"^ |[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
+_NOT_IN_HOST = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]")
 
 
 def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
@@ -67,12 +69,16 @@ def _read_ca_bundle(fields: Fields) -> bytes:
         # Line breaks are all that Go's decoder passes over, too.
         pem = base64.b64decode(bundle.replace("\r", "").replace("\n", ""), validate=True)
         # The API server looks at it when it makes a call, and then every call fails.
-        certificates(pem)
+        pem, unreadable = roots_among(pem)
     except (binascii.Error, ValueError):
         fields.problem("caBundle", "is not base64; expected PEM certificates in base64")
     except UnusableFileError as error:
         fields.problem("caBundle", f"{error}; expected PEM certificates in base64")
     else:
+        if unreadable:
+            fields.report.warn(
+                fields.at("caBundle"), f"{unreadable} certificates cannot be read, and do not count"
+            )
         return pem
     return b""
 
@@ -89,11 +95,14 @@ def _read_url(fields: Fields) -> str:
         return ""
     parts = urlsplit(url)
     try:
-        host = parts.netloc.removesuffix(":").encode("ascii" if parts.netloc.isascii() else "idna")
+        encoded = parts.netloc.removesuffix(":").encode("ascii" if parts.netloc.isascii() else "idna")
+        host = encoded.decode("ascii")
     except UnicodeError:
+        host = ""
+    if not host or _NOT_IN_HOST.search(host):
         fields.problem("url", f"found {shown(url)}, whose host is no name{_URL_FORM}")
         return ""
-    return f"https://{host.decode('ascii')}{_cleaned(parts.path)}"
+    return f"https://{host}{_cleaned(parts.path)}"
 
 
 def _cleaned(path: str) -> str:
@@ -109,7 +118,7 @@ def url_problems(url: str) -> list[str]:
     """Say what keeps the API server from calling *url*."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        port = parts.port
     except ValueError as error:
         return [f"found {shown(url)}, which is no URL ({error}){_URL_FORM}"]
     if _NOT_IN_URL.search(url) or " " in parts.netloc:
@@ -121,6 +130,8 @@ def url_problems(url: str) -> list[str]:
         found.append(f"found {shown(url)}, which has no host{_URL_FORM}")
     if "@" in parts.netloc:
         found.append(f"user and password are not allowed in it{_URL_FORM}")
+    if port == 0:
+        found.append(f"found the port 0, at which nobody can be{_URL_FORM}")
     if parts.fragment:
         found.append(f"found the fragment {shown(parts.fragment)}, which is not allowed{_URL_FORM}")
     if parts.query:
@@ -132,11 +143,17 @@ def _read_service(fields: Fields | None) -> str:
     """Return the URL that ``service`` stands for, by the name that the cluster's DNS gives it."""
     if fields is None:
         return ""
-    namespace, name = fields.required_string("namespace"), fields.required_string("name")
+    namespace = fields.required_string("namespace", _part_of_host)
+    name = fields.required_string("name", _part_of_host)
     port = fields.integer("port", 443, 1, 65535)
     path = fields.string("path", "", _service_path)
     fields.finish()
     return f"https://{name}.{namespace}.svc:{port}{_cleaned(path)}"
+
+
+def _part_of_host(text: str) -> str | None:
+    # The API server takes anything, and fails at every call; here some of it would be another URL, or none.
+    return None if PART_OF_HOST.fullmatch(text) else f"found {shown(text)}, which is no part of a DNS name"
 
 
 def _service_path(path: str) -> str | None:

@@ -8,6 +8,8 @@ Source: RFC 7468 for PEM; RFC 7617 for the colon of basic authentication.
 from __future__ import annotations
 
 import base64
+import re
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.fields import Fields
+
+_CERTIFICATE = re.compile(
+    rb"^-----BEGIN CERTIFICATE-----([^-]*)^-----END CERTIFICATE-----[ \t\r]*$", re.MULTILINE
+)
+"""As crypto/x509 of Go finds them (CertPool.AppendCertsFromPEM)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
     try:
         # Line breaks are all that Go's decoder passes over, too.
         content = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
-        certificates(content)
+        roots(content)
     except ValueError:
         fields.problem(name, "is not base64; expected PEM certificates in base64")
     except UnusableFileError as error:
@@ -110,6 +117,42 @@ def certificates(content: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise UnusableFileError("holds no PEM certificate that can be read") from error
+
+
+def roots(content: bytes) -> None:
+    """Look whether the PEM *content* can be what a peer's certificate is checked by.
+
+    Raises:
+        UnusableFileError: there is no certificate, or OpenSSL, which is to use it, does not find it. It takes
+            less than is known here: neither headers nor anything before ``-----BEGIN`` on its line.
+    """
+    certificates(content)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii", "ignore")
+        )
+    except ssl.SSLError as error:
+        raise UnusableFileError("holds no PEM certificate that OpenSSL takes") from error
+
+
+def roots_among(content: bytes) -> tuple[bytes, int]:
+    """Return those certificates in the PEM *content* that can be read, PEM, and how many others there are.
+
+    Raises:
+        UnusableFileError: there is none, or OpenSSL, which is to use them, does not take one.
+    """
+    found, others = [], 0
+    for block in _CERTIFICATE.finditer(content):
+        try:
+            der = base64.b64decode(b"".join(block[1].split()), validate=True)
+            x509.load_der_x509_certificate(der)
+        except ValueError:
+            others += 1
+        else:
+            found.append(ssl.DER_cert_to_PEM_cert(der).encode())
+    pem = b"".join(found)
+    roots(pem)
+    return pem, others
 
 
 def bearer_tokens(content: bytes) -> list[bytes]:

@@ -25,7 +25,7 @@ from gateway.config.fields import Fields, Report, did_you_mean, shown
 from gateway.config.model import WorkerPool
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
-from gateway.core.webhook import Phase, Webhook, WorkerRef
+from gateway.core.webhook import HttpsClient, Phase, Webhook, WorkerRef
 from gateway.errors import Problem
 
 if TYPE_CHECKING:
@@ -148,8 +148,15 @@ def read_resource(resource: CustomResource) -> Read:
         # One object that no test has thought of is not to keep all others from being read.
         log.exception("%s cannot be read", resource.where)
         report.add("", "cannot be read: a fault of the gateway, whose log has the details")
+    if not isinstance(meaning, WorkerPool):
+        meaning = replace(meaning, webhooks=tuple(map(_as_custom, meaning.webhooks)))
     closed = None if isinstance(meaning, WorkerPool) else _closed(resource, meaning, report)
     return Read(resource, meaning, closed, tuple(report.problems()), tuple(report.warnings()))
+
+
+def _as_custom(hook: Webhook) -> Webhook:
+    client = hook.client
+    return replace(hook, client=replace(client, is_custom=True)) if isinstance(client, HttpsClient) else hook
 
 
 def _closed(

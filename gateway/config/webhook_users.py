@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-_NOT_IN_HEADER: Final = re.compile(r"[\x00-\x1f\x7f]|[^\x00-\xff]")
+    from gateway.core.webhook import HttpsClient
+
+_NOT_IN_HEADER: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _TOKEN_CHARS: Final = "!#$&'*+^|~"
 """What may stand in a header's name beside letters, digits and what is never quoted."""
 _EXEC_GROUP: Final = "client.authentication.k8s.io/"
@@ -70,16 +72,22 @@ class WebhookUsers:
     current: str | None = None
     """The user of the ``current-context``, for hosts without one of their own."""
 
-    def find(self, url: str) -> WebhookUser | None:
-        """Return the user for the server at *url*; None: the gateway does not say who it is."""
-        parts = urlsplit(url)
+    def find(self, client: HttpsClient) -> WebhookUser | None:
+        """Return the user for the server of *client*; None: the gateway does not say who it is.
+
+        Users for any server are not for one that a custom resource names: whoever writes one would have
+        their credentials sent to a server of his own.
+        """
+        parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
         if ":" in host:
             host = f"[{host}]"
-        wanted = _patterns(f"{host}:{port}")
+        wanted: list[str | None] = [*_patterns(f"{host}:{port}")]
         if port == 443:
             wanted += _patterns(host)
-        for name in (*wanted, "*", self.current):
+        if not client.is_custom:
+            wanted += ["*", self.current]
+        for name in wanted:
             if name is not None and name in self.by_name:
                 return self.by_name[name]
         return None

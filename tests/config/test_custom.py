@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.config.custom import Combined, CustomResource, combine, read_resource
 from gateway.config.model import Config, WorkerPool
-from gateway.core.webhook import WorkerRef
+from gateway.core.webhook import HttpsClient, WorkerRef
 
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
 POOL, MUTATING, VALIDATING = "WorkerPool", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
@@ -92,6 +92,13 @@ def test_no_file_is_looked_at_for_a_resource(tmp_path: Any) -> None:
         read = read_resource(pool(tls={"caFile": str(file), "certFile": str(file), "keyFile": str(file)}))
         texts.add(tuple(one.message for one in read.problems))
     assert len(texts) == 1
+
+
+def test_servers_that_resources_name_are_known_as_theirs() -> None:
+    client_config = {"url": "https://h.example"}
+    combined = combine(Config(), [validating("v", hook(clientConfig=client_config))], None)
+    (webhook,) = combined.config.validating
+    assert webhook.client == HttpsClient("https://h.example/", is_custom=True)
 
 
 def test_a_name_of_a_file_is_not_taken_over() -> None:

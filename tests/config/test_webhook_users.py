@@ -11,6 +11,7 @@ import trustme
 
 from gateway.config.load import load
 from gateway.config.webhook_users import WebhookUser, WebhookUsers
+from gateway.core.webhook import HttpsClient
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def users(*names: str) -> WebhookUsers:
 
 @pytest.mark.parametrize("place", range(len(ORDER)))
 def test_users_are_tried_in_order(place: int) -> None:
-    found = users(*reversed(ORDER[place:])).find("https://a.b.svc:443/path")
+    found = users(*reversed(ORDER[place:])).find(HttpsClient("https://a.b.svc:443/path"))
     assert found is not None
     assert found.token == ORDER[place]
 
@@ -52,11 +53,22 @@ def test_users_are_tried_in_order(place: int) -> None:
     ],
 )
 def test_other_users_are_not_for_it(url: str, name: str) -> None:
-    assert users(name).find(url) is None
+    assert users(name).find(HttpsClient(url)) is None
 
 
 def test_an_ipv6_address_has_its_brackets() -> None:
-    assert users("[::1]:8443").find("https://[::1]:8443/") == WebhookUser(token="[::1]:8443")
+    found = users("[::1]:8443").find(HttpsClient("https://[::1]:8443/"))
+    assert found == WebhookUser(token="[::1]:8443")
+
+
+@pytest.mark.parametrize("place", range(len(ORDER)))
+def test_a_custom_resource_gets_only_the_users_that_are_for_its_server(place: int) -> None:
+    found = users(*ORDER[place:]).find(HttpsClient("https://a.b.svc:443/path", is_custom=True))
+    if ORDER[place] in ("*", "me"):
+        assert found is None, "any author of one would have these sent to a server of his own"
+    else:
+        assert found is not None
+        assert found.token == ORDER[place]
 
 
 def loaded(folder: Path, *entries: dict[str, Any], **document: Any) -> WebhookUsers:

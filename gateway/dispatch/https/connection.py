@@ -67,9 +67,9 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[HttpResponse] | None = None
         self._response = HttpResponse(0)
-        self._parts: list[bytes] = []
+        self._body = bytearray()
         self._interim = 0
-        self._head_bytes = self._body_bytes = self._read_bytes = 0
+        self._head_bytes = self._read_bytes = 0
         self._has_head = self._is_until_closed = False
 
     async def exchange(self, request: bytes) -> HttpResponse:
@@ -157,8 +157,8 @@ class Connection(asyncio.Protocol):
             self.is_reusable = False
             raise ExchangeError("an answer that nobody asked for")
         self._response = HttpResponse(0)
-        self._parts = []
-        self._head_bytes = self._body_bytes = 0
+        self._body = bytearray()
+        self._head_bytes = 0
         self._has_head = self._is_until_closed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -183,19 +183,18 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._body_bytes += len(body)
-        if self._body_bytes > MAX_BODY_BYTES:
+        self._body += body
+        if len(self._body) > MAX_BODY_BYTES:
             raise AnswerTooLargeError(f"an answer with more than {MAX_BODY_BYTES} bytes")
-        self._parts.append(body)
 
     def on_message_complete(self) -> None:
         """Give the answer to whoever waits, unless another is to follow."""
-        if self._response.status < 200:
+        if self._response.status < 200 and self._response.status != 101:
             self._interim += 1
             if self._interim > MAX_INTERIM:
                 raise ExchangeError(f"more than {MAX_INTERIM} answers of status 1xx")
             return
-        self._response.body = b"".join(self._parts)
+        self._response.body, self._body = bytes(self._body), bytearray()
         self.is_reusable = self._parser.should_keep_alive() and not self._is_until_closed
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(self._response)

@@ -11,10 +11,11 @@ import os
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.https.connection import Connection, ExchangeError
 from gateway.dispatch.https.proxies import open_tunnel
+from gateway.dispatch.https.reach import HANDSHAKE_S, Host
 
 if TYPE_CHECKING:
     from gateway.dispatch.https.proxies import Proxy
@@ -23,19 +24,18 @@ IDLE_S: Final = 90.0
 MAX_IDLE: Final = 100
 """Connections kept that nobody uses. The API server keeps 25, and does not ask four webhooks of one server at
 once for a review: 16 such reviews at a time would pay for a handshake in most calls, four times the CPU."""
-HANDSHAKE_S: Final = 10.0
 
 
 class Connections:
     """Lends connections to *address*, host and port. Use it on a running event loop."""
 
     def __init__(self, address: tuple[str, int], proxy: Proxy | None) -> None:
-        self._address = address
         self._proxy = proxy
         host, port = address
+        self._host = Host(host, port) if proxy is None else Host(proxy.host, proxy.port)
+        """Whom to connect to."""
         self._tls_name = host.rstrip(".")
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._lookup: asyncio.Future[Any] | None = None
         self._idle: dict[Connection, None] = {}
         """Those that were given back last come last."""
         self._lent: dict[Connection, ssl.SSLContext] = {}
@@ -84,8 +84,7 @@ class Connections:
         self.drop_idle()
         for connection in tuple(self._lent):
             connection.abort()
-        if self._lookup is not None:
-            self._lookup.cancel()
+        self._host.close()
 
     def drop_idle(self) -> None:
         """End those that nobody uses."""
@@ -114,72 +113,36 @@ class Connections:
 
     async def _dial(self, context: ssl.SSLContext) -> Connection:
         try:
-            if self._proxy is not None:
-                return await self._dial_through(self._proxy, context)
-            return await self._dial_directly(context)
-        except (OSError, ValueError) as error:
-            # ValueError: what OpenSSL or the resolver take for no name.
+            return await self._dial_securely(context)
+        except (OSError, ValueError, RuntimeError) as error:
+            # ValueError: what OpenSSL or the resolver take for no name. RuntimeError: uvloop's, where a
+            # tunnel has just ended.
             raise ExchangeError(_why(self._name, error), is_unsent=True) from error
 
-    async def _dial_directly(self, context: ssl.SSLContext) -> Connection:
-        """Return a connection to the first address of the server that takes one."""
-        failure: OSError | None = None
-        for address in await self._addresses():
-            try:
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._gone),
-                    address,
-                    self._address[1],
-                    ssl=context,
-                    server_hostname=self._tls_name,
-                    ssl_handshake_timeout=HANDSHAKE_S,
-                )
-            except ssl.SSLError:
-                raise
-            except OSError as error:
-                failure = error
-            else:
-                return connection
-        raise failure or OSError("no address")
-
-    async def _dial_through(self, proxy: Proxy, context: ssl.SSLContext) -> Connection:
+    async def _dial_securely(self, context: ssl.SSLContext) -> Connection:
+        if self._proxy is None:
+            # Not in two steps: uvloop takes a connection that ends between them for a bug.
+            _, direct = await self._host.connect(lambda: Connection(self._gone), context, self._tls_name)
+            return direct
         connection = Connection(self._gone)
-        tunnel = await open_tunnel(proxy, self._name)
+        bare = await open_tunnel(self._host, self._proxy, self._name)
         try:
             transport = await asyncio.get_running_loop().start_tls(
-                tunnel,
+                bare,
                 connection,
                 context,
                 server_hostname=self._tls_name,
                 ssl_handshake_timeout=HANDSHAKE_S,
             )
         except BaseException:
-            tunnel.abort()
+            bare.abort()
             raise
         assert transport is not None
         connection.connection_made(transport)
         return connection
 
-    async def _addresses(self) -> list[str]:
-        """Return what the host's name stands for.
 
-        All who wait share one question: resolving takes a thread of few, and a name server that does not
-        answer is not to take those of other servers.
-        """
-        if self._lookup is None:
-            loop = asyncio.get_running_loop()
-            self._lookup = asyncio.ensure_future(loop.getaddrinfo(*self._address, type=socket.SOCK_STREAM))
-            self._lookup.add_done_callback(self._looked_up)
-        return [str(found[4][0]) for found in await asyncio.shield(self._lookup)]
-
-    def _looked_up(self, lookup: asyncio.Future[Any]) -> None:
-        self._lookup = None
-        if not lookup.cancelled():
-            # Perhaps nobody waits any more.
-            lookup.exception()
-
-
-def _why(name: str, error: OSError | ValueError) -> str:
+def _why(name: str, error: Exception) -> str:
     """Return why *name* cannot be reached, as Go would say it where that is known."""
     match error:
         case ssl.SSLCertVerificationError():
@@ -193,4 +156,4 @@ def _why(name: str, error: OSError | ValueError) -> str:
         case OSError(errno=int(number)):
             return f"dial tcp {name}: connect: {os.strerror(number).lower()}"
         case _:
-            return f"dial tcp {name}: {error or 'connection lost'}"
+            return f"dial tcp {name}: {str(error) or 'EOF'}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import ssl
 import tempfile
@@ -26,6 +27,7 @@ import msgspec
 
 from gateway.config.files import UnusableFileError
 from gateway.config.webhook_users import WebhookUser, read_token
+from gateway.dispatch.verdicts import one_line
 from gateway.errors import ConfigError, Problem
 from gateway.plugins import PluginError, run_plugin
 
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
     from gateway.config.webhook_users import Plugin
     from gateway.core.webhook import HttpsClient
 
+log = logging.getLogger(__name__)
+
 READ_TOKENS_EVERY_S: Final = 10.0
 """Kubelets write a token anew long before the old one expires."""
+MADE_WITHIN_S: Final = 60.0
+"""Seconds that a program has; it may well need more than one call has."""
 RUN_AGAIN_AFTER_S: Final = 1.0
 """Seconds until a program is run again that has failed, or made what was old or refused at once."""
 
@@ -52,12 +58,12 @@ class Identity:
         """
         self._client = client
         self._user = user or WebhookUser()
-        self._made = None if self._user.plugin is None else _Made(self._user.plugin)
+        self._made = None if self._user.plugin is None else _Made(self._user.plugin, client.url)
         self._token_file = self._user.token_file
-        self._token = self._user.token
+        self._token = _sent(self._user.token)
         self._token_read = -READ_TOKENS_EVERY_S
         self._reading = asyncio.Lock()
-        self._fixed = "".join(f"{name}: {value}\r\n" for name, value in self._user.impersonation)
+        self._fixed = "".join(f"{name}: {_sent(value)}\r\n" for name, value in self._user.impersonation)
         try:
             self._context = tls_context(client.ca_pem, self._user.certificate_pem, self._user.key_pem)
         except (ssl.SSLError, ValueError) as error:
@@ -100,6 +106,11 @@ class Identity:
                     raise IdentityError(f"{path} {error}") from error
             self._token_read = time.monotonic()
 
+    async def close(self) -> None:
+        """End a program that is running."""
+        if self._made is not None:
+            await self._made.close()
+
     def refused(self) -> None:
         """Make other credentials for the next call, where they are made: the server did not take these."""
         self._token_read = -READ_TOKENS_EVERY_S
@@ -129,11 +140,12 @@ class _ExecCredential(msgspec.Struct):
 
 
 class _Made:
-    """The credential that a program makes: asked for once, by whoever needs it first."""
+    """The credential that a program makes: it runs once for all who wait, and outlives their calls."""
 
-    def __init__(self, plugin: Plugin) -> None:
+    def __init__(self, plugin: Plugin, url: str) -> None:
         self._plugin = plugin
-        self._running = asyncio.Lock()
+        self._url = url
+        self._running: asyncio.Task[None] | None = None
         self._status: _Status | None = None
         self._ended = -RUN_AGAIN_AFTER_S
         """When the program was last run to its end."""
@@ -167,22 +179,35 @@ class _Made:
         Raises:
             IdentityError: the program fails, or prints something else.
         """
-        async with self._running:
-            if self._status is None or self._status.is_old:
-                self.forget()
-            if self._failure is not None:
-                raise IdentityError(str(self._failure))
-            if self._status is None:
-                try:
-                    self._status = await self._run()
-                except IdentityError as error:
-                    self._failure = error
-                    raise
-                finally:
-                    self._ended = time.monotonic()
-            return self._status
+        if self._status is None or self._status.is_old:
+            self.forget()
+        if self._status is None and self._failure is None:
+            if self._running is None:
+                self._running = asyncio.get_running_loop().create_task(self._run())
+            await asyncio.shield(self._running)
+        if self._status is None:
+            raise IdentityError(str(self._failure))
+        return self._status
 
-    async def _run(self) -> _Status:
+    async def close(self) -> None:
+        """End the program, if it is running."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.timeout(MADE_WITHIN_S):
+                self._status = await self._make()
+        except TimeoutError:
+            self._failure = IdentityError(f"exec: {self._plugin.command}: no end within {MADE_WITHIN_S:g}s")
+        except IdentityError as error:
+            self._failure = error
+        finally:
+            self._ended = time.monotonic()
+            self._running = None
+
+    async def _make(self) -> _Status:
         plugin = self._plugin
         told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
         variables = {
@@ -194,12 +219,22 @@ class _Made:
             printed = await run_plugin((plugin.command, *plugin.arguments), variables)
             status = msgspec.json.decode(printed, type=_ExecCredential).status
             _ = status.is_old
-        except (PluginError, OSError, ValueError) as error:
+        except PluginError as error:
+            # What it says is for whoever runs the gateway, not for users whose requests are refused.
+            log.warning("credentials for %s: %s", self._url, one_line(str(error)))
+            reason = f"it ended with status {error.status}, and what it said is in the gateway's log"
+            raise IdentityError(f"exec: {plugin.command}: {reason}") from error
+        except (OSError, ValueError) as error:
             raise IdentityError(f"exec: {plugin.command}: {error}") from error
         is_pair = bool(status.client_certificate_data) == bool(status.client_key_data)
         if not is_pair or not (status.token or "").isascii() or not (status.token or "").isprintable():
             raise IdentityError(f"exec: {plugin.command} prints an ExecCredential that cannot be used")
         return status
+
+
+def _sent(text: str) -> str:
+    """Return *text* so that what is written of it, as Latin-1, is UTF-8."""
+    return text.encode().decode("latin-1")
 
 
 def tls_context(ca_pem: bytes, certificate_pem: bytes = b"", key_pem: bytes = b"") -> ssl.SSLContext:

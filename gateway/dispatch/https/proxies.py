@@ -21,6 +21,8 @@ from gateway.dispatch.https.connection import ExchangeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gateway.dispatch.https.reach import Host
+
 MAX_HEAD_BYTES: Final = 16 * 1024
 
 
@@ -127,8 +129,10 @@ class _Tunnel(asyncio.Protocol):
             self.opened.set_exception(ExchangeError(reason, is_unsent=True))
 
 
-async def open_tunnel(proxy: Proxy, target: str) -> asyncio.Transport:
+async def open_tunnel(host: Host, proxy: Proxy, target: str) -> asyncio.Transport:
     """Return a transport on which the server at *target*, ``HOST:PORT``, can be spoken to.
+
+    *host* is where *proxy* is.
 
     Raises:
         ExchangeError: the proxy refuses.
@@ -136,8 +140,7 @@ async def open_tunnel(proxy: Proxy, target: str) -> asyncio.Transport:
     """
     if proxy.unusable:
         raise ExchangeError(proxy.unusable, is_unsent=True)
-    loop = asyncio.get_running_loop()
-    transport, tunnel = await loop.create_connection(_Tunnel, proxy.host, proxy.port)
+    transport, tunnel = await host.connect(_Tunnel)
     try:
         authorization = f"Proxy-Authorization: {proxy.authorization}\r\n" if proxy.authorization else ""
         head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n"

@@ -126,6 +126,7 @@ class HttpsServer(Ledger):
         for pending, index in tasks:
             self._finish((pending, index), failed_call("the gateway ends its connections"), "CANCELLED")
         self.connections.close()
+        await self._identity.close()
         self._metrics.forget(self.client.url)
 
     def _start(self, place: tuple[Pending, int], call: Call) -> None:
@@ -173,9 +174,9 @@ class HttpsServer(Ledger):
         if response.status == 401:
             self._identity.refused()
         if failure := media_type_failure(response):
-            return str(response.status), failure
+            return str(min(response.status, 600)), failure
         if not is_success(response):
-            return str(response.status), failed_http(response)
+            return str(min(response.status, 600)), failed_http(response)
         if not response.body:
             content_type = response.headers.get("content-type", "")
             reason = f"0-length response with status code: {response.status} and content type: {content_type}"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 _MAX_TEXT_BYTES: Final = 2048
 
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_PARAMETER: Final = rf'\s*;\s*(?:{_TOKEN}\s*=\s*(?:{_TOKEN}|"(?:[^"\\]|\\.)*"))?'
-_MEDIA_TYPE: Final = re.compile(rf"\s*{_TOKEN}(?:/{_TOKEN})?(?:{_PARAMETER})*\s*")
+# Nothing that has matched is ever given back: a hostile header would take ages otherwise.
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_PARAMETER: Final = rf';\s*+{_TOKEN}\s*+=\s*+(?:{_TOKEN}|"(?:[^"\\]|\\.)*+")\s*+'
+_MEDIA_TYPE: Final = re.compile(rf"\s*+{_TOKEN}(?:/{_TOKEN})?\s*+(?>{_PARAMETER})*+(?:;\s*+)?")
 
 _MESSAGES: Final = {
     400: "the server rejected our request for an unknown reason",

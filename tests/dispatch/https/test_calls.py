@@ -212,7 +212,12 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     (
         "another protocol",
         {"raw": "HTTP/1.1 101 Sw\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"},
-        (STATUS, "another protocol", 503),
+        (STATUS, "status code 101", 101),
+    ),
+    (
+        "101 of no protocol",
+        {"raw": "HTTP/1.1 101 Sw\r\n\r\n", "stay": True},
+        (STATUS, "status code 101", 101),
     ),
     ("no end of 1xx", {"interim": 6}, (STATUS, "more than 5 answers of status 1xx", 503)),
 ]

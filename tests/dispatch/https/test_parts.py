@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.review import decode
+from gateway.dispatch.https.connection import HttpResponse
 from gateway.dispatch.https.proxies import Proxy, proxy_for
 from gateway.dispatch.https.review import write_review
+from gateway.dispatch.https.statuses import media_type_failure
 from tests.kit import REVIEWS
 
 UID = "0b8e6a5c-6d4d-4d0e-9f7e-3c2a1b0d9e8f"
@@ -92,3 +94,24 @@ def test_a_proxy_of_another_kind_is_no_way_around_it(text: str) -> None:
     found = proxy_for("c", 443, {"HTTPS_PROXY": text})
     assert found is not None
     assert found.unusable.startswith("proxyconnect: HTTPS_PROXY ")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("application/json", True),
+        (' text/plain ; charset = "a\\"b" ; x=y; ', True),
+        ("json", True),
+        ("a/b;", True),
+        ("a/b;;", False),
+        ("a/b; c", False),
+        ("a/", False),
+        ("a/b" + "; " * 30_000 + "(", False),
+        ("a/b" + ";c=d" * 15_000 + "(", False),
+        ('a/b; c="' + '\\"' * 30_000, False),
+    ],
+)
+def test_what_is_a_media_type(text: str, is_one: bool) -> None:
+    """As Go's mime.ParseMediaType says; the long ones have to be told in this life."""
+    failure = media_type_failure(HttpResponse(200, {"content-type": text}))
+    assert (failure is None) == is_one

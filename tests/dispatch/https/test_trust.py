@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +97,10 @@ def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> 
     ):
         assert ask(on_bed, client, user=user) == [ALLOWED]
         assert said(webhook, client)["headers"].get("Authorization") == expected
-    user = WebhookUser(impersonation=(("Impersonate-User", "a"), ("Impersonate-Group", "g")))
+    user = WebhookUser(impersonation=(("Impersonate-User", "Ł"), ("Impersonate-Group", "g")))
     assert ask(on_bed, client, user=user) == [ALLOWED]
-    assert said(webhook, client)["headers"]["Impersonate-User"] == "a"
+    as_bytes = said(webhook, client)["headers"]["Impersonate-User"].encode("latin-1")
+    assert as_bytes.decode() == "Ł"
 
 
 def test_a_token_is_read_again(
@@ -143,7 +146,8 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
     printed = json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "status": status})
     program = (
         f"import os, sys; open({str(count)!r}, 'a').write('x' + os.environ['EXTRA']); "
-        f"assert 'v1' in os.environ['KUBERNETES_EXEC_INFO']; print({printed!r}); sys.exit({code})"
+        f"assert 'v1' in os.environ['KUBERNETES_EXEC_INFO']; print({printed!r}); "
+        f"print('a secret', file=sys.stderr); sys.exit({code})"
     )
     return Plugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
 
@@ -160,7 +164,7 @@ def test_credentials_that_a_program_makes(
         "clientCertificateData": pair.cert_chain_pems[0].bytes().decode(),
         "clientKeyData": pair.private_key_pem.bytes().decode(),
     }
-    for extra, runs in (({}, 1), ({"expirationTimestamp": "2001-01-01T00:00:00Z"}, 4)):
+    for extra, runs in (({}, 1), ({"expirationTimestamp": "2001-01-01T00:00:00Z"}, 2)):
         user = WebhookUser(plugin=plugin(tmp_path, status | extra))
 
         async def test(bed: Bed, user: WebhookUser = user) -> None:
@@ -176,7 +180,41 @@ def test_credentials_that_a_program_makes(
 
 
 @pytest.mark.slow
-def test_a_program_that_fails(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+def test_a_program_may_take_longer_than_a_call(
+    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, gate = webhook.client({"slow exec": True}), tmp_path / "gate"
+    os.mkfifo(gate)
+    made = plugin(tmp_path, {"token": "late"})
+    waits = Plugin(made.command, ("-c", f"open({str(gate)!r}).read(); {made.arguments[1]}"), made.variables)
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client, user=WebhookUser(plugin=waits))
+        verdict = await bed.ask({"client": client}, budget_s=0.05)
+        assert isinstance(verdict, Failed)
+        assert verdict.cause.startswith("DEADLINE_EXCEEDED")
+        await asyncio.to_thread(gate.write_text, "go on")
+        assert await bed.ask({"client": client}) == ALLOWED
+
+    on_bed(test)
+    assert said(webhook, client)["headers"]["Authorization"] == "Bearer late"
+    assert (tmp_path / "count").read_text() == "xy"
+    (tmp_path / "count").unlink()
+
+    async def hangs(bed: Bed) -> None:
+        monkeypatch.setattr(identity, "MADE_WITHIN_S", 0.05)
+        bed.add_server(client, user=WebhookUser(plugin=waits))
+        verdict = await bed.ask({"client": client})
+        assert isinstance(verdict, Failed)
+        assert verdict.cause.endswith(": no end within 0.05s")
+
+    on_bed(hangs)
+
+
+@pytest.mark.slow
+def test_a_program_that_fails(
+    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), Plugin(str(tmp_path / "absent"))):
         client = webhook.client()
 
@@ -187,11 +225,13 @@ def test_a_program_that_fails(on_bed: OnBed, webhook: WebhookProcess, tmp_path: 
                 assert isinstance(verdict, Failed)
                 assert verdict.cause.startswith(f"could not get REST client: exec: {made.command}: ")
                 assert verdict.code == 500
+                assert "a secret" not in verdict.cause
 
         on_bed(test)
         if (tmp_path / "count").exists():
             assert (tmp_path / "count").read_text() == "xy", "a program that fails is not run for every call"
             (tmp_path / "count").unlink()
+    assert "returned 3: a secret" in caplog.text
 
 
 def test_through_a_proxy(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
