@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from gateway.config.client_config import PART_OF_HOST
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.custom import PLURALS
 from gateway.config.documents import GATEWAY_VERSION
@@ -182,8 +183,8 @@ def client_config() -> Schema:
     service = mapping(
         "A Service that speaks HTTPS.",
         ("namespace", "name"),
-        namespace=text("Where it is.", minLength=1),
-        name=text("What it is called.", minLength=1),
+        namespace=text("Where it is.", pattern=f"^{PART_OF_HOST.pattern}$"),
+        name=text("What it is called.", pattern=f"^{PART_OF_HOST.pattern}$"),
         port={"description": "Its port.", "type": "integer", "minimum": 1, "maximum": 65535, "default": 443},
         path=text("Where the webhook is.", maxLength=1024, pattern=f"^(/?|({segment})+/?)$"),
     )

@@ -15,6 +15,7 @@ from gateway.config.model import summary
 from gateway.dispatch.questions import Questions
 from gateway.errors import ConfigError
 from gateway.followed import Cluster, Watched
+from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connections import Bounds, Connections
 from gateway.serving.files import Changes
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.core.matching import Selection
     from gateway.options import Options
     from gateway.serving.message import HttpRequest
+    from gateway.snapshot import Prepared
 
     Selected = tuple[Snapshot, Selection]
 
@@ -158,7 +160,9 @@ class Gateway:
     async def _put_in_force(self, files: Config, on_config: Callable[[Config], None]) -> None:
         """Make all that can fail, then swap it in; when this raises, nothing has changed."""
         settings, old = files.gateway, self.config.gateway if self.config is not None else None
-        identity = Identity(settings.authentication, settings.tls)
+        # With the same files only the cluster's part is new: what is broken in them now is not in its way.
+        are_new = files is not self._files
+        identity = Identity(settings.authentication, settings.tls) if are_new else self._router.identity
         certificate = self._certificate
         if certificate is None or old is None or settings.tls != old.tls:
             certificate = ServerCertificate(settings.tls)
@@ -166,10 +170,11 @@ class Gateway:
         try:
             combined = await cluster.combine(files)
             config = combined.config
-            if files is self._files and config == self.config:
+            if not are_new and config == self.config:
                 await self._watched.use(cluster, combined)
                 return
-            snapshot = await self._prepare_pools(config, on_config)
+            prepared = await self._pools.prepare(config, rereads_files=are_new)
+            snapshot = await self._use_pools(prepared, on_config)
         except BaseException:
             await self._watched.discard(cluster)
             raise
@@ -183,13 +188,8 @@ class Gateway:
         self._certificate = certificate
         if self._listener is not None:
             self._listener.tls = certificate
-        self._connections.use(
-            replace(
-                self._connections.bounds,
-                body_bytes=settings.max_request_bytes,
-                bytes_in_flight=settings.max_bytes_in_flight,
-            )
-        )
+        bounds, most = self._connections.bounds, settings.max_bytes_in_flight
+        self._connections.use(replace(bounds, body_bytes=settings.max_request_bytes, bytes_in_flight=most))
         if old is not None and settings.tls.client_names != old.tls.client_names:
             self._connections.retire()
         self._router.identity = identity
@@ -201,7 +201,7 @@ class Gateway:
             if old is not None and getattr(settings, name) != getattr(old, name):
                 log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
         for warning in config.warnings:
-            if files is not self._files or self.config is None or warning not in self.config.warnings:
+            if are_new or self.config is None or warning not in self.config.warnings:
                 log.warning("%s", warning)
         if old is not None:
             log.info("configuration reloaded: %s", summary(config))
@@ -209,16 +209,17 @@ class Gateway:
         self.metrics.reload_timestamp.set(time.time())
         await self._watched.use(cluster, combined)
 
-    async def _prepare_pools(self, config: Config, on_config: Callable[[Config], None]) -> Snapshot:
-        """Return *config* ready to serve, with workers that are there as far as they will be."""
-        prepared = await self._pools.prepare(config)
+    async def _use_pools(self, prepared: Prepared, on_config: Callable[[Config], None]) -> Snapshot:
+        """Return what is *prepared* ready to serve, with workers that are there as far as they will be."""
         try:
-            on_config(config)
+            on_config(prepared.config)
             await prepared.wait_until_ready()
+            # In a thread: of thousands of webhooks, as a cluster may have, it would keep reviews waiting.
+            paths = await asyncio.to_thread(Paths, prepared.config)
         except BaseException:
             await self._pools.discard(prepared)
             raise
-        return self._pools.use(prepared)
+        return self._pools.use(prepared, paths)
 
     def _why_not_ready(self) -> str | None:
         why = self._watched.not_synced
@@ -273,9 +274,7 @@ class Gateway:
         if self._certificate is not None:
             metrics.certificate_expiry.set(self._certificate.not_after)
         self._pools.count_endpoints()
-        cluster = self._watched.now
-        namespaces = cluster.namespaces
-        metrics.watch = None if namespaces is None else (cluster.is_connected, len(namespaces.by_name))
+        metrics.watch = self._watched.seen
         return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
 
 

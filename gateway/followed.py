@@ -69,7 +69,7 @@ class Watched:
         self.now = Cluster()
         """What counts."""
         self._coming: Cluster | None = None
-        """What is being read."""
+        """What is being read at the start. Later, what counts is ready whatever becomes of a reload."""
         self._changed = asyncio.Event()
 
     @property
@@ -81,6 +81,12 @@ class Watched:
     def refused(self) -> int:
         """How many custom resources are not in force as they stand."""
         return 0 if self.now.resources is None else self.now.resources.refused
+
+    @property
+    def seen(self) -> tuple[bool, int] | None:
+        """Whether changes arrive, and how many namespaces there are; None: no cluster is followed."""
+        namespaces = self.now.namespaces
+        return None if namespaces is None else (self.now.is_connected, len(namespaces.by_name))
 
     async def prepare(self, settings: Kubernetes | None, *, is_start: bool) -> Cluster:
         """Return what *settings* stand for: what is followed now, or another.
@@ -101,7 +107,8 @@ class Watched:
 
         namespaces = ClusterNamespaces(settings)
         resources = ClusterResources(settings, self._changed.set) if settings.custom_resources else None
-        cluster = self._coming = Cluster(namespaces, resources)
+        cluster = Cluster(namespaces, resources)
+        self._coming = cluster if is_start else None
         try:
             await namespaces.start()
             if resources is not None:

@@ -19,6 +19,7 @@ from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.dispatch.questions import Questions
 from gateway.errors import MalformedReview
+from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
@@ -60,7 +61,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
     try:
         workers.update(config.pools)
         prepared = await pools.prepare(config)
-        snapshot = pools.use(prepared)
+        snapshot = pools.use(prepared, Paths(config))
         kubernetes = config.gateway.kubernetes
         if kubernetes is not None:
             selected = [snapshot.paths[f"/{phase}"] for phase in phases]

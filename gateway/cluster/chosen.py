@@ -12,8 +12,10 @@ from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from gateway.config.model import Config
+    from gateway.errors import Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -22,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
 
 
-def with_custom_resources(config: Config, target: Kubernetes) -> Config:
+def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[[Problem], None]) -> Config:
     """Return *config* with the custom resources of the cluster *target*, if it counts on them.
+
+    *refused* is told what is wrong with a resource.
 
     Raises:
         ClusterError: they cannot be read.
@@ -35,7 +39,7 @@ def with_custom_resources(config: Config, target: Kubernetes) -> Config:
 
     from gateway.cluster.resources import read_once
 
-    return asyncio.run(read_once(target, config))
+    return asyncio.run(read_once(target, config, refused))
 
 
 def chosen(configured: Kubernetes | None, kubeconfig: Path | None, context: str | None) -> Kubernetes:

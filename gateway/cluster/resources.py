@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cluster.access import Access
 from gateway.cluster.lease import Lease, LeasePace
-from gateway.cluster.status import StatusWriter
+from gateway.cluster.status import StatusWriter, first_of
 from gateway.cluster.store import Store, UnreadableError
 from gateway.cluster.watch import Kind, Pace, Watch
 from gateway.config.custom import PLURALS, CustomResource, combine
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gateway.config.custom import Combined, Judgement, Key
     from gateway.config.model import Config, Kubernetes
+    from gateway.errors import Problem
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class ClusterResources:
             self._told[key] = judgement
             is_news = earlier is None or earlier.problems != judgement.problems
             if judgement.problems and (is_news or (earlier and earlier.remains != judgement.remains)):
-                problems = "\n".join(map(str, judgement.problems))
+                problems = "\n".join(first_of([str(problem) for problem in judgement.problems]))
                 log.error("custom resource refused, and now %s:\n%s", judgement.remains, problems)
             elif earlier is not None and earlier.problems and not judgement.problems:
                 log.info("%s is in force again", judgement.resource.where)
@@ -135,10 +136,14 @@ class ClusterResources:
             changed()
 
 
-async def read_once(settings: Kubernetes, files: Config) -> Config:
+def _log(problem: Problem) -> None:
+    log.error("%s", problem)
+
+
+async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Problem], None] = _log) -> Config:
     """Return what *files* and the cluster's custom resources are together now; nothing is written.
 
-    What is wrong with a resource goes to the log.
+    *refused* is told what is wrong with a resource.
 
     Raises:
         ClusterError: the resources cannot be read.
@@ -153,7 +158,7 @@ async def read_once(settings: Kubernetes, files: Config) -> Config:
         await resources.close()
     for judgement in combined.judgements:
         for problem in judgement.problems:
-            log.error("%s", problem)
+            refused(problem)
     return combined.config
 
 
@@ -171,8 +176,10 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
     def read(written: object) -> CustomResource:
         metadata = written.get("metadata") if isinstance(written, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if not isinstance(written, dict) or not isinstance(name, str):
+        if not isinstance(written, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
             raise UnreadableError(f"something without a name where a {kind} should be")
-        return CustomResource(kind, name, written)
+        # Without what others keep there, such as who wrote what: it is most of the bytes of a small object.
+        kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
+        return CustomResource(kind, name, {**written, "metadata": kept})
 
     return Store(read, changed)

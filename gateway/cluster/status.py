@@ -46,13 +46,19 @@ EVENTS_A_MINUTE: Final = 30
 TRY_AGAIN_AFTER_S: Final = 10.0
 _MAX_NOTE_CHARS: Final = 900
 _NOT_FOUND, _CONFLICT = 404, 409
+_ABOUT_ONE: Final = (400, 403, 422)
+"""Of a request, whatever becomes of others."""
+
+
+def first_of(problems: list[str]) -> list[str]:
+    """Return as many of *problems* as anybody reads: their author chooses how many there are."""
+    more = len(problems) - MAX_PROBLEMS
+    return problems if more <= 0 else [*problems[:MAX_PROBLEMS], f"and {more} more"]
 
 
 def condition_of(judgement: Judgement) -> dict[str, Any]:
     """Return the condition that tells of *judgement*, without its time."""
-    problems = [": ".join(filter(None, (one.field, one.message))) for one in judgement.problems]
-    if len(problems) > MAX_PROBLEMS:
-        problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
+    problems = first_of([": ".join(filter(None, (one.field, one.message))) for one in judgement.problems])
     message = "\n".join([*problems, f"Now {judgement.remains}."]) if problems else "in force"
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 3] + "..."
@@ -77,10 +83,12 @@ class StatusWriter:
         self._wake = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._written: dict[tuple[str, str], tuple[object, float]] = {}
-        """By resource, what was written last, and when."""
+        """By resource, what was written last, or refused, and when."""
         self._events: deque[float] = deque(maxlen=EVENTS_A_MINUTE)
         """When the last ones were made."""
+        self._later: asyncio.TimerHandle | None = None
         self._is_told = False
+        self._is_event_told = False
 
     def tell(self, judgements: Sequence[Judgement]) -> None:
         """Have *judgements*, those of all resources, be what statuses say from now on."""
@@ -90,6 +98,15 @@ class StatusWriter:
     def wake(self) -> None:
         """Look now whether there is something to write."""
         self._wake.set()
+
+    def _wake_in(self, seconds: float) -> None:
+        # One timer, the earliest, whatever the number of resources: what is not due then asks for the next.
+        loop = asyncio.get_running_loop()
+        if self._later is not None and loop.time() < self._later.when() <= loop.time() + seconds:
+            return
+        if self._later is not None:
+            self._later.cancel()
+        self._later = loop.call_later(seconds, self.wake)
 
     async def run(self) -> None:
         """Write what is to be written, until cancelled."""
@@ -105,7 +122,7 @@ class StatusWriter:
                 if not self._is_told:
                     self._is_told = True
                     log.warning("the status of custom resources cannot be written: %s", error)
-                asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER_S, self.wake)
+                self._wake_in(TRY_AGAIN_AFTER_S)
             except Exception:
                 log.exception("a status cannot be written: a fault of the gateway")
 
@@ -113,11 +130,20 @@ class StatusWriter:
         judgements = self._judgements
         there = {judgement.resource.key for judgement in judgements}
         self._written = {key: value for key, value in self._written.items() if key in there}
+        refusal: ClusterError | None = None
         async with self._access.api() as api:
             for judgement in judgements:
                 if not self._may_write():
-                    return
-                await self._write(api, judgement)
+                    break
+                try:
+                    await self._write(api, judgement)
+                except ClusterError as error:
+                    if error.status not in _ABOUT_ONE:
+                        raise
+                    # One object that is refused, such as by a webhook, does not keep all after it waiting.
+                    refusal = error
+        if refusal is not None:
+            raise refusal
 
     async def _write(self, api: ApiServer, judgement: Judgement) -> None:
         resource, wanted = judgement.resource, condition_of(judgement)
@@ -127,8 +153,9 @@ class StatusWriter:
         state, now = (resource.uid, wanted), self._now()
         last, at = self._written.get(resource.key, (None, 0.0))
         if last == state and now - at < SAME_AGAIN_AFTER_S:
-            asyncio.get_running_loop().call_later(SAME_AGAIN_AFTER_S, self.wake)
+            self._wake_in(SAME_AGAIN_AFTER_S)
             return
+        self._written[resource.key] = state, now
         since = found.get("lastTransitionTime") if found.get("status") == wanted["status"] else None
         condition = {
             **wanted,
@@ -146,12 +173,13 @@ class StatusWriter:
         try:
             await api.patch(path, params, orjson.dumps(document), "application/apply-patch+yaml")
         except ClusterError as error:
+            if error.status not in _ABOUT_ONE:
+                del self._written[resource.key]
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise
             # It went meanwhile, or is another one, of which the watch will tell.
             log.debug("%s: %s", resource.where, error)
             return
-        self._written[resource.key] = state, now
         if wanted["status"] == "False" or found.get("status") == "False":
             await self._tell_event(api, judgement, wanted)
 
@@ -163,8 +191,9 @@ class StatusWriter:
         try:
             await api.write("POST", EVENTS_PATH, self._event(judgement, condition))
         except ClusterError as error:
-            if error.status != _CONFLICT:
-                log.debug("%s: no event: %s", judgement.resource.where, error)
+            if error.status != _CONFLICT and not self._is_event_told:
+                self._is_event_told = True
+                log.warning("%s: no event can be made: %s", judgement.resource.where, error)
 
     def _event(self, judgement: Judgement, condition: dict[str, Any]) -> dict[str, Any]:
         resource = judgement.resource
@@ -179,7 +208,7 @@ class StatusWriter:
             "kind": "Event",
             "metadata": {
                 # The same for the same, should two processes tell of it.
-                "name": f"{resource.name[:200]}.{hashlib.sha256(said).hexdigest()[:16]}",
+                "name": f"{resource.name[:200].rstrip('.-')}.{hashlib.sha256(said).hexdigest()[:16]}",
                 "namespace": "default",
             },
             "eventTime": moment,

@@ -188,6 +188,31 @@ def test_files_come_first(server: ApiServer, folder: Path, target: str, start_ga
     until(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: still"))
 
 
+@pytest.mark.parametrize("file", ["tokens", "ca.pem"])
+def test_a_file_that_is_broken_now_keeps_no_resource_out(
+    server: ApiServer,
+    folder: Path,
+    target: str,
+    certificate: tuple[Path, Path],
+    start_gateway: StartGateway,
+    file: str,
+) -> None:
+    """A door stays open otherwise, although nobody has touched what it is about."""
+    (folder.parent / "ca.pem").write_bytes(certificate[0].read_bytes())
+    (folder.parent / "tokens").write_text("secret\n")
+    head = json.loads((folder / "c.yaml").read_text().partition("\n---")[0])
+    head["authentication"] = {"tokenFile": "../tokens"}
+    secure = pool_document("secure", target, tls={"caFile": "../ca.pem"})
+    (folder / "c.yaml").write_text(f"{json.dumps(head)}\n---\n{secure}")
+    server.apply(pool("pods", target))
+    gateway = start_gateway(folder)
+    (folder.parent / file).write_text("")
+    gateway.expect("configuration refused, the one in force stays|cannot be used, the old ones stay")
+    server.apply(custom("validate", "v", "pods", DENIED))
+    seen = len(gateway.log)
+    gateway.expect(r"configuration reloaded: .* 1 validating", after=seen)
+
+
 def test_it_does_not_serve_before_it_knows_the_resources(
     server: ApiServer,
     folder: Path,
@@ -299,6 +324,23 @@ def test_it_can_be_switched_on_and_off(
     until(lambda: answers(gateway)[0] is False)
     file.write_text(settings(kubeconfig="../kubeconfig"))
     until(lambda: answers(gateway)[0] is True)
+
+
+def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
+    server: ApiServer, folder: Path, start_gateway: StartGateway
+) -> None:
+    file = folder / "c.yaml"
+    with_resources = file.read_text()
+    file.write_text(settings(kubeconfig="../kubeconfig"))
+    gateway = start_gateway(folder)
+    until(lambda: gateway.admin("/readyz")[0] == 200)
+    server.lacks_custom_resources = True
+    file.write_text(with_resources)
+    gateway.expect("workerpools.admission-gateway.io cannot be read yet")
+    said = set()
+    while "configuration refused, the one in force stays" not in gateway.log:
+        said.add(gateway.admin("/readyz")[0])
+    assert said == {200}
 
 
 def test_check_needs_no_cluster_and_says_what_it_does_not_look_at(server: ApiServer, folder: Path) -> None:

@@ -12,7 +12,8 @@ from gateway.cluster.access import Access
 from gateway.cluster.status import StatusWriter, condition_of
 from gateway.config.custom import CustomResource, Judgement
 from gateway.config.model import Kubernetes
-from gateway.errors import Problem
+from gateway.config.names import dns_1123_subdomain
+from gateway.errors import ClusterError, Problem
 from tests.cluster.server import GATEWAY, ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -156,3 +157,49 @@ def test_a_long_list_of_problems_is_cut() -> None:
     short = tuple(Problem("c", f"webhooks[{n}]", "x") for n in range(50))
     message = condition_of(Judgement(resource, "Invalid", short, "gone"))["message"]
     assert message.splitlines()[-2:] == ["and 30 more", "Now gone."]
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_one_that_is_refused_keeps_no_other_waiting_and_is_not_asked_for_in_a_loop(
+    server: ApiServer, tmp_path: Path, status: int
+) -> None:
+    """As by a definition that has become stricter than the object, or by somebody else's webhook."""
+
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        for name in ("a", "b"):
+            server.apply(pool(name))
+        server.faults["patch"].extend([refuse(status)])
+        judgements = [judged(server, name) for name in ("a", "b")]
+        with pytest.raises(ClusterError):
+            await tell(*judgements)
+        assert server.ready("WorkerPool", "b")["status"] == "True"
+        for _ in range(10):
+            await tell(judged(server, "a"), judged(server, "b"))
+        assert written(server) == 2
+
+    run(server, tmp_path, scenario)
+
+
+def test_one_that_got_no_answer_is_written_again(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool())
+        server.faults["patch"].append(refuse(503))
+        with pytest.raises(ClusterError):
+            await tell(judged(server))
+        await tell(judged(server))
+        assert server.ready("WorkerPool", "p")["status"] == "True"
+
+    run(server, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("name", ["p", "a" * 199 + "-" + "b" * 53, "a" * 199 + ".b", "a" * 253])
+def test_the_name_of_an_event_is_one_that_the_api_server_takes(
+    server: ApiServer, tmp_path: Path, name: str
+) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool(name))
+        await tell(judged(server, name, "wrong"))
+        (event,) = server.told
+        assert dns_1123_subdomain(event["metadata"]["name"]) is None
+
+    run(server, tmp_path, scenario)

@@ -143,6 +143,25 @@ def test_what_is_applied_is_enforced_and_told_of_with_no_more_rights_than_those_
     assert "holderIdentity" not in lease.document["spec"]
 
 
+def test_definitions_that_are_deleted_take_their_objects_along_and_may_come_again(
+    defined: Cluster, served: BehindGateway
+) -> None:
+    assert make_pod(defined).message.endswith("custom.e2e.test: by a custom resource")
+    crds = f"--filename={ROOT / 'deploy' / 'crds.yaml'}"
+    try:
+        deleted = defined.kubectl("delete", crds)
+        assert deleted.returncode == 0, deleted.stderr
+        eventually(lambda: make_pod(defined).status == 201)
+    finally:
+        defined.kubectl("apply", "--server-side", crds)
+        for plural in PLURALS.values():
+            eventually(lambda: defined.api.get(f"{ROOT_PATH}/{plural}").status == 200)  # noqa: B023
+    apply(defined, validating(hook(deny={"message": "again"})))
+    eventually(lambda: make_pod(defined).message.endswith("custom.e2e.test: again"))
+    eventually(lambda: ready(defined, PLURALS[VALIDATING]).get("status") == "True")
+    assert "Traceback" not in served.gateway.log
+
+
 def test_the_account_may_do_nothing_else(defined: Cluster, account: Path) -> None:
     def may(verb: str, what: str, *flags: str) -> bool:
         asked = defined.kubectl(f"--kubeconfig={account}", "auth", "can-i", verb, what, *flags)

@@ -18,6 +18,7 @@ from gateway.dispatch import pool
 from gateway.dispatch.channel import Link
 from gateway.dispatch.connection import Connection
 from gateway.dispatch.deadlines import Deadlines
+from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
 from tests.simulation.channel import open_channel
@@ -123,7 +124,7 @@ class Simulation:
         prepared = await self._pools.prepare(self.world.configs[number][1])
         await prepared.wait_until_ready(within_s)
         self.journal.note("configuration %s is in force", number)
-        self.snapshot = self._pools.use(prepared)
+        self.snapshot = self._pools.use(prepared, Paths(prepared.config))
         self.pools_seen.update(dict.fromkeys(self.snapshot.workers.pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:
