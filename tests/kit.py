@@ -83,6 +83,22 @@ class Process:
                 pipe.close()
 
 
+def run_command(
+    *arguments: object, stdin: bytes | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``admission-gateway`` to its end, and return how it ended, whatever its exit status."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        input=stdin.decode() if stdin is not None else None,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 class WorkerProcess(Process):
     """The scripted worker of ``tests/fakes/worker.py``."""
 

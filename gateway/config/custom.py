@@ -20,7 +20,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gateway.config.documents import CUSTOM_KINDS
+from gateway.config.documents import CUSTOM_KINDS, PHASES
 from gateway.config.fields import Fields, Report, did_you_mean, shown
 from gateway.config.model import WorkerPool
 from gateway.config.resources import read_worker_pool
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLURALS = {kind: f"{kind.lower()}s" for kind in CUSTOM_KINDS}
-PHASES: dict[str, Phase] = {
-    "MutatingWebhookConfiguration": "mutate",
-    "ValidatingWebhookConfiguration": "validate",
-}
 
 _TOLD_BY = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
 

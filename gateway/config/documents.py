@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gateway.core.webhook import Phase
+
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
-CUSTOM_KINDS = ("WorkerPool", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+PHASES: dict[str, Phase] = {
+    "MutatingWebhookConfiguration": "mutate",
+    "ValidatingWebhookConfiguration": "validate",
+}
+"""Kinds of webhook configurations, in the order in which they are called."""
+CUSTOM_KINDS = ("WorkerPool", *PHASES)
 """Of the gateway's own version: documents in files, and custom resources of a cluster."""
 
 _LIST_KINDS: dict[tuple[str, str], str | None] = {
@@ -28,7 +35,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
     **{
         (f"{ADMISSION_GROUP}/{version}", f"{kind}List"): kind
         for version in ("v1", "v1beta1")
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for kind in PHASES
     },
     **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }

@@ -13,6 +13,7 @@ from gateway.config.documents import (
     ADMISSION_GROUP,
     CUSTOM_KINDS,
     GATEWAY_VERSION,
+    PHASES,
     Document,
     read_documents,
     unreadable,
@@ -37,10 +38,6 @@ NO_AUTHORIZER = (
     "found authorizer, which needs a cluster to ask; expected GatewayConfiguration.kubernetes to name one"
 )
 
-_PHASES: dict[str, Phase] = {
-    "MutatingWebhookConfiguration": "mutate",
-    "ValidatingWebhookConfiguration": "validate",
-}
 _WEBHOOK_VERSIONS = {
     f"{ADMISSION_GROUP}/v1": V1,
     f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
@@ -48,7 +45,7 @@ _WEBHOOK_VERSIONS = {
     GATEWAY_VERSION: V1,
 }
 _KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_PHASES, tuple(_WEBHOOK_VERSIONS)),
+    **dict.fromkeys(PHASES, tuple(_WEBHOOK_VERSIONS)),
     "WorkerPool": (GATEWAY_VERSION,),
     "GatewayConfiguration": (GATEWAY_VERSION,),
     "Namespace": ("v1",),
@@ -148,8 +145,8 @@ def _read(document: Document, whole: _Whole) -> None:
     if version == GATEWAY_VERSION and kind in CUSTOM_KINDS:
         fields.accept("status")
     name = ""
-    if kind in _PHASES:
-        configuration = read_webhook_configuration(fields, _PHASES[kind], _WEBHOOK_VERSIONS[version])
+    if kind in PHASES:
+        configuration = read_webhook_configuration(fields, PHASES[kind], _WEBHOOK_VERSIONS[version])
         name = configuration.name
         whole.configurations.append(configuration)
         whole.references.extend((document, path, pool) for path, pool in configuration.pools)

@@ -12,8 +12,9 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from gateway.config.documents import PHASES
 from gateway.config.webhooks import V1, V1BETA1, Version
-from gateway.registration.own import PHASES, entries
+from gateway.registration.own import entries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
+from gateway.config.documents import PHASES
 from gateway.config.fields import Fields, Report, printable
 from gateway.config.webhooks import V1, read_webhook_configuration
 from gateway.core.webhook import SideEffects
-from gateway.registration.own import PHASES, entries, gateway_path, own_places
+from gateway.registration.own import entries, gateway_path, own_places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +55,7 @@ def registered(documents: Sequence[Json], name: str | None = None) -> list[Regis
         if not places or name not in (None, object_name):
             continue
         kind = str(document["kind"])
-        phase: Phase = "mutate" if PHASES[kind] == "mutate" else "validate"
+        phase = PHASES[kind]
         # Conditions are looked at as they are written, and not compiled.
         bare = [
             {key: value for key, value in entry.items() if key != "matchConditions"}

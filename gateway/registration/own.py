@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, Any]
 
-PHASES: Final = {"MutatingWebhookConfiguration": "mutate", "ValidatingWebhookConfiguration": "validate"}
 _PATH: Final = re.compile(r"/(?:mutate|validate)(?:\.(?:fail|ignore))?(?:\.(?:only|except))?(?:/.*)?")
 
 

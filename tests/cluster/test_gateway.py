@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.server import NAMESPACES, ApiServer, hang, refuse, silence
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +31,7 @@ ONLY_TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")}
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return run_command(*arguments, environment=environment)
 
 
 def settings(**kubernetes: object) -> str:

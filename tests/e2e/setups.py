@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import yaml
 
 from tests.e2e.cluster import NAMESPACE, eventually, free_port
-from tests.kit import PATIENCE_S, ROOT, GatewayProcess, Process, WorkerProcess, pool_document
+from tests.kit import GatewayProcess, Process, WorkerProcess, pool_document, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,14 +121,7 @@ def configurations(
 
 def run_manifests(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``admission-gateway manifests`` and return how it ended, whatever its exit status."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "manifests", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return run_command("manifests", *arguments)
 
 
 class _Setup:

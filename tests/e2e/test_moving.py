@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from tests.e2e.cluster import NAMESPACE, STRANGER, eventually, free_port
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS, Directly, Hook, rule
-from tests.kit import PATIENCE_S, ROOT, GatewayProcess
+from tests.kit import GatewayProcess, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,48 +59,37 @@ def clean(cluster: Cluster) -> Iterator[None]:
         cluster.api.delete(f"{REGISTRATIONS}/{plural}/{NAME}")
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
 @pytest.mark.usefixtures("clean")
 def test_webhooks_move_behind_the_gateway_one_step_after_another(cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = cluster.kubeconfig()
     config, port = tmp_path / "config", free_port()
     certificate = cluster.issue(tmp_path / "gateway", f"{NAME}.{NAMESPACE}.svc", "localhost", "127.0.0.1")
     with ByUrl(cluster, tmp_path / "direct", HOOKS):
-        imported = command("import", "--kubeconfig", kubeconfig, "--output", config)
+        imported = run_command("import", "--kubeconfig", kubeconfig, "--output", config)
         assert imported.returncode == 0, imported.stderr
         assert len(list(config.iterdir())) == 4, "with those of the canaries"
-        assert "unchanged" in command("import", "--kubeconfig", kubeconfig, "--output", config).stdout
+        assert "unchanged" in run_command("import", "--kubeconfig", kubeconfig, "--output", config).stdout
 
         tls = {"certFile": str(certificate[0]), "keyFile": str(certificate[1])}
         head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
         (config / "gateway.yaml").write_text(json.dumps({**head, "tls": tls}))
-        checked = command("check", "--config", config)
+        checked = run_command("check", "--config", config)
         assert checked.returncode == 0, checked.stderr
 
         gateway = GatewayProcess(config, certificate, cluster.authority, "--listen", f"127.0.0.1:{port}")
         try:
             cluster.add_service(NAME)
             inspect = ("check", "--cluster", "--config", config, "--kubeconfig", kubeconfig)
-            unregistered = command(*inspect)
+            unregistered = run_command(*inspect)
             assert unregistered.returncode == 1
             assert "no registration of a gateway was found" in unregistered.stdout
             manifests = (
                 *("manifests", "--config", config, "--service", f"{NAMESPACE}/{NAME}:{port}", "--name", NAME),
                 *("--ca-file", cluster.ca_file, "--apply", "--kubeconfig", kubeconfig),
             )
-            applied = command(*manifests)
+            applied = run_command(*manifests)
             assert applied.returncode == 0, applied.stderr
-            both = command(*inspect)
+            both = run_command(*inspect)
             assert both.returncode == 0, both.stdout
             assert "is called twice, directly and by the gateway: stamp.moving.test" in both.stdout
 
@@ -110,20 +97,20 @@ def test_webhooks_move_behind_the_gateway_one_step_after_another(cluster: Cluste
                 if line.startswith("kubectl "):
                     done = cluster.kubectl(*shlex.split(line)[1:])
                     assert done.returncode == 0, done.stderr
-            alone = command(*inspect)
+            alone = run_command(*inspect)
             assert alone.returncode == 0, alone.stdout
             # The Service of a test stands for one outside, and has no ports.
             assert "0 errors, 0 warnings" in alone.stdout, alone.stdout
             check_with_least_rights(cluster, config)
             check_notices_a_rule_that_is_gone(cluster, inspect)
             eventually(lambda: warnings(cluster) == ["stamped"])
-            restored = command(*manifests, "--force-conflicts")
+            restored = run_command(*manifests, "--force-conflicts")
             assert restored.returncode == 0, restored.stderr
             eventually(lambda: warnings(cluster) == ["stamped", "looked at"])
             refused = cluster.api.create(f"{MAPS}?dryRun=All", labelled("yes"))
             assert (refused.status, refused.document["reason"]) == (403, "Forbidden")
             assert "not this one" in refused.document["message"]
-            again = command("import", "--kubeconfig", kubeconfig)
+            again = run_command("import", "--kubeconfig", kubeconfig)
             assert (again.returncode, again.stdout) == (0, "")
             assert f"note: MutatingWebhookConfiguration/{NAME}: left out" in again.stderr
         finally:
@@ -149,7 +136,7 @@ def check_with_least_rights(cluster: Cluster, config: Path) -> None:
     arguments = ("check", "--cluster", "--config", config, "--kubeconfig", cluster.kubeconfig(STRANGER))
     try:
         # A binding takes a moment to count.
-        done = eventually(lambda: done if (done := command(*arguments)).returncode == 0 else None)
+        done = eventually(lambda: done if (done := run_command(*arguments)).returncode == 0 else None)
         assert done is not None
         assert "right to get namespaces is missing" in done.stdout
         assert f"right to get services in namespace {NAMESPACE} is missing" in done.stdout
@@ -164,7 +151,7 @@ def check_notices_a_rule_that_is_gone(cluster: Cluster, inspect: tuple[object, .
     patch = ("patch", "validatingwebhookconfiguration", NAME, "--type=json", "-p", path)
     done = cluster.kubectl(*patch)
     assert done.returncode == 0, done.stderr
-    found = command(*inspect)
+    found = run_command(*inspect)
     assert found.returncode == 1
     assert "look.moving.test: rules[0]: never sent to the gateway: CREATE of" in found.stdout
 
@@ -181,7 +168,7 @@ def labelled(refuse: str) -> dict[str, Any]:
 
 
 def test_who_may_read_nothing_is_told_which_right_is_missing(cluster: Cluster) -> None:
-    done = command("import", "--kubeconfig", cluster.kubeconfig(STRANGER))
+    done = run_command("import", "--kubeconfig", cluster.kubeconfig(STRANGER))
     assert (done.returncode, done.stdout) == (1, "")
     right = "the right to list mutatingwebhookconfigurations of admissionregistration.k8s.io is missing"
     assert right in done.stderr

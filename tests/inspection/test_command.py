@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +11,7 @@ import trustme
 import yaml
 
 from tests.cluster.server import ApiServer, refuse
-from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
+from tests.kit import ROOT, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +24,6 @@ pytestmark = pytest.mark.slow
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 SERVICE = "/api/v1/namespaces/policies/services/gateway"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/policies/endpointslices"
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of the gateway and return how it ended."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -74,7 +60,7 @@ def config(tmp_path: Path, authority: trustme.CA) -> Path:
 @pytest.fixture
 def registered(config: Path, server: ApiServer) -> list[Json]:
     """What is registered, for a test to change: *server* lists it."""
-    done = run(
+    done = run_command(
         "manifests",
         "--config",
         config,
@@ -93,7 +79,7 @@ def registered(config: Path, server: ApiServer) -> list[Json]:
 @pytest.fixture
 def check(config: Path, server: ApiServer, tmp_path: Path) -> Any:
     kubeconfig = server.kubeconfig(tmp_path)
-    return lambda *arguments: run(
+    return lambda *arguments: run_command(
         "check", "--config", config, "--cluster", "--kubeconfig", kubeconfig, *arguments
     )
 
@@ -207,13 +193,13 @@ def test_another_ca_is_an_error(check: Any, registered: list[Json]) -> None:
     ],
 )
 def test_options_that_mean_nothing_are_refused(config: Path, arguments: tuple[str, ...]) -> None:
-    done = run("check", "--config", config, *arguments)
+    done = run_command("check", "--config", config, *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_check_alone_asks_no_cluster(config: Path, server: ApiServer) -> None:
-    done = run("check", "--config", config)
+    done = run_command("check", "--config", config)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     assert server.requests == []
 
@@ -235,13 +221,13 @@ def test_custom_resources_count_where_they_are_configured(
     assert done.returncode == 1, done.stderr
     assert "error: validate resource/" in done.stdout
     assert "never sent to the gateway: CREATE of apps/v1 deployments" in done.stdout
-    manifests = run("manifests", "--config", config, "--service", "policies/gateway")
+    manifests = run_command("manifests", "--config", config, "--service", "policies/gateway")
     assert "deployments" in manifests.stdout, manifests.stderr
     text = webhook_document("validate", "wrong", "pool", {"webhook": {"timeoutSeconds": 99}})
     server.apply(next(one for one in yaml.safe_load_all(text) if one))
     (finding,) = [one for one in json.loads(check("--json").stdout) if "timeoutSeconds: " in one["message"]]
     assert (finding["severity"], "found the number 99" in finding["message"]) == ("error", True), finding
-    manifests = run("manifests", "--config", config, "--service", "policies/gateway")
+    manifests = run_command("manifests", "--config", config, "--service", "policies/gateway")
     assert any(line.startswith("error: ") and "99" in line for line in manifests.stderr.splitlines())
 
 
@@ -253,7 +239,7 @@ def test_custom_resources_of_a_cluster_out_of_reach_are_a_failure_of_one_line(
     file.write_text(f"{file.read_text()}\nkubernetes: {{kubeconfig: {kubeconfig}, customResources: true}}\n")
     review = ("review", ROOT / "tests/reviews/pod-create-mutate.json")
     for command in (("check", "--cluster"), review):
-        done = run(*command, "--config", config)
+        done = run_command(*command, "--config", config)
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert run("check", "--config", config).returncode == 0
+    assert run_command("check", "--config", config).returncode == 0

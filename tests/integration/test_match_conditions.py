@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.cluster.server import ApiServer
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,17 +179,6 @@ def test_the_authorizer_is_asked_once_for_each_question_of_a_review(
     assert all(set(spec["groups"]) == set(user["groups"]) for spec in api_server.reviewed)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -208,7 +195,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_check_names_what_is_wrong_with_an_expression(tmp_path: Path, expression: str, expected: str) -> None:
     text = pool_document("pool", "unix:/nowhere")
     (tmp_path / "c.yaml").write_text(text + webhook_document("validate", "v", "pool", {}, when(expression)))
-    done = run("check", "--config", str(tmp_path))
+    done = run_command("check", "--config", str(tmp_path))
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -221,7 +208,7 @@ def test_explain_says_which_condition_left_a_webhook_out(tmp_path: Path, start_w
     text = pool_document("pool", start_worker().target)
     scripts = [{**SEEN, **when("true", "request.dryRun")}, SEEN]
     (tmp_path / "c.yaml").write_text(text + webhook_document("validate", "v", "pool", *scripts))
-    done = run("review", str(REVIEWS / f"{POD}.json"), "--config", str(tmp_path), "--explain")
+    done = run_command("review", str(REVIEWS / f"{POD}.json"), "--config", str(tmp_path), "--explain")
     assert done.returncode == 0, done.stderr
     assert 'validate v/h0.v.test: not matched, its matchCondition "c1" is false' in done.stderr
     assert json.loads(done.stdout)["response"]["warnings"] == ["seen"]

@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
 from tests.process.kit import children_of, runs
 
 if TYPE_CHECKING:
@@ -30,19 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 POD = "pod-create-mutate"
-
-
-def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        input=stdin.decode() if stdin is not None else None,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def denial(message: str) -> dict[str, Any]:
@@ -284,13 +269,13 @@ def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         webhook_document("validate", "v", "nowhere", {}, {"webhook": {"timeoutSeconds": 31}})
     )
-    result = run("check", "--config", str(tmp_path))
+    result = run_command("check", "--config", str(tmp_path))
     assert result.returncode == 1
     assert "webhooks[0].clientConfig.worker.pool" in result.stderr
     assert "webhooks[1].timeoutSeconds" in result.stderr
     assert "Traceback" not in result.stderr
-    assert run("check").returncode == 2
-    good = run("check", "--config", "gateway/dev.yaml")
+    assert run_command("check").returncode == 2
+    good = run_command("check", "--config", "gateway/dev.yaml")
     assert good.returncode == 0
     assert good.stderr == "warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev\n"
 
@@ -308,7 +293,7 @@ def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:
         (("--config", str(tmp_path / "nowhere")), 1, "nowhere"),
         (("--config", str(config)), 1, "tls.certFile"),
     ):
-        result = run("serve", "--admin-listen", "127.0.0.1:0", *flags)
+        result = run_command("serve", "--admin-listen", "127.0.0.1:0", *flags)
         assert (result.returncode, result.stdout) == (status, ""), flags
         assert expected in result.stderr
         assert result.stderr.count("\n") == 1
@@ -329,7 +314,7 @@ def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker:
         )
     )
     pod = REVIEWS / f"{POD}.json"
-    result = run("review", str(pod), "--config", str(tmp_path), "--explain")
+    result = run_command("review", str(pod), "--config", str(tmp_path), "--explain")
     assert result.returncode == 0, result.stderr
     response = json.loads(result.stdout)["response"]
     assert response["allowed"] is True
@@ -342,10 +327,10 @@ def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker:
     )
     # The validating phase sees the label that the mutating one added, so there is no patch to refuse.
     assert explained[2].startswith("validate v/h0.v.test: matched, allowed in ")
-    yaml = run("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
+    yaml = run_command("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
     assert json.loads(yaml.stdout)["response"]["patch"] == response["patch"]
     for text in (b"", b"{", b"kind: Pod", b"a: [1"):
-        wrong = run("review", "-", "--config", str(tmp_path), stdin=text)
+        wrong = run_command("review", "-", "--config", str(tmp_path), stdin=text)
         assert (wrong.returncode, wrong.stdout) == (1, "")
         assert "Traceback" not in wrong.stderr
         assert wrong.stderr.startswith("admission-gateway: ")
