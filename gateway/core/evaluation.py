@@ -216,6 +216,20 @@ class Evaluation:
 
     def _obstacle(self, place: int) -> Obstacle | None:
         """Return None if the webhook at *place* is to be called on the present object, else why not."""
+        webhook = self._invocations[place].webhook
+        is_due = self._round == 0 or self._invocations[place].position in self._to_reinvoke
+        if not is_due and webhook.failure_policy == "Ignore":
+            return False
+        mismatch = self._mismatch(place)
+        if not is_due:
+            # The API server matches before it asks whether to reinvoke: under Fail, an error there rejects.
+            return mismatch if isinstance(mismatch, Failed | Unanswered) else False
+        if mismatch is None and self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
+            return DRY_RUN_REFUSED
+        return mismatch
+
+    def _mismatch(self, place: int) -> Failed | Excluded | Unanswered | Literal[False] | None:
+        """Return None if the webhook at *place* matches the present object, else why it does not."""
         invocation = self._invocations[place]
         webhook = invocation.webhook
         if not invocation.is_unconditional:
@@ -226,17 +240,10 @@ class Evaluation:
             )
             if matched is False or isinstance(matched, Failed):
                 return matched
-        if webhook.match_conditions is not None:
-            self._judging = self._judging or Judging()
-            judgement = self._judging.judge(place, webhook.match_conditions, self._payload.seen)
-            if judgement is not None:
-                return judgement
-        # The API server matches before it asks whether to reinvoke: a failed look-up counts here too.
-        if self._round == 1 and invocation.position not in self._to_reinvoke:
-            return False
-        if self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
-            return DRY_RUN_REFUSED
-        return None
+        if webhook.match_conditions is None:
+            return None
+        self._judging = self._judging or Judging()
+        return self._judging.judge(place, webhook.match_conditions, self._payload.seen)
 
     def _speculate(self, calls: list[Call]) -> None:
         """Call webhooks behind the present place that can be called ahead; add the calls to *calls*."""

@@ -13,7 +13,9 @@ from gateway.core.matching import Selection
 from gateway.core.review import decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
+from gateway.core.conditions import Work
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
+from tests.properties.strategies import Judge
 
 DEEP_REVIEW = body(document(oldObject="deep")).replace(b'"deep"', b'{"a":' * 300 + b"1" + b"}" * 300)
 """The object itself is as flat as ever."""
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Webhook
 
+ALWAYS = ("always", None)
 TEAM_B = labelled("team", "b")
 TO_TEAM_B = patch({"op": "replace", "path": "/metadata/labels/team", "value": "b"})
 NO_EFFECT = patch({"op": "test", "path": "/spec/replicas", "value": 1})
@@ -199,15 +202,6 @@ def test_without_a_change_there_is_one_round() -> None:
     assert settled(settle(webhooks, request(), {"a": NO_EFFECT, "b": NO_EFFECT})) == "a b"
 
 
-def test_a_patch_without_effect_asks_for_no_second_round() -> None:
-    # In a second round the first webhook's namespace would be looked up, and not found, once more.
-    walled = webhook("a", namespace_selector=TEAM_B, failure_policy="Ignore")
-    evaluation = settle([walled, webhook("b", reinvocation_policy="IfNeeded")], request(), {"b": NO_EFFECT})
-    assert settled(evaluation) == "a b"
-    evaluation = settle([walled, webhook("b")], request(), {"b": patch(add("/x", 1))})
-    assert settled(evaluation) == "a b a1"
-
-
 def test_a_webhooks_own_change_does_not_run_it_again() -> None:
     webhooks = hooks("a", reinvocation_policy="IfNeeded")
     assert settled(settle(webhooks, request(), {"a": patch(add("/x", 1))})) == "a"
@@ -277,6 +271,71 @@ def test_matching_fails_in_the_second_round_even_for_a_webhook_that_is_not_to_be
     evaluation = settle([odd, webhook("b")], request(), {"b": TO_TEAM_B})
     assert settled(evaluation) == "b a1"
     assert evaluation.outcomes[-1].rejects
+
+
+@pytest.mark.parametrize("reinvocation_policy", ["Never", "IfNeeded"])
+def test_a_webhook_that_is_not_reinvoked_fails_open_once(reinvocation_policy: str) -> None:
+    unknown = webhook(
+        "a",
+        namespace_selector=TEAM_B,
+        failure_policy="Ignore",
+        reinvocation_policy=reinvocation_policy,
+    )
+    broken = webhook(
+        "b",
+        match_conditions=Judge(ALWAYS, breaks=ALWAYS),
+        failure_policy="Ignore",
+        reinvocation_policy=reinvocation_policy,
+    )
+    evaluation = settle([unknown, broken, webhook("c")], request(), {"c": patch(add("/x", 1))})
+    assert settled(evaluation) == "a b c"
+    assert [key for key in decide(evaluation, "Metadata").audit_annotations if "failed-open" in key] == [
+        "failed-open.round_0_index_0",
+        "failed-open.round_0_index_1",
+    ]
+
+
+def test_a_webhook_that_would_match_only_in_the_second_round_does_not_fail_open_there() -> None:
+    odd = webhook("a", object_selector=TEAM_B, namespace_selector=labelled("x", "y"), failure_policy="Ignore")
+    assert settled(settle([odd, webhook("b")], request(), {"b": TO_TEAM_B})) == "b"
+
+
+def test_a_webhook_that_is_reinvoked_fails_open_in_the_second_round() -> None:
+    breaks_later = Judge(ALWAYS, breaks=("label", ("team", "b")))
+    first = webhook(
+        "a", match_conditions=breaks_later, failure_policy="Ignore", reinvocation_policy="IfNeeded"
+    )
+    evaluation = settle([first, webhook("b")], request(), {"b": TO_TEAM_B})
+    assert settled(evaluation) == "a b a1"
+    assert isinstance(evaluation.outcomes[-1].verdict, Failed)
+
+
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+def test_a_condition_leaves_a_webhook_out_once_where_it_is_not_reinvoked(failure_policy: str) -> None:
+    excluded = webhook("a", match_conditions=Judge(("label", ("team", "c"))), failure_policy=failure_policy)
+    evaluation = settle([excluded, webhook("b")], request(), {"b": patch(add("/x", 1))})
+    assert settled(evaluation) == "b"
+    assert [exclusion.condition for _, exclusion in evaluation.exclusions] == ["holds"]
+
+
+def test_nothing_is_asked_for_a_webhook_that_is_not_reinvoked_and_cannot_reject() -> None:
+    def questions_after_the_change(failure_policy: str) -> int:
+        asking = webhook(
+            "a",
+            match_conditions=Judge(("label", ("team", "b")), takes_long=True),
+            failure_policy=failure_policy,
+        )
+        evaluation = begin([asking, webhook("b")])
+        calls = [*evaluation.start()]
+        (question,) = evaluation.take_questions()
+        assert isinstance(question, Work)
+        (call,) = [*calls, *evaluation.learn(question, question())]
+        evaluation.receive(call, TO_TEAM_B)
+        return len(evaluation.take_questions())
+
+    assert questions_after_the_change("Ignore") == 0
+    # Its conditions may fail on the changed object, which would reject the request.
+    assert questions_after_the_change("Fail") == 1
 
 
 def test_the_second_round_speculates_too() -> None:

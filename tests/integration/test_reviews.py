@@ -237,3 +237,20 @@ def test_selectors_look_at_namespaces_and_objects(
     assert lease["status"]["message"].startswith(
         'failed calling webhook "h0.v.test": namespace "kube-system"'
     )
+
+
+def test_a_webhook_that_fails_open_and_is_not_reinvoked_is_counted_once(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    worker = start_worker()
+    selector = {"matchLabels": {"team": "a"}}
+    unknown = {"webhook": {"namespaceSelector": selector, "failurePolicy": "Ignore"}}
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", worker.target)
+        + webhook_document("mutate", "m", "pool", unknown, {"label": "added"})
+    )
+    gateway = start_gateway(tmp_path)
+    response = gateway.review("/mutate", "pod-create-mutate")
+    failed_open = [key for key in response["auditAnnotations"] if key.startswith("failed-open.")]
+    assert failed_open == ["failed-open.round_0_index_0"]
+    assert gateway.metric("admission_gateway_webhook_fail_open_total", name="h0.m.test") == 1

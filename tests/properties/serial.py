@@ -65,15 +65,16 @@ class Serial:
                     return
                 if is_never_sent(self.request) or not rules_match(hook, self.request):
                     continue
+                is_due = number == 0 or hook.name in again
                 matched = self.matches(hook, namespace)
                 if matched is False:
+                    continue
+                if not is_due and not (isinstance(matched, Failed) and hook.failure_policy == "Fail"):
                     continue
                 matching += 1
                 place = f"round_{number}_index_{index if self.is_mutating else matching}"
                 if isinstance(matched, Failed):
                     self.failed(hook, place, matched.cause)
-                elif number == 1 and hook.name not in again:
-                    continue
                 elif self.request.dry_run and hook.side_effects in ("Some", "Unknown"):
                     self.mutated(hook, place, changed=False)
                     text = f'admission webhook "{hook.name}" does not support dry run'
