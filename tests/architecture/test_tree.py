@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "gateway"
-MAX_LINES = 300
+MAX_LINES = 450
 
 PACKAGES = sorted(
     path.parent

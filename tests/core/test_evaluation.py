@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from gateway.core.conditions import Work
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
 from gateway.core.review import decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
-from gateway.core.conditions import Work
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
 from tests.properties.strategies import Judge
 
