@@ -26,13 +26,13 @@ from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webh
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
 
-__all__ = ["fingerprint", "load"]
+__all__ = ["fingerprint", "load", "read"]
 
 NO_AUTHORIZER = (
     "found authorizer, which needs a cluster to ask; expected GatewayConfiguration.kubernetes to name one"
@@ -76,10 +76,19 @@ def load(paths: Sequence[Path]) -> Config:
         ConfigError: something is wrong with a file, a document, or the whole. It holds all problems, by
             file and document in the order read; of more than a thousand the first.
     """
+    return read(one for file, problem in list_files(paths) for one in _documents(file, problem))
+
+
+def read(found: Iterable[Document]) -> Config:
+    """Return the configuration in the documents *found*, wherever they are from.
+
+    Raises:
+        ConfigError: as :func:`load`.
+    """
     documents: list[Document] = []
     whole = _Whole()
     count = 0
-    for document in (one for file, problem in list_files(paths) for one in _documents(file, problem)):
+    for document in found:
         documents.append(document)
         if document.content is not None:
             _read(document, whole)

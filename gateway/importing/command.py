@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gateway.cluster import chosen as cluster
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from gateway.config.model import Config
     from gateway.errors import Problem
+    from gateway.importing.checked import Prepared
 
     Json = dict[str, Any]
-
-_GATEWAY: Final = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\nkubernetes: {}\n"
 
 
 @dataclass(slots=True)
@@ -48,7 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read these, YAML or JSON, - for standard input, instead of a cluster",
     )
     cluster.add_arguments(parser, "to read from")
-    add("--name", metavar="GLOB", action="append", default=[], help="only configurations of such a name")
+    add(
+        "--name",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="only configurations of such a name, or KIND/NAME",
+    )
     add(
         "--exclude", metavar="GLOB", action="append", default=[], help="leave these out; both may be repeated"
     )
@@ -68,65 +73,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Import, and return the exit status. *refuse* exits, and says what is wrong."""
     from gateway.importing import notes
-    from gateway.importing.objects import cleaned, file_name
+    from gateway.importing.checked import prepare, read_texts
     from gateway.importing.sources import from_cluster, from_files
-    from gateway.registration.written import to_yaml
 
     if parsed.files and (parsed.kubeconfig or parsed.context):
         refuse("--kubeconfig and --context are for a cluster, and files were given")
     if parsed.force and parsed.output is None:
         refuse("--force is for --output")
+    unreadable: list[Problem] = []
     if parsed.files:
-        read = from_files(parsed.files)
+        read, unreadable = from_files(parsed.files)
     else:
         read = from_cluster(cluster.chosen(None, parsed.kubeconfig, parsed.context))
+    if unreadable and not read:
+        raise ConfigError(unreadable)
     found = sort(read, parsed.name, parsed.exclude)
-    documents = [cleaned(one, as_resource=parsed.form == "CustomResources") for one in found.imported]
-    texts: dict[str, str] = {}
-    for one in documents:
-        text = to_yaml(one)
-        name = file_name(one)
-        # Two of one name are for the reader to refuse, who has to see both.
-        texts[name] = f"{texts[name]}---\n{text}" if name in texts else text
-    config, problems = _checked(texts)
-    for problem in problems:
+    prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
+    for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
         print(f"error: {problem}", file=sys.stderr)
-    if problems and not parsed.with_problems:
-        print(
-            "admission-gateway: nothing was written, since the gateway would refuse it; --exclude what is "
-            "wrong, or write it all the same --with-problems",
-            file=sys.stderr,
-        )
-        return 1
+    good = [one for one in prepared if not one.problems]
+    texts: dict[str, str] = {}
+    for one in prepared if parsed.with_problems else good:
+        # Two of one name are both written, for the reader to refuse.
+        texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
     if parsed.output is None:
         print("---\n".join(texts.values()), end="")
-    else:
+    elif texts:
         from gateway.importing.folder import write
 
         for line in write(parsed.output, texts, force=parsed.force):
             print(line)
-    hooks = [] if config is None else [*config.mutating, *config.validating]
-    warnings = [
-        *(map(str, config.warnings) if config else ()),
-        *notes.differences(found.imported, hooks),
-        *notes.left_with(found.deselected, found.imported),
-        *notes.managers(found.imported),
-    ]
+    documents = [one.document for one in good]
+    config = read_texts(one.text for one in good)
     options = [
         text
         for option, value in (("--kubeconfig", parsed.kubeconfig), ("--context", parsed.context))
         if value is not None
         for text in (option, str(value))
     ]
-    _say(found.notes, warnings, notes.unregistering(found.removable, options))
-    return 1 if problems else 0
+    written = {id(one.document) for one in (prepared if parsed.with_problems else good)}
+    _say(
+        found.notes,
+        [line for one in notes.warnings(documents, config, found.deselected) for line in one.lines()],
+        notes.summary(documents, config) if documents else (),
+        notes.unregistering([one for one in found.removable if id(one) in written], options),
+    )
+    if len(good) < len(prepared):
+        print(_left_out(prepared, with_problems=parsed.with_problems), file=sys.stderr)
+    return 1 if unreadable or len(good) < len(prepared) else 0
 
 
 def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Sorted:
     """Return what becomes of the objects *read*: those with one of *names*, if any, and none *excluded*."""
     from gateway.config.fields import printable
-    from gateway.importing.notes import title
-    from gateway.importing.objects import in_order, is_configuration, name_of, without
+    from gateway.importing.objects import in_order, is_configuration, name_of, title, without
     from gateway.registration.own import entries, own_places
 
     found = Sorted()
@@ -144,7 +144,7 @@ def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) ->
             )
         elif own and len(own) == len(entries(document)):
             found.notes.append(f"{title(document)}: left out, since it registers a gateway itself")
-        elif (names and not _matches(name, names)) or _matches(name, excluded):
+        elif (names and not _matches(document, names)) or _matches(document, excluded):
             found.deselected.append(document)
         else:
             found.imported.append(without(document, own))
@@ -161,8 +161,15 @@ def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) ->
     return found
 
 
-def _matches(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+def _matches(document: Json, globs: Iterable[str]) -> bool:
+    """Whether any of *globs* matches the name of *document*, or ``KIND/NAME`` where it has a slash."""
+    from gateway.importing.objects import name_of
+
+    name = name_of(document)
+    return any(
+        fnmatchcase(name, glob) or ("/" in glob and fnmatchcase(f"{document['kind']}/{name}", glob))
+        for glob in globs
+    )
 
 
 def _has_conversion(document: Json) -> bool:
@@ -172,34 +179,34 @@ def _has_conversion(document: Json) -> bool:
     return False
 
 
-def _checked(texts: dict[str, str]) -> tuple[Config | None, list[Problem]]:
-    """Return what the gateway reads in *texts*, None if it refuses them, and why it does."""
-    from gateway.config.load import load
+def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
+    """Return what became of the objects that the gateway would refuse, and how to import without them."""
+    from gateway.importing.objects import name_of
 
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in texts.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        # Without a cluster, conditions that ask its authorizer would be refused.
-        (Path(folder) / "gateway.yaml").write_text(_GATEWAY)
-        try:
-            config = load([Path(folder)])
-        except ConfigError as error:
-            return None, [_placed(problem) for problem in error.problems]
-    return replace(config, warnings=tuple(map(_placed, config.warnings))), []
-
-
-def _placed(problem: Problem) -> Problem:
-    """Return *problem* with the object alone as its place, since its file is none that anybody knows."""
-    return replace(
-        problem, where=problem.where.partition(": document ")[2].partition(": ")[2] or problem.where
+    bad = [one for one in prepared if one.problems]
+    kept = {name_of(one.document) for one in prepared if not one.problems}
+    globs: dict[str, None] = {}
+    for one in bad:
+        # What no terminal should get is any one character. The other kind may have a good object of the name.
+        name = "".join(escape(c) if c.isprintable() else "?" for c in name_of(one.document))
+        globs[f"{one.document['kind']}/{name}" if name_of(one.document) in kept else name] = None
+    excluding = " ".join(shlex.join(["--exclude", glob]) for glob in globs)
+    done = "was written all the same" if with_problems else "was left out"
+    return (
+        f"admission-gateway: {len(bad)} of {len(prepared)} objects {done}, since the gateway would refuse "
+        f"it: the lines that begin with error say why. To import without: {excluding}"
     )
 
 
-def _say(left_out: Sequence[str], warnings: Sequence[str], commands: Sequence[str]) -> None:
+def _say(
+    left_out: Iterable[str], warnings: Iterable[str], counts: Iterable[str], commands: Sequence[str]
+) -> None:
     for line in left_out:
         print(f"note: {line}", file=sys.stderr)
     for line in warnings:
-        print(f"warning: {line}", file=sys.stderr)
+        print(line if line.startswith(" ") else f"warning: {line}", file=sys.stderr)
+    for line in counts:
+        print(f"summary: {line}", file=sys.stderr)
     if commands:
         print(
             "# Once the gateway is registered and serves all of this (check --cluster), in this order:",

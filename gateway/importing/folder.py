@@ -6,12 +6,14 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_STAGING: Final = ".import-"
 
 
 def write(folder: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
@@ -26,10 +28,13 @@ def write(folder: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent if is_new else folder, prefix=".import-") as name:
+        with tempfile.TemporaryDirectory(dir=folder.parent if is_new else folder, prefix=_STAGING) as name:
             return _write(folder, Path(name), texts, force=force)
     except OSError as error:
-        where = error.filename or folder
+        # Of two paths the second is the one of the folder; the other is of a temporary file.
+        where = Path(error.filename2 or error.filename or folder)
+        if any(part.startswith(_STAGING) for part in where.parts):
+            where = folder
         raise GatewayError(f"--output: {where} cannot be written: {error.strerror or error}") from error
 
 

@@ -1,29 +1,30 @@
-"""What the operator has to know of an import: what stays behind, and what comes out otherwise than it was."""
+"""What the operator has to know of an import, grouped: what changes by it, what stays behind, and a summary.
+
+The groups are in the order of what they cost: requests that are no longer checked come first.
+"""
 
 from __future__ import annotations
 
 import shlex
+import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.config.documents import PHASES
 from gateway.config.fields import printable
-from gateway.importing.objects import name_of
+from gateway.importing.objects import name_of, texts, title
+from gateway.importing.writers import CA_BUNDLE, SELECTING, writers
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, match_conditions
 from gateway.registration.own import entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gateway.config.model import Config
     from gateway.core.webhook import Webhook
 
     Json = dict[str, Any]
 
-_INJECTING: Final = (
-    "cert-manager.io/inject-ca-from",
-    "cert-manager.io/inject-ca-from-secret",
-    "cert-manager.io/inject-apiserver-ca",
-    "service.beta.openshift.io/inject-cabundle",
-)
-"""Annotations by which somebody in the cluster keeps a caBundle up to date."""
 _MANAGING: Final = {
     "meta.helm.sh/release-name": "Helm",
     "argocd.argoproj.io/tracking-id": "Argo CD",
@@ -31,56 +32,87 @@ _MANAGING: Final = {
     "olm.owner": "the Operator Lifecycle Manager",
     "addonmanager.kubernetes.io/mode": "the addon manager",
 }
-"""Labels and annotations of those who put back what is deleted."""
+"""Labels and annotations of tools that make again what is deleted."""
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-_SHOWN: Final = 5
+_RULES_WRITTEN: Final = (
+    "a controller writes rules or selectors of {}, and may change them at any time: what is written here is "
+    "how they are now. Import again when they have changed"
+)
+_CA_WRITTEN: Final = (
+    "a controller writes the caBundle of {}, and what is written here has the one of today: calls fail once "
+    "the certificate is renewed by another CA. Import again then, or write a longer-lived CA"
+)
+_WIDTH: Final = 110
 
 
-def title(document: Json) -> str:
-    """Return ``KIND/NAME`` of *document*."""
-    return f"{document['kind']}/{printable(name_of(document)) or '(no name)'}"
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """One thing to know, with everything that it is about."""
+
+    text: str
+    about: Mapping[str, Sequence[str]]
+    """Names by a heading of their own, such as the controller; the heading may be empty."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text, and the names below it."""
+        yield self.text + (":" if self.about else "")
+        for heading, names in self.about.items():
+            yield from textwrap.wrap(
+                f"{heading}: {', '.join(names)}" if heading else ", ".join(names),
+                width=_WIDTH,
+                initial_indent="    ",
+                subsequent_indent="      ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
 
 
-def differences(documents: Sequence[Json], webhooks: Sequence[Webhook]) -> Iterator[str]:
-    """Yield what of *documents*, in which the gateway reads *webhooks*, is not carried over as it is."""
-    for document in documents:
-        annotations = _texts(document, "annotations")
-        for name in _INJECTING:
-            if name in annotations:
-                yield (
-                    f"{title(document)}: {name} has its caBundle kept up to date in the cluster, and nobody "
-                    "does that for what is written: import again when it is renewed, or put a longer-lived "
-                    "CA in"
-                )
-    yield from _of_backends(documents)
-    yield from _of_names(documents)
-    yield from _of_registration(webhooks)
+def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) -> Iterator[Warned]:
+    """Yield what there is to know of *documents*, which the gateway reads as *config*, gravest first.
 
-
-def managers(documents: Sequence[Json]) -> Iterator[str]:
-    """Yield by whom those of *documents* are kept that would come back once they are deleted."""
-    for document in documents:
-        marks = {**_texts(document, "labels"), **_texts(document, "annotations")}
-        found = [who for mark, who in _MANAGING.items() if mark in marks]
-        if not found and marks.get(_MANAGED_BY):
-            found.append(printable(marks[_MANAGED_BY]))
-        metadata = document.get("metadata")
-        owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-        for owner in owners if isinstance(owners, list) else ():
-            if isinstance(owner, dict):
-                found.append(f"{printable(owner.get('kind'))}/{printable(owner.get('name'))}")
-        if found:
-            yield f"{title(document)}: is kept by {', '.join(found)}: turn it off there, or it comes back"
-
-
-def left_with(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[str]:
-    """Yield what it means that the mutating ones of *others* are not among *documents*, if anything."""
-    mutating = [one for one in others if one["kind"].startswith("Mutating") and entries(one)]
-    if mutating and any(one["kind"].startswith("Mutating") for one in documents):
-        yield (
-            f"{_some(map(title, mutating))}: stays with the API server, which calls it before or after all "
-            "that the gateway has, by name, and no longer in between"
+    *others* are configurations that were not chosen.
+    """
+    webhooks = [*config.mutating, *config.validating]
+    yield from _unchecked(webhooks)
+    yield from _written_by_controllers(documents)
+    yield from _put_back(documents)
+    yield from _backends(documents)
+    yield from _left_with(others, documents)
+    yield from _doubtful(config)
+    yield from _same_names(documents)
+    if equivalent := [hook for hook in webhooks if hook.match_policy == "Equivalent"]:
+        yield Warned(
+            f"{_count(len(equivalent), 'webhook')} with matchPolicy Equivalent: manifests registers the "
+            "gateway so that it gets the version that they ask for; the gateway itself converts nothing",
+            {},
         )
+
+
+def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
+    """Yield lines that count what *documents* are, which the gateway reads as *config*."""
+    mutating, validating = len(config.mutating), len(config.validating)
+    yield (
+        f"{_count(len(documents), 'configuration')} with {_count(mutating + validating, 'webhook')}: "
+        f"{mutating} mutating, {validating} validating"
+    )
+    services, urls = _called(documents)
+    yield f"they call {_count(len(services), 'Service')} and {_count(len(urls), 'URL')}"
+    by_field = [writers(document) for document in documents]
+    for nouns, fields in (("caBundle", (CA_BUNDLE,)), ("rules or selectors", SELECTING)):
+        count = sum(1 for found in by_field if any(field in found for field in fields))
+        yield f"a controller writes the {nouns} of {_count(count, 'configuration')}"
+    count = len(in_kube_system((*config.mutating, *config.validating)))
+    yield f"{_count(count, 'webhook')} will not be called for {KUBE_SYSTEM} unless manifests gets --include"
+
+
+def in_kube_system(webhooks: Sequence[Webhook]) -> list[Webhook]:
+    """Return those of *webhooks* that are called for objects in kube-system."""
+    return [
+        hook
+        for hook in webhooks
+        if any(rule.scope != "Cluster" for rule in hook.rules)
+        and hook.namespace_selector.matches({NAMESPACE_LABEL: KUBE_SYSTEM})
+    ]
 
 
 def unregistering(documents: Sequence[Json], options: Sequence[str]) -> list[str]:
@@ -97,82 +129,145 @@ def unregistering(documents: Sequence[Json], options: Sequence[str]) -> list[str
     ]
 
 
-def _of_backends(documents: Sequence[Json]) -> Iterator[str]:
-    services, conditions = [], []
+def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[Warned]:
+    if lost := in_kube_system(webhooks):
+        yield Warned(
+            f"{KUBE_SYSTEM} is no longer checked by {_count(len(lost), 'webhook')} once the gateway is "
+            f"registered: manifests leaves it out, as it does the gateway's own namespace; manifests "
+            f"--include {KUBE_SYSTEM} keeps it",
+            _hooks(lost),
+        )
+    if wild := [hook for hook in webhooks if match_conditions(hook.rules, ())]:
+        yield Warned(
+            f"events, leases and reviews of access are no longer checked by {_count(len(wild), 'webhook')} "
+            "with wildcards: manifests leaves them out; manifests --include keeps events and leases",
+            _hooks(wild),
+        )
+
+
+def _written_by_controllers(documents: Sequence[Json]) -> Iterator[Warned]:
+    for fields, text in ((SELECTING, _RULES_WRITTEN), ((CA_BUNDLE,), _CA_WRITTEN)):
+        about: dict[str, list[str]] = {}
+        for document in documents:
+            found = writers(document)
+            who = dict.fromkeys(name for field in fields for name in found.get(field, ()))
+            if who:
+                about.setdefault(", ".join(who), []).append(_short(document))
+        if about:
+            yield Warned(text.format(_count(sum(map(len, about.values())), "configuration")), about)
+
+
+def _put_back(documents: Sequence[Json]) -> Iterator[Warned]:
+    about: dict[str, list[str]] = {}
     for document in documents:
-        for entry in entries(document):
-            client_config = entry.get("clientConfig")
-            if isinstance(client_config, dict) and client_config.get("service"):
-                services.append(_named(document, entry))
-            found = entry.get("matchConditions")
-            if isinstance(found, list) and any("authorizer" in str(one) for one in found):
-                conditions.append(_named(document, entry))
+        marks = {**texts(document, "labels"), **texts(document, "annotations")}
+        found = [who for mark, who in _MANAGING.items() if mark in marks]
+        if not found and marks.get(_MANAGED_BY):
+            found.append(printable(marks[_MANAGED_BY]))
+        metadata = document.get("metadata")
+        owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+        for owner in owners if isinstance(owners, list) else ():
+            if isinstance(owner, dict):
+                found.append(f"{printable(owner.get('kind'))}/{printable(owner.get('name'))}")
+        if found:
+            about.setdefault(", ".join(found), []).append(_short(document))
+    if about:
+        yield Warned(
+            f"{_count(sum(map(len, about.values())), 'configuration')} may be made again once deleted, by a "
+            "manager or an owner's controller: disable them there",
+            about,
+        )
+
+
+def _backends(documents: Sequence[Json]) -> Iterator[Warned]:
+    services, _ = _called(documents)
     if services:
-        yield (
-            f"{_some(services)}: called by the name of a Service, which only resolves inside the cluster: a "
-            "gateway outside of it needs clientConfig.url instead"
+        yield Warned(
+            f"the gateway calls {_count(len(services), 'Service')} by name, which only resolves inside the "
+            "cluster: outside of it, write clientConfig.url instead",
+            {"": services},
         )
+    conditions = [
+        _named(document, entry)
+        for document in documents
+        for entry in entries(document)
+        if isinstance(found := entry.get("matchConditions"), list)
+        and any("authorizer" in str(one) for one in found)
+    ]
     if conditions:
-        yield (
-            f"{_some(conditions)}: the matchConditions ask the authorizer: the gateway needs "
-            "GatewayConfiguration.kubernetes and the right to "
-            "create subjectaccessreviews of authorization.k8s.io"
+        yield Warned(
+            f"the matchConditions of {_count(len(conditions), 'webhook')} ask the authorizer: the gateway "
+            "needs GatewayConfiguration.kubernetes and the right to create subjectaccessreviews of "
+            "authorization.k8s.io",
+            {"": conditions},
         )
 
 
-def _of_names(documents: Sequence[Json]) -> Iterator[str]:
+def _left_with(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[Warned]:
+    mutating = [one for one in others if one["kind"].startswith("Mutating") and entries(one)]
+    if mutating and any(one["kind"].startswith("Mutating") for one in documents):
+        yield Warned(
+            f"the API server goes on calling {_count(len(mutating), 'mutating configuration')} not imported: "
+            "before or after all that the gateway has, by name, and no longer in between",
+            {"": [title(one) for one in mutating]},
+        )
+
+
+def _doubtful(config: Config) -> Iterator[Warned]:
+    about: dict[str, list[str]] = {}
+    for warning in config.warnings:
+        place = ": ".join(part for part in (warning.where, warning.field) if part)
+        about.setdefault(warning.message, []).append(place)
+    for message, places in about.items():
+        yield Warned(message, {"": places})
+
+
+def _same_names(documents: Sequence[Json]) -> Iterator[Warned]:
     owners: dict[str, list[str]] = {}
     for document in documents:
         for entry in entries(document):
-            owners.setdefault(str(entry.get("name")), []).append(title(document))
-    for name, titles in sorted(owners.items()):
-        if len(titles) > 1:
-            yield (
-                f"webhook {printable(name)} is in {_some(titles)}: messages and audit annotations of the "
-                "gateway will not tell them apart"
-            )
-
-
-def _of_registration(webhooks: Sequence[Webhook]) -> Iterator[str]:
-    in_kube_system = [
-        hook
-        for hook in webhooks
-        if any(rule.scope != "Cluster" for rule in hook.rules)
-        and hook.namespace_selector.matches({NAMESPACE_LABEL: KUBE_SYSTEM})
-    ]
-    if in_kube_system:
-        yield (
-            f"{_hooks(in_kube_system)}: also for {KUBE_SYSTEM}, which manifests leaves out, as it does the "
-            f"gateway's own namespace; --include {KUBE_SYSTEM} there keeps it"
-        )
-    wild = [hook for hook in webhooks if match_conditions(hook.rules, ())]
-    if wild:
-        yield (
-            f"{_hooks(wild)}: by wildcards also for events, leases or reviews of access, which manifests "
-            "leaves out; --include there keeps events and leases"
-        )
-    if any(hook.match_policy == "Equivalent" for hook in webhooks):
-        yield (
-            "webhooks with matchPolicy Equivalent get the version that they ask for because manifests "
-            "registers the gateway so: the gateway itself converts nothing"
+            owners.setdefault(printable(entry.get("name")), []).append(_short(document))
+    about = {name: titles for name, titles in sorted(owners.items()) if len(titles) > 1}
+    if about:
+        yield Warned(
+            f"{_count(len(about), 'webhook name')} in more than one configuration: messages and audit "
+            "annotations of the gateway do not tell them apart",
+            about,
         )
 
 
-def _texts(document: Json, field: str) -> Json:
-    metadata = document.get("metadata")
-    found = metadata.get(field) if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+def _called(documents: Iterable[Json]) -> tuple[list[str], list[str]]:
+    """Return the Services that *documents* call, as ``NAMESPACE/NAME``, and the URLs, each once."""
+    services: dict[str, None] = {}
+    urls: dict[str, None] = {}
+    for document in documents:
+        for entry in entries(document):
+            match entry.get("clientConfig"):
+                case {"service": {"namespace": str(namespace), "name": str(name)}}:
+                    services[printable(f"{namespace}/{name}")] = None
+                case {"url": str(url)}:
+                    urls[url] = None
+    return list(services), list(urls)
+
+
+def _short(document: Json) -> str:
+    """Return ``mutating/NAME`` or ``validating/NAME``, for lists."""
+    return f"{document['kind'].removesuffix('WebhookConfiguration').lower()}/{printable(name_of(document))}"
 
 
 def _named(document: Json, entry: Any) -> str:  # noqa: ANN401
     return f"{printable(name_of(document))}/{printable(entry.get('name'))}"
 
 
-def _hooks(webhooks: Sequence[Webhook]) -> str:
-    return _some(f"{hook.configuration}/{hook.name}" for hook in webhooks)
+def _hooks(webhooks: Sequence[Webhook]) -> dict[str, list[str]]:
+    """Return ``CONFIGURATION/WEBHOOK`` of each of *webhooks*, by phase."""
+    about: dict[str, list[str]] = {}
+    for kind, phase in PHASES.items():
+        names = [f"{hook.configuration}/{hook.name}" for hook in webhooks if hook.phase == phase]
+        if names:
+            about[kind.removesuffix("WebhookConfiguration").lower()] = names
+    return about
 
 
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

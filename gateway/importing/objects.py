@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from gateway.config.documents import PHASES
+from gateway.config.fields import printable
 from gateway.config.webhooks import V1, V1BETA1, Version
 from gateway.registration.own import entries
 
@@ -41,6 +42,18 @@ def name_of(document: Mapping[str, Any]) -> str:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """Return ``KIND/NAME`` of *document*."""
+    return f"{document['kind']}/{printable(name_of(document)) or '(no name)'}"
+
+
+def texts(document: Mapping[str, Any], field: str) -> Json:
+    """Return the labels or annotations of *document*, as *field* says; empty where there are none."""
+    metadata = document.get("metadata")
+    found = metadata.get(field) if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def is_configuration(document: Mapping[str, Any]) -> bool:
@@ -73,14 +86,11 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
     and without labels and annotations, by which tools take objects for theirs. Where the version changes,
     the defaults that were meant are written out.
     """
-    metadata = document.get("metadata")
     kept: Json = {"name": name_of(document)}
-    for field in ("labels", "annotations"):
-        texts = metadata.get(field) if isinstance(metadata, dict) and not as_resource else None
-        if isinstance(texts, dict):
-            texts = {key: texts[key] for key in sorted(texts) if key != LAST_APPLIED}
-        if texts:
-            kept[field] = texts
+    for field in () if as_resource else ("labels", "annotations"):
+        found = texts(document, field)
+        if found := {key: found[key] for key in sorted(found) if key != LAST_APPLIED}:
+            kept[field] = found
     webhooks = document.get("webhooks")
     version = document["apiVersion"]
     written = RESOURCE_VERSION if as_resource else _OLD if _is_older_than_it_says(webhooks) else version

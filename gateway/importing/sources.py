@@ -9,29 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import Document, read_documents, unreadable
 from gateway.config.files import MAX_FILE_BYTES, UnusableFileError, list_files, read_file
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gateway.config.model import Kubernetes
+    from gateway.errors import Problem
 
     Json = dict[str, Any]
 
 STANDARD_INPUT: Final = Path("-")
 
 
-def from_files(paths: Sequence[Path]) -> list[Json]:
+def from_files(paths: Sequence[Path]) -> tuple[list[Json], list[Problem]]:
     """Return all objects in the files and folders *paths*, of whatever kind; ``-`` is standard input.
 
-    Raises:
-        ConfigError: a file cannot be read, or something in it is no object.
+    With them comes what is wrong with files that cannot be read, and with documents that are no objects.
     """
     documents = list(_documents(paths))
-    problems: list[Problem] = [problem for one in documents for problem in one.report.problems()]
-    if problems:
-        raise ConfigError(problems)
-    return [one.content for one in documents if one.content is not None]
+    problems = [problem for one in documents for problem in one.report.problems()]
+    return [one.content for one in documents if one.content is not None and not one.report.found], problems
 
 
 def from_cluster(cluster: Kubernetes) -> list[Json]:

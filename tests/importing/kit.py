@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -67,14 +68,15 @@ def registering(name: str = "admission-gateway") -> Json:
     )
 
 
-def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``admission-gateway import`` and return how it ended."""
+def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``admission-gateway import``, with *environment* added to the own, and return how it ended."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", "import", *map(str, arguments)],
         input=stdin,
         capture_output=True,
         text=True,
         cwd=ROOT,
+        env={**os.environ, **environment},
         timeout=PATIENCE_S,
         check=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,15 +120,18 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert files(folder) == ["b.yaml"]
 
 
-def test_what_the_gateway_would_refuse_is_not_written(tmp_path: Path) -> None:
+def test_what_the_gateway_would_refuse_is_left_out(tmp_path: Path) -> None:
     bad = configuration(VALIDATING, "bad", entry(timeoutSeconds=31))
     file = write(tmp_path / "all.json", configuration(VALIDATING, "good"), bad)
     done = run(file, "--output", tmp_path / "config")
-    assert (done.returncode, done.stdout) == (1, "")
-    first, second = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert files(tmp_path / "config") == ["validating-good.yaml"]
+    first, *_, last = done.stderr.splitlines()
     assert first.startswith(f'error: {VALIDATING} "bad": webhooks[0].timeoutSeconds: found the number 31')
-    assert "nothing was written" in second
-    assert not (tmp_path / "config").exists()
+    assert last.startswith("admission-gateway: 1 of 2 objects was left out")
+    assert last.endswith("--exclude bad")
+    assert "kubectl delete validatingwebhookconfiguration good" in done.stderr
+    assert "kubectl delete validatingwebhookconfiguration bad" not in done.stderr
     done = run(file, "--with-problems")
     assert done.returncode == 1
     assert len(names(done.stdout)) == 2
@@ -135,6 +139,85 @@ def test_what_the_gateway_would_refuse_is_not_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert names(done.stdout) == [(VALIDATING, "good")]
     assert names(run(file, "--name", "g*").stdout) == [(VALIDATING, "good")]
+
+
+@pytest.mark.parametrize("name", ["policies", "$(touch x)", "[a]*?", "\x1b[2J", "it's"])
+def test_the_exclude_that_is_printed_leaves_out_the_bad_one_alone(tmp_path: Path, name: str) -> None:
+    """A good object of the other kind and the same name is still imported."""
+    bad = configuration(VALIDATING, name, entry(clientConfig={"url": "https://a.test/", "caBundle": "Cg=="}))
+    good = [configuration(MUTATING, "policies"), configuration(VALIDATING, "policies-a")]
+    file = write(tmp_path / "all.json", bad, *good)
+    done = run(file)
+    assert done.returncode == 1
+    assert len(names(done.stdout)) == 2
+    assert "webhooks[0].clientConfig.caBundle: " in done.stderr
+    excluding = shlex.split(done.stderr.splitlines()[-1].partition("without: ")[2])
+    again = run(file, *excluding)
+    assert (again.returncode, again.stdout) == (0, done.stdout), again.stderr
+
+
+def test_a_document_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [")
+    write(tmp_path / "good.json", configuration(VALIDATING, "good"))
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert names(done.stdout) == [(VALIDATING, "good")]
+    assert f"error: {tmp_path}/broken.yaml: document 1: " in done.stderr
+
+
+def test_a_large_cluster_is_told_of_in_few_lines(tmp_path: Path) -> None:
+    """Each kind of warning is one line, with the names below it."""
+    owned: Json = {"f:webhooks": {'k:{"name":"x"}': {"f:clientConfig": {"f:caBundle": {}}, "f:rules": {}}}}
+    managed = [
+        {
+            "manager": "kubectl-client-side-apply",
+            "fieldsV1": {"f:webhooks": {'k:{"name":"x"}': {"f:rules": {}}}},
+        },
+        {"manager": "webhook", "operation": "Update", "fieldsV1": owned},
+    ]
+    documents = [
+        configuration(
+            kind,
+            f"project-{number}",
+            entry(f"a.project-{number}.test"),
+            managedFields=managed if number < 3 else [],
+            annotations={"cert-manager.io/inject-ca-from": "a/b", "meta.helm.sh/release-name": "r"},
+        )
+        for number in range(54)
+        for kind in (MUTATING, VALIDATING)
+    ]
+    done = run(write(tmp_path / "all.json", *documents))
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("kubectl ")]
+    warnings = [line for line in said if line.startswith("warning: ")]
+    assert len(warnings) == len(set(warnings)) <= 10
+    assert warnings[0].startswith("warning: kube-system is no longer checked by 108 webhooks")
+    assert warnings[1].startswith("warning: a controller writes rules or selectors of 6 configurations")
+    assert warnings[2].startswith("warning: a controller writes the caBundle of 108 configurations")
+    assert "\n    webhook: mutating/project-0, mutating/project-1, mutating/project-2," in done.stderr
+    assert "a.project-53.test" in done.stderr, "all are listed"
+    assert [line for line in said if line.startswith("summary: ")] == [
+        "summary: 108 configurations with 108 webhooks: 54 mutating, 54 validating",
+        "summary: they call 1 Service and 0 URLs",
+        "summary: a controller writes the caBundle of 108 configurations",
+        "summary: a controller writes the rules or selectors of 6 configurations",
+        "summary: 108 webhooks will not be called for kube-system unless manifests gets --include",
+    ]
+
+
+def test_no_temporary_path_is_shown(tmp_path: Path) -> None:
+    many = configuration(VALIDATING, "many", *(entry(timeoutSeconds=31) for _ in range(1001)))
+    file = write(tmp_path / "all.json", configuration(), configuration(), many)
+    (tmp_path / "scratch").mkdir()
+    done = run(file, "--output", tmp_path / "out", TMPDIR=str(tmp_path / "scratch"))
+    assert done.returncode == 1
+    assert "scratch" not in done.stdout + done.stderr
+    assert "object.yaml" not in done.stdout + done.stderr
+    folder = tmp_path / "config"
+    (folder / "b.yaml").mkdir(parents=True)
+    with pytest.raises(GatewayError) as failed:
+        write_all(folder, {"a.yaml": "x", "b.yaml": "y"}, force=True)
+    assert str(failed.value).startswith(f"--output: {folder}/b.yaml cannot be written: ")
 
 
 def test_two_of_one_name_are_both_seen(tmp_path: Path) -> None:
@@ -162,12 +245,16 @@ def test_what_does_not_come_over_as_it_is_is_said(tmp_path: Path) -> None:
     )
     said = run(file, "--exclude", "stays").stderr
     for part in (
-        "MutatingWebhookConfiguration/first: cert-manager.io/inject-ca-from has its caBundle kept up to date",
-        "first/a.policies.test, second/a.policies.test: called by the name of a Service",
-        "webhook a.policies.test is in MutatingWebhookConfiguration/first, ValidatingWebhook",
-        "also for kube-system",
-        "MutatingWebhookConfiguration/first: is kept by Helm, Deployment/operator",
-        "MutatingWebhookConfiguration/stays: stays with the API server, which calls it before or after",
+        "a controller writes the caBundle of 1 configuration, and",
+        "    cert-manager (cert-manager.io/inject-ca-from): mutating/first\n",
+        "the gateway calls 1 Service by name",
+        "    policies/hooks\n",
+        "    a.policies.test: mutating/first, validating/second\n",
+        "kube-system is no longer checked by 2 webhooks",
+        "    mutating: first/a.policies.test\n    validating: second/a.policies.test\n",
+        "    Helm, Deployment/operator: mutating/first\n",
+        "the API server goes on calling 1 mutating configuration not imported: before or after",
+        "    MutatingWebhookConfiguration/stays\n",
         "ValidatingWebhookConfiguration/made.static.k8s.io: a static manifest",
         "CustomResourceDefinition/widgets.example.com: conversion webhooks are not admission",
     ):

@@ -1,0 +1,100 @@
+"""Which fields of a webhook configuration are written in the cluster while it runs, and by which controller.
+
+A controller is known by an annotation that asks for it, or as a field manager: the API server notes in
+``metadata.managedFields`` who wrote which field last.
+
+Source: kubernetes.io/docs/reference/using-api/server-side-apply, "Field management"; cert-manager.io
+"CA Injector"; docs.openshift.com "Service CA certificates".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.config.fields import printable
+from gateway.importing.objects import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Json = dict[str, Any]
+
+CA_BUNDLE: Final = "caBundle"
+SELECTING: Final = ("rules", "namespaceSelector", "objectSelector", "matchConditions")
+"""Fields that choose the requests of a webhook."""
+FIELD_MANAGER: Final = "admission-gateway-sync"
+
+_INJECTING: Final = {
+    "cert-manager.io/inject-ca-from": "cert-manager",
+    "cert-manager.io/inject-ca-from-secret": "cert-manager",
+    "cert-manager.io/inject-apiserver-ca": "cert-manager",
+    "service.beta.openshift.io/inject-cabundle": "OpenShift",
+}
+_INSTALLERS: Final = re.compile(
+    r"(kubectl|helm|argocd|kustomize|flux|terraform|hashicorp|pulumi|kapp|oc|before-first-apply)\b.*",
+    re.IGNORECASE,
+)
+"""Field managers that write what a person or a repository says, and nothing of their own."""
+
+
+def writers(document: Json) -> dict[str, list[str]]:
+    """Return who writes the caBundle of *document*, and the fields in ``SELECTING``: field to names."""
+    found: dict[str, list[str]] = {}
+    annotations = texts(document, "annotations")
+    for annotation, name in _INJECTING.items():
+        if annotation in annotations:
+            _note(found, CA_BUNDLE, f"{name} ({annotation})")
+    for manager, owned in _owned(document):
+        for field in owned:
+            _note(found, field, manager)
+    return found
+
+
+def last_writer(document: Json) -> str:
+    """Return the field manager that changed *document* last, other than :data:`FIELD_MANAGER`."""
+    metadata = document.get("metadata")
+    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    dated = [
+        (str(entry.get("time")), str(entry.get("manager")))
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and entry.get("manager") != FIELD_MANAGER
+    ]
+    return printable(max(dated)[1]) if dated else "somebody"
+
+
+def _note(found: dict[str, list[str]], field: str, name: str) -> None:
+    names = found.setdefault(field, [])
+    if name not in names:
+        names.append(name)
+
+
+def _owned(document: Json) -> Iterator[tuple[str, list[str]]]:
+    """Yield the controllers among the field managers of *document*, each with the fields that it wrote."""
+    metadata = document.get("metadata")
+    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        match entry:
+            case {"manager": str(manager), "fieldsV1": {"f:webhooks": dict(webhooks)}}:
+                pass
+            case _:
+                continue
+        if _INSTALLERS.fullmatch(manager) or manager == FIELD_MANAGER:
+            continue
+        # Without a key for each webhook, the whole list is one field.
+        fields = [of for key, of in webhooks.items() if key.startswith("k:") and isinstance(of, dict)]
+        owned = [
+            field
+            for field in (CA_BUNDLE, *SELECTING)
+            if not webhooks or any(_has(of, field) for of in fields)
+        ]
+        if owned:
+            yield printable(manager), owned
+
+
+def _has(fields: Json, field: str) -> bool:
+    if field == CA_BUNDLE:
+        client_config = fields.get("f:clientConfig")
+        # Either the whole clientConfig, or the field of it.
+        return client_config == {} or (isinstance(client_config, dict) and f"f:{field}" in client_config)
+    return f"f:{field}" in fields
