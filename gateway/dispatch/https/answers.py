@@ -23,6 +23,8 @@ from gateway.dispatch.https.review import API_VERSIONS
 from gateway.dispatch.verdicts import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, ReviewVersion
 
@@ -104,21 +106,27 @@ def failed_invalid(reason: str) -> Failed:
     return Failed(FailureReason.MALFORMED, f"received invalid webhook response: {one_line(reason)}")
 
 
-def read_answer(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Verdict:
-    """Return what *body* means as the answer to the review of *version* that was sent under *uid*."""
+def read_answer(
+    body: bytes, phase: Phase, version: ReviewVersion, uid: str
+) -> Generator[None, None, Verdict]:
+    """Return what *body* means as the answer to the review of *version* that was sent under *uid*.
+
+    It yields between steps, in each of which *body* is read once at most.
+    """
     try:
-        return _read(body, phase, version, uid)
+        return (yield from _read(body, phase, version, uid))
     except (_Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
         return failed_call(f"the answer cannot be decoded: {error}")
     except RecursionError:
         return failed_call("the answer cannot be decoded: it nests too deeply")
 
 
-def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Verdict:
+def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
     if not body.lstrip(b" \t\r\n").startswith(b"{"):
         # The API server would read YAML and protobuf, too, which no webhook has been seen to answer with.
         raise _Unreadable("expected the JSON of an AdmissionReview")
     envelope = _ENVELOPE.decode(body)
+    yield
     kind, api_version, expected = envelope.kind or "", envelope.api_version or "", API_VERSIONS[version]
     found = api_version or expected, kind or KIND
     if found != (expected, KIND):
@@ -127,6 +135,7 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Verdic
     if raw == b"null":
         return failed_invalid("webhook response was absent")
     word = _WORD.decode(raw)
+    yield
     if version == "v1":
         if (word.uid or "") != uid:
             return failed_invalid(f"expected response.uid={_quoted(uid)}, got {_quoted(word.uid or '')}")
@@ -138,7 +147,9 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Verdic
         return _denied(raw)
     if raw.count(b",") > _SEPARATORS:
         raise _Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
-    return _allowed(_RESPONSE.decode(raw), phase, version)
+    response = _RESPONSE.decode(raw)
+    yield
+    return _allowed(response, phase, version)
 
 
 def _denied(raw: bytes) -> Denied:

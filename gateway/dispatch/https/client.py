@@ -21,6 +21,7 @@ from gateway.dispatch.https.connection import MAX_BODY_BYTES, AnswerTooLargeErro
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Sequence
 
     from gateway.dispatch.https.connection import HttpResponse
     from gateway.dispatch.https.connections import Connections
@@ -29,36 +30,38 @@ MAX_REPEATS: Final = 10
 MAX_REDIRECTS: Final = 3
 MAX_GZIP_MEMBERS: Final = 16
 """Of a packed answer, where one is usual: each is found by copying what follows it."""
+_UNPACKED_AT_ONCE_BYTES: Final = 1024
+"""Packed bytes that are unpacked on the event loop. They become a megabyte at most, in some milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 
 
 class Question:
-    """A request to one server, as bytes but for its target and the time that is left."""
+    """A request to one server, but for its target."""
 
     __slots__ = ("body", "headers", "host", "path")
 
-    def __init__(self, url: str, headers: str, body: bytes) -> None:
+    def __init__(self, url: str, headers: str, body: Sequence[bytes | memoryview]) -> None:
         """Ask at *url*, which has no query, with *headers* as lines beside the usual ones."""
         parts = urlsplit(url)
         self.host, self.path = parts.netloc, parts.path
         self.headers = headers
         self.body = body
 
-    def written(self, target: str) -> bytes:
-        """Return the request for *target*, path and query."""
+    def head(self, target: str) -> bytes:
+        """Return what is written before the body to ask for *target*, path and query."""
         head = (
             f"POST {target} HTTP/1.1\r\n"
             f"Host: {self.host}\r\n"
             "User-Agent: kube-apiserver-admission\r\n"
-            f"Content-Length: {len(self.body)}\r\n"
+            f"Content-Length: {sum(map(len, self.body))}\r\n"
             "Accept: application/json, */*\r\n"
             "Content-Type: application/json\r\n"
             f"{self.headers}"
             "Accept-Encoding: gzip\r\n\r\n"
         )
-        return head.encode("latin-1") + self.body
+        return head.encode("latin-1")
 
 
 async def ask(
@@ -75,7 +78,7 @@ async def ask(
     target = f"{question.path}?timeout={announced}"
     repeats = redirects = 0
     while True:
-        response = await _exchange(question.written(target), connections, context, may_repeat=may_repeat)
+        response = await _exchange(question, target, connections, context, may_repeat=may_repeat)
         delay_s = _retry_after_s(response)
         if delay_s is not None and repeats < MAX_REPEATS:
             repeats += 1
@@ -84,19 +87,19 @@ async def ask(
             redirects += 1
             target = _redirected(question.host, target, response, redirects)
         else:
-            response.body = _unpacked(response)
+            response.body = await _unpacked(response)
             return response
 
 
 async def _exchange(
-    request: bytes, connections: Connections, context: ssl.SSLContext, *, may_repeat: bool
+    question: Question, target: str, connections: Connections, context: ssl.SSLContext, *, may_repeat: bool
 ) -> HttpResponse:
     is_fresh = False
     while True:
         connection = await connections.take(context, is_fresh=is_fresh)
         was_kept = connection.has_answered
         try:
-            return await connection.exchange(request)
+            return await connection.exchange(question.head(target), *question.body)
         except ExchangeError as error:
             if not was_kept or is_fresh or not (error.is_unsent or (error.is_unheard and may_repeat)):
                 raise
@@ -143,7 +146,7 @@ def _place(netloc: str) -> tuple[str | None, int]:
     return parts.hostname, parts.port or 443
 
 
-def _unpacked(response: HttpResponse) -> bytes:
+async def _unpacked(response: HttpResponse) -> bytes:
     """Return the body without its compression.
 
     Raises:
@@ -151,7 +154,14 @@ def _unpacked(response: HttpResponse) -> bytes:
     """
     if response.headers.get("content-encoding", "").lower() != "gzip" or not response.body:
         return response.body
-    packed, unpacked = response.body, bytearray()
+    if len(response.body) <= _UNPACKED_AT_ONCE_BYTES:
+        return _gunzip(response.body)
+    # zlib lets go of the interpreter meanwhile.
+    return await asyncio.to_thread(_gunzip, response.body)
+
+
+def _gunzip(packed: bytes) -> bytes:
+    unpacked = bytearray()
     try:
         for _ in range(MAX_GZIP_MEMBERS):
             member = zlib.decompressobj(_GZIP)

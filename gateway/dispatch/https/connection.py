@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """Of an answer, as it comes and unpacked: as much as a worker may say in one message."""
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of all header fields of an answer, and of what follows a body in chunks."""
-MAX_READ_BYTES: Final = 2 * MAX_BODY_BYTES
-"""Of an answer with everything about it. Chunks of a few bytes each may take more than their content."""
+MAX_FIELDS: Final = 256
+"""Header fields of an answer. Each is several objects."""
+FREE_CHUNKS: Final = 1024
+MIN_CHUNK_BYTES: Final = 128
+"""On average, of an answer with more than ``FREE_CHUNKS`` chunks. A chunk takes as long to read as hundreds
+of bytes, so that 8 MiB in chunks of a byte would hold up the event loop for seconds."""
+MAX_CHUNK_FRAMING_BYTES: Final = 64
+"""Of a chunk, on average: its size, extensions and line ends."""
 MAX_INTERIM: Final = 5
 """Answers such as ``100 Continue`` before the one that counts."""
+_WRITE_BYTES: Final = 64 * 1024
+"""Written of a request before others have their turn. Encrypting megabytes takes milliseconds."""
 
 
 class ExchangeError(Exception):
@@ -68,12 +76,17 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[HttpResponse] | None = None
         self._response = HttpResponse(0)
         self._body = bytearray()
+        self._drained: asyncio.Future[None] | None = None
+        """While the server reads slower than the request is written."""
         self._interim = 0
+        self._fields = self._chunks = 0
         self._head_bytes = self._read_bytes = 0
         self._has_head = self._is_until_closed = False
 
-    async def exchange(self, request: bytes) -> HttpResponse:
+    async def exchange(self, *request: bytes | memoryview) -> HttpResponse:
         """Send *request*, and return the answer. One that is cancelled takes the connection with it.
+
+        No more of *request* than the write buffer holds is copied while the server does not read.
 
         Raises:
             ExchangeError: there is none.
@@ -83,9 +96,9 @@ class Connection(asyncio.Protocol):
             raise ExchangeError("EOF", is_unsent=True)
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         self.is_reusable = False
-        self._read_bytes = self._interim = 0
-        transport.write(request)
+        self._read_bytes = self._interim = self._chunks = 0
         try:
+            is_whole = await self._write(transport, waiter, request)
             response: HttpResponse = await waiter
         except BaseException:
             self.abort()
@@ -94,9 +107,31 @@ class Connection(asyncio.Protocol):
             self._waiter = None
         self.has_answered = True
         # Where the server has answered before it had read everything, the rest would be taken for a request.
-        if transport.is_closing() or transport.get_write_buffer_size():
+        if not is_whole or transport.is_closing() or transport.get_write_buffer_size():
             self.is_reusable = False
         return response
+
+    async def _write(
+        self,
+        transport: asyncio.Transport,
+        answered: asyncio.Future[HttpResponse],
+        request: Sequence[bytes | memoryview],
+    ) -> bool:
+        """Write *request*; return False if the server has *answered* before it was written."""
+        if sum(map(len, request)) <= _WRITE_BYTES:
+            transport.write(b"".join(request))
+            return True
+        for part in request:
+            piece = memoryview(part)
+            for begin in range(0, len(piece), _WRITE_BYTES):
+                if answered.done():
+                    return False
+                transport.write(piece[begin : begin + _WRITE_BYTES])
+                if self._drained is None:
+                    await asyncio.sleep(0)
+                else:
+                    await asyncio.wait((self._drained, answered), return_when=asyncio.FIRST_COMPLETED)
+        return True
 
     def abort(self) -> None:
         """End it at once."""
@@ -129,6 +164,16 @@ class Connection(asyncio.Protocol):
         except ExchangeError as error:
             self._fail(error)
 
+    def pause_writing(self) -> None:
+        """Note that the write buffer is full."""
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
     def eof_received(self) -> None:
         """End it, since the server says no more."""
 
@@ -158,14 +203,17 @@ class Connection(asyncio.Protocol):
             raise ExchangeError("an answer that nobody asked for")
         self._response = HttpResponse(0)
         self._body = bytearray()
-        self._head_bytes = 0
+        self._head_bytes = self._fields = 0
         self._has_head = self._is_until_closed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take one header field, or one that follows the body and is not kept."""
         self._head_bytes += len(name) + len(value)
+        self._fields += 1
         if self._head_bytes > MAX_HEAD_BYTES:
             raise AnswerTooLargeError(f"an answer with more than {MAX_HEAD_BYTES} bytes of headers")
+        if self._fields > MAX_FIELDS:
+            raise AnswerTooLargeError(f"an answer with more than {MAX_FIELDS} headers")
         if not self._has_head:
             self._response.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
 
@@ -187,6 +235,15 @@ class Connection(asyncio.Protocol):
         if len(self._body) > MAX_BODY_BYTES:
             raise AnswerTooLargeError(f"an answer with more than {MAX_BODY_BYTES} bytes")
 
+    def on_chunk_header(self) -> None:
+        """Count a chunk, which begins."""
+        self._chunks += 1
+        # The last chunk is empty, and the one before it may be short.
+        if self._chunks > FREE_CHUNKS and len(self._body) < MIN_CHUNK_BYTES * (self._chunks - 2):
+            raise ExchangeError(
+                f"an answer in over {FREE_CHUNKS} chunks, of less than {MIN_CHUNK_BYTES} bytes on average"
+            )
+
     def on_message_complete(self) -> None:
         """Give the answer to whoever waits, unless another is to follow."""
         if self._response.status < 200 and self._response.status != 101:
@@ -202,8 +259,9 @@ class Connection(asyncio.Protocol):
     def _check_size(self) -> None:
         if not self._has_head and self._read_bytes > MAX_HEAD_BYTES * (self._interim + 1):
             raise AnswerTooLargeError(f"an answer with more than {MAX_HEAD_BYTES} bytes of headers")
-        if self._read_bytes > MAX_READ_BYTES:
-            raise AnswerTooLargeError(f"an answer of more than {MAX_READ_BYTES} bytes on the wire")
+        framing_bytes = self._read_bytes - len(self._body)
+        if framing_bytes > MAX_HEAD_BYTES * (self._interim + 2) + MAX_CHUNK_FRAMING_BYTES * self._chunks:
+            raise AnswerTooLargeError(f"an answer with {framing_bytes} bytes of headers and chunk extensions")
 
     def _fail(self, error: ExchangeError) -> None:
         waiter = self._waiter

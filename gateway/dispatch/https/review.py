@@ -8,6 +8,7 @@ Source: kubernetes/apiserver plugin/webhook/request/admissionreview.go; k8s.io/a
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -19,25 +20,24 @@ if TYPE_CHECKING:
 
 API_VERSIONS: Final = {"v1": V1, "v1beta1": V1BETA1}
 
-_UID: Final = b'{"uid":"'
 _HEADS: Final = {
     version: b'{"kind":"AdmissionReview","apiVersion":"%s","request":{"uid":"' % api_version.encode()
     for version, api_version in API_VERSIONS.items()
 }
+_UID: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"uid"[ \t\r\n]*:[ \t\r\n]*"[^"\\]*')
 
 
-def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> bytes:
+def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple[bytes, memoryview, bytes]:
     """Return the AdmissionReview of *version* with the AdmissionRequest *request_json* under another *uid*.
+
+    It is in pieces, of which the large one is *request_json* itself: many calls share it.
 
     Raises:
         TypeError: the request begins with another member than its uid, and nests too deeply to be written.
     """
-    end = request_json.find(b'"', len(_UID))
-    if not request_json.startswith(_UID) or request_json.find(b"\\", 0, end) >= 0:
-        request_json = _with_uid_first(request_json)
-        end = request_json.index(b'"', len(_UID))
-    return b"%b%b%b}\n" % (_HEADS[version], uid.encode("ascii"), request_json[end:])
-
-
-def _with_uid_first(request_json: bytes) -> bytes:
-    return orjson.dumps({"uid": "", **orjson.loads(request_json)} | {"uid": ""})
+    found = _UID.match(request_json)
+    if found is None or request_json[found.end() : found.end() + 1] != b'"':
+        request_json = orjson.dumps({"uid": "", **orjson.loads(request_json)} | {"uid": ""})
+        found = _UID.match(request_json)
+        assert found is not None
+    return _HEADS[version] + uid.encode("ascii"), memoryview(request_json)[found.end() :], b"}\n"

@@ -25,16 +25,18 @@ from gateway.dispatch.https.review import write_review
 from gateway.dispatch.https.statuses import failed_http, is_success, media_type_failure
 from gateway.dispatch.ledger import Ledger
 from gateway.dispatch.verdicts import failed_status
+from gateway.turns import Turns, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from gateway.config.webhook_users import WebhookUser
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import HttpsClient
+    from gateway.core.webhook import HttpsClient, Webhook
     from gateway.dispatch.backends import Target
     from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.https.connection import HttpResponse
     from gateway.dispatch.pending import Pending
     from gateway.dispatch.standing import State
     from gateway.telemetry.metrics import PoolMetrics
@@ -45,6 +47,9 @@ POOL: Final = "https"
 """What stands in metrics for the name of a worker pool."""
 MAX_IN_FLIGHT: Final = 1024
 """Calls to one server, as many as a worker gets unless its pool says otherwise; each has a connection."""
+
+READ_AT_ONCE_BYTES: Final = 64 * 1024
+"""Of an answer. Longer ones are read in turns: in a step of each the event loop reads up to 8 MiB of JSON."""
 
 _SHOWN_CHARS: Final = 500
 """Of a URL in the cause of a failure, so that there is room for the reason."""
@@ -77,6 +82,7 @@ class HttpsServer(Ledger):
         host, port = parts.hostname or "", parts.port or 443
         self.connections = Connections((host, port), proxy_for(host, port, environment))
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
+        self._turns = Turns()
         self._no_room = failed_status(
             "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
         )
@@ -173,12 +179,20 @@ class HttpsServer(Ledger):
             return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}?timeout={announced}": {error}')
         if response.status == 401:
             self._identity.refused()
-        if failure := media_type_failure(response):
-            return str(min(response.status, 600)), failure
-        if not is_success(response):
-            return str(min(response.status, 600)), failed_http(response)
-        if not response.body:
-            content_type = response.headers.get("content-type", "")
-            reason = f"0-length response with status code: {response.status} and content type: {content_type}"
-            return "OK", failed_call(reason)
-        return "OK", read_answer(response.body, webhook.phase, webhook.review_version, uid)
+        steps = _judged(response, webhook, uid)
+        return finish(steps) if len(response.body) <= READ_AT_ONCE_BYTES else await self._turns.run(steps)
+
+
+def _judged(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:
+    """Return what *response* comes to: the code for the metrics, and the verdict."""
+    code = str(min(response.status, 600))
+    if failure := media_type_failure(response):
+        return code, failure
+    if not is_success(response):
+        return code, failed_http(response)
+    if not response.body:
+        content_type = response.headers.get("content-type", "")
+        reason = f"0-length response with status code: {response.status} and content type: {content_type}"
+        return "OK", failed_call(reason)
+    verdict = yield from read_answer(response.body, webhook.phase, webhook.review_version, uid)
+    return "OK", verdict

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.core.verdict import Allowed, Denied, Failed
 from gateway.dispatch.https.answers import read_answer
+from gateway.turns import finish
 
 if TYPE_CHECKING:
     from gateway.core.webhook import Phase, ReviewVersion
@@ -90,7 +91,7 @@ def test_answers_mean_what_the_api_server_takes_them_for(
     review: dict[str, Any], phase: Phase, version: ReviewVersion
 ) -> None:
     outcome = expected(review, phase, version)
-    verdict = read_answer(json.dumps(review).encode(), phase, version, UID)
+    verdict = finish(read_answer(json.dumps(review).encode(), phase, version, UID))
     warnings = tuple((review.get("response") or {}).get("warnings") or ())
     match outcome:
         case "allowed":
@@ -129,14 +130,14 @@ def test_a_denial_stands_whatever_else_is_said(
 ) -> None:
     response = rest | {"uid": UID, "allowed": False}
     review = {"apiVersion": f"admission.k8s.io/{version}", "kind": "AdmissionReview", "response": response}
-    assert isinstance(read_answer(json.dumps(review).encode(), phase, version, UID), Denied)
+    assert isinstance(finish(read_answer(json.dumps(review).encode(), phase, version, UID)), Denied)
 
 
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()), st.sampled_from(VERSIONS))
 @example(b'{"response":{"uid":"the-uid","allowed":true,"patch":"\xff"}}', "v1beta1")
 @example(b'{"response":{"uid":"\\ud800"}}', "v1")
 def test_nothing_else_is_an_answer(body: bytes, version: ReviewVersion) -> None:
-    verdict = read_answer(body, "mutate", version, UID)
+    verdict = finish(read_answer(body, "mutate", version, UID))
     assert isinstance(verdict, Failed)
     assert verdict.code == 503
 
@@ -150,5 +151,5 @@ def test_a_denial_with_very_many_parts_stands(what: str) -> None:
     else:
         response["warnings"] = ["w"] * 100_000
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    verdict = read_answer(json.dumps(review).encode(), "validate", "v1", UID)
+    verdict = finish(read_answer(json.dumps(review).encode(), "validate", "v1", UID))
     assert verdict == Denied(400, "", "no")

@@ -36,12 +36,13 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_aborted = False
+        self.written = 0
 
     def is_closing(self) -> bool:
         return self.is_aborted
 
     def write(self, data: Any) -> None:
-        pass
+        self.written += len(data)
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -77,3 +78,30 @@ def test_any_bytes_in_any_pieces(conversation: bytes, data: st.DataObject | None
     whole = asyncio.run(outcome_of([conversation] if conversation else []))
     assert asyncio.run(outcome_of(pieces)) == whole
     assert asyncio.run(outcome_of([bytes([byte]) for byte in conversation])) == whole
+
+
+def test_of_a_request_that_the_server_does_not_read_only_the_write_buffer_is_filled() -> None:
+    """The rest stays the review's own bytes, which many calls share."""
+    request = bytes(5_000_000)
+
+    class NeverRead(Transport):
+        def write(self, data: Any) -> None:
+            super().write(data)
+            connection.pause_writing()
+
+    async def ask() -> None:
+        connection.connection_made(transport)
+        exchange = asyncio.ensure_future(connection.exchange(b"head", request))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert transport.written == len(b"head")
+        connection.resume_writing()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert transport.written == len(b"head") + 65_536
+        connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert (await exchange).status == 200
+        assert not connection.is_reusable
+
+    connection, transport = Connection(lambda _: None), NeverRead()
+    asyncio.run(ask())

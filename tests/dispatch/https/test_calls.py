@@ -62,6 +62,8 @@ ENCODED = base64.b64encode(json.dumps(PATCH).encode()).decode()
 INVALID, CALL = "received invalid webhook response: ", "failed to call webhook: "
 MALFORMED, STATUS = FailureReason.MALFORMED, FailureReason.STATUS
 
+CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ("allowed", {}, ALLOWED),
     ("in chunks", {"chunked": 7}, ALLOWED),
@@ -202,6 +204,51 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ("not packed", {"headers": {"Content-Encoding": "gzip"}}, (STATUS, "gzip: ", 503)),
     ("many members", {"gzip": True, "again": 17}, (STATUS, "more than 16 members", 503)),
     ("two members", {"gzip": True, "empty_first": True}, ALLOWED),
+    (
+        "a thousand chunks of a byte",
+        {"chunked": 1, "answer": {"warnings": ["w" * 700]}},
+        Allowed(warnings=("w" * 700,)),
+    ),
+    (
+        "more chunks of a byte",
+        {"chunked": 1, "zeros": 100_000},
+        (STATUS, "an answer in over 1024 chunks, of less than 128 bytes on average", 503),
+    ),
+    (
+        "later chunks of a byte",
+        {"chunked": 127, "zeros": 1_000_000},
+        (STATUS, "an answer in over 1024 chunks, of less than 128 bytes on average", 503),
+    ),
+    (
+        "many fair chunks",
+        {"chunked": 128, "answer": {"patch": " " * 300_000}},
+        (STATUS, "illegal base64", 503),
+    ),
+    (
+        "chunk extensions",
+        {"raw": f"{CHUNKED}2;a={'b' * 1000}", "pad": 20_000_000, "stay": True},
+        (STATUS, "bytes of headers and chunk extensions", 503),
+    ),
+    (
+        "a short extension of each chunk",
+        {"raw": CHUNKED + f"2;{'b' * 200}\r\nab\r\n" * 1024, "stay": True},
+        (STATUS, "bytes of headers and chunk extensions", 503),
+    ),
+    (
+        "trailers",
+        {"raw": f"{CHUNKED}0\r\n" + f"A: {'b' * 1000}\r\n" * 100, "stay": True},
+        (STATUS, "more than 65536 bytes of headers", 503),
+    ),
+    (
+        "headers by the thousand",
+        {"raw": "HTTP/1.1 200 OK\r\n" + "A:b\r\n" * 10_000, "stay": True},
+        (STATUS, "more than 256 headers", 503),
+    ),
+    (
+        "interim answers without end",
+        {"raw": "HTTP/1.1 103 Early Hints\r\n\r\n" * 1000, "stay": True},
+        (STATUS, "more than 5 answers of status 1xx", 503),
+    ),
     ("a bomb", {"gzip": True, "zeros": 20_000_000}, (STATUS, "more than 8388608 bytes once unpacked", 503)),
     ("endless", {"until_closed": True, "endless": "x"}, (STATUS, "more than 8388608 bytes", 503)),
     (
