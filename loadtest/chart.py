@@ -26,6 +26,9 @@ COLOURS: Final = ("#2f7fd1", "#d9622b", "#2c9a5b", "#a45bc2", "#b8860b")
 DASHES: Final = ("none", "7 4", "2 3", "10 3 2 3", "4 4")
 """Series differ without colour, too."""
 
+_LEAST: Final = 1e-300
+"""Smaller values are drawn as 0: a sixth of them may not be a normal number, which has no exact logarithm."""
+
 _STYLE: Final = """\
 text { font: 12px system-ui, sans-serif; fill: #24292f; }
 .title { font-size: 15px; font-weight: 600; }
@@ -65,10 +68,12 @@ class Axis:
 
 def axis(label: str, greatest: float) -> Axis:
     """Return an axis from 0 that reaches *greatest* by steps of 1, 2 or 5 times a power of ten."""
-    rough = (greatest or 1.0) / TICKS
+    if greatest < _LEAST:
+        greatest = 1.0
+    rough = greatest / TICKS
     power = 10.0 ** floor(log10(rough))
     step = power * next(nice for nice in (1, 2, 5, 10) if nice * power >= rough * (1 - 1e-9))
-    count = ceil((greatest or 1.0) / step * (1 - 1e-9))
+    count = ceil(greatest / step * (1 - 1e-9))
     return Axis(label, tuple(number * step for number in range(count + 1)))
 
 

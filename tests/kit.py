@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 60.0
-"""How long a test waits for what should take no time: a bound for broken code, not an expectation."""
+"""The bound of every wait, in seconds: far beyond what a busy machine needs, and not an expectation."""
 
 
 class Process:

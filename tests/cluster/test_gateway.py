@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.server import NAMESPACES, ApiServer, hang, refuse, silence
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,14 +69,6 @@ def configure(server: ApiServer, tmp_path: Path, start_worker: StartWorker) -> C
     return configure
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what is sure to come."""
-    for _ in range(100_000):
-        if condition():
-            return
-    pytest.fail("it did not come")
-
-
 def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
     server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
 ) -> None:
@@ -89,24 +82,24 @@ def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
         (200, False),
     )
     gateway.expect("namespaces synced: 1 from")
-    until(lambda: gateway.admin("/readyz")[0] == 200)
-    until(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
     assert gateway.metric("admission_gateway_cluster_namespaces") == 1
 
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
     server.put("shop", team="a")
-    until(lambda: not gateway.review("/validate", pod_in("shop"))["allowed"])
+    eventually(lambda: not gateway.review("/validate", pod_in("shop"))["allowed"])
     server.put("shop", team="b")
-    until(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
+    eventually(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
     assert server.asked("get") == 0
 
     server.faults["watch"].append(refuse(503))
     server.faults["list"].append(refuse(503))
     server.end_watches(abruptly=True)
-    until(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
     assert gateway.admin("/readyz")[0] == 200
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
-    until(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
 
 
 def test_a_namespace_that_the_watch_has_not_told_of_is_asked_for(
@@ -158,9 +151,9 @@ def test_a_look_up_leaves_time_for_the_answer_and_ends_with_the_client(
 
     connection = gateway.connect()
     connection.request("POST", "/validate", pod_in("other"), {"Content-Type": "application/json"})
-    until(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
     connection.close()
-    until(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
     assert "Traceback" not in gateway.log
 
 
@@ -219,7 +212,7 @@ def test_each_of_several_processes_watches_for_itself(
     gateway = start_gateway(configure(), "--processes", "2")
     server.wait_for(lambda: server.watches == 2)
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
-    until(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
     assert gateway.metric("admission_gateway_cluster_namespaces") == 1
 
 

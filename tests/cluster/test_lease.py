@@ -12,10 +12,10 @@ from gateway.cluster.access import Access
 from gateway.cluster.lease import Lease, LeasePace
 from gateway.config.model import Kubernetes
 from tests.cluster.server import LEASE, ApiServer, hang_up, refuse
-from tests.kit import PATIENCE_S
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
@@ -39,12 +39,6 @@ async def candidate(
         if releases:
             await lease.release()
         await access.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def holder(server: ApiServer) -> object:

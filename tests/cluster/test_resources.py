@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.server import EVENTS, LEASE, ApiServer, refuse
-from tests.cluster.test_gateway import run, settings, until
+from tests.cluster.test_gateway import run, settings
 from tests.kit import PATIENCE_S, REVIEWS, Process, pool_document, webhook_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,10 +83,10 @@ def test_resources_are_served_followed_and_told_of(
     assert gateway.metric(RELOADED) == 1
 
     server.apply(custom("validate", "v", "pods", {"deny": {"message": "another"}}))
-    until(lambda: answers(gateway) == (False, "h0.v.test: another"))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: another"))
     server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 2))
     server.remove(VALIDATING, "v")
-    until(lambda: answers(gateway) == (True, ""))
+    eventually(lambda: answers(gateway) == (True, ""))
     assert server.told == []
     patches = [parameters for kind, parameters in server.requests if kind == "patch"]
     assert len(patches) == 3
@@ -100,7 +101,7 @@ def test_a_bad_change_is_refused_alone_told_of_and_mended(
     gateway = start_gateway(folder)
     server.apply(custom("validate", "v", "pods", {"deny": {"message": "bad"}}, timeoutSeconds=99))
     server.apply(custom("validate", "w", "pods", {"deny": {"message": "good"}}))
-    until(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: good"))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: good"))
     server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("False", "Invalid", 2))
     told = server.ready(VALIDATING, "v")["message"]
     assert told == (
@@ -116,7 +117,7 @@ def test_a_bad_change_is_refused_alone_told_of_and_mended(
     assert event["note"] == "refused because of webhooks[0].timeoutSeconds; its status says why"
 
     server.apply(custom("validate", "v", "pods", {"deny": {"message": "mended"}}))
-    until(lambda: answers(gateway) == (False, "h0.v.test: mended\nh0.w.test: good"))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: mended\nh0.w.test: good"))
     server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 3))
     server.wait_for(lambda: [event["type"] for event in server.told] == ["Warning", "Normal"])
     assert gateway.metric(RELOADED) == 1
@@ -140,7 +141,7 @@ def test_a_fresh_start_with_bad_resources_opens_no_door(
     )
     server.wait_for(lambda: "1 of its webhooks fail by" in server.ready(VALIDATING, "i").get("message", ""))
     server.apply(pool("none", target))
-    until(lambda: answers(gateway, "/mutate") == (False, "h0.m.test: refused"))
+    eventually(lambda: answers(gateway, "/mutate") == (False, "h0.m.test: refused"))
 
 
 def test_a_custom_resource_can_always_be_mended(
@@ -185,7 +186,7 @@ def test_files_come_first(server: ApiServer, folder: Path, target: str, start_ga
     file.write_text(file.read_text() + "kind: Nonsense\n")
     gateway.expect("configuration refused", after=seen)
     server.apply(custom("validate", "w", "pods", {"deny": {"message": "still"}}))
-    until(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: still"))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: still"))
 
 
 @pytest.mark.parametrize("file", ["tokens", "ca.pem"])
@@ -257,11 +258,11 @@ def test_what_is_known_stays_while_the_api_server_is_away(
         server.faults[f"{verb} validatingwebhookconfigurations"].extend([refuse(503)] * 2)
     server.faults["watch workerpools"].append(refuse(410, "too old resource version"))
     server.end_watches(abruptly=True)
-    until(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
     assert gateway.admin("/readyz")[0] == 200
     assert answers(gateway) == (False, "h0.v.test: refused")
     server.remove(VALIDATING, "v")
-    until(lambda: answers(gateway) == (True, ""))
+    eventually(lambda: answers(gateway) == (True, ""))
 
 
 def test_a_storm_of_changes_costs_few_reloads(
@@ -271,7 +272,7 @@ def test_a_storm_of_changes_costs_few_reloads(
     gateway = start_gateway(folder)
     for number in range(300):
         server.apply(custom("validate", "v", "pods", {"deny": {"message": f"change {number}"}}))
-    until(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
     # One is due every half second, and three hundred changes take the server no five.
     assert 1 <= gateway.log.count("configuration reloaded") <= 10
 
@@ -285,7 +286,7 @@ def test_of_two_gateways_one_writes_and_the_other_takes_over(
     second = start_gateway(folder)
     server.apply(custom("validate", "v", "pods", DENIED, timeoutSeconds=99))
     server.wait_for(lambda: conditions(server, VALIDATING, "v")[0] == "False")
-    until(lambda: answers(second)[0] is False)
+    eventually(lambda: answers(second)[0] is False)
     server.wait_for(lambda: len(server.told) == 1)
     holder = server.objects[LEASE]["spec"]["holderIdentity"]
     first.stop()
@@ -321,9 +322,9 @@ def test_it_can_be_switched_on_and_off(
     gateway = start_gateway(folder, "--processes", "2")
     assert answers(gateway) == (True, "")
     file.write_text(settings(kubeconfig="../kubeconfig", customResources=True))
-    until(lambda: answers(gateway)[0] is False)
+    eventually(lambda: answers(gateway)[0] is False)
     file.write_text(settings(kubeconfig="../kubeconfig"))
-    until(lambda: answers(gateway)[0] is True)
+    eventually(lambda: answers(gateway)[0] is True)
 
 
 def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
@@ -333,7 +334,7 @@ def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
     with_resources = file.read_text()
     file.write_text(settings(kubeconfig="../kubeconfig"))
     gateway = start_gateway(folder)
-    until(lambda: gateway.admin("/readyz")[0] == 200)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
     server.lacks_custom_resources = True
     file.write_text(with_resources)
     gateway.expect("workerpools.admission-gateway.io cannot be read yet")

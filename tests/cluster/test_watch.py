@@ -18,6 +18,7 @@ from gateway.cluster.watch import Pace
 from gateway.config.model import Kubernetes
 from tests.cluster.server import ApiServer, hang, hang_up, refuse, silence, stream
 from tests.kit import PATIENCE_S
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -41,12 +42,6 @@ async def followed(file: Path, pace: Pace = FAST) -> AsyncIterator[ClusterNamesp
         yield namespaces
     finally:
         await namespaces.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def labels_in(namespaces: ClusterNamespaces) -> dict[str, dict[str, str]]:

@@ -24,6 +24,7 @@ from gateway.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWa
 from gateway.dispatch.rpc import CallStatus
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
+from tests.waiting import until
 from workers import PolicyServer
 
 if TYPE_CHECKING:
@@ -65,11 +66,6 @@ def on_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             runner.run(body())
 
     return run
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.config.model import Hedge
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch.standing import EJECT_AFTER, FIRST_EJECTION_S, LONGEST_EJECTION_S, Standing
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,11 +35,6 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
 
 def never(evaluation: object) -> None:
     pytest.fail(f"an answer that nobody waits for: {evaluation}")
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.01)
 
 
 async def asked(pool: Pool) -> Endpoint:

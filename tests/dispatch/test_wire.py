@@ -26,6 +26,7 @@ from gateway.dispatch.unasked import MAX_UNASKED
 from gateway.errors import ConfigError
 from gateway.pb import worker_pb2
 from tests.kit import REVIEWS
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -133,11 +134,6 @@ async def scripted() -> AsyncIterator[ScriptedWorker]:
         server.close()
         for made in worker.connections:
             made.transport.abort()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture

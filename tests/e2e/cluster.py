@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,6 +24,7 @@ import yaml
 
 from tests.e2e.client import Api
 from tests.kit import PATIENCE_S, Process
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -310,15 +310,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def eventually(ask: Callable[[], T]) -> T:
-    """Ask until the answer is true, and return it: for what a process does in its own time."""
-    give_up = time.monotonic() + PATIENCE_S
-    while not (answer := ask()):
-        assert time.monotonic() < give_up, f"waited {PATIENCE_S:.0f} s, and the answer is still {answer!r}"
-        time.sleep(0.02)
-    return answer
 
 
 def _write(issued: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Path]:

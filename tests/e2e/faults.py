@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.e2e.cluster import eventually
 from tests.e2e.objects import config_map, within
 from tests.e2e.setups import BehindGateway, Hook, rule
 from tests.kit import WorkerProcess, pool_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from tests.e2e.cluster import eventually
 from tests.kit import PATIENCE_S, ROOT
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.kit import GatewayProcess

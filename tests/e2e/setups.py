@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import yaml
 
-from tests.e2e.cluster import NAMESPACE, eventually, free_port
+from tests.e2e.cluster import NAMESPACE, free_port
 from tests.kit import GatewayProcess, Process, WorkerProcess, pool_document, run_command
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

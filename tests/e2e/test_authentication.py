@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trustme
 
-from tests.e2e.cluster import NAMESPACE, eventually
+from tests.e2e.cluster import NAMESPACE
 from tests.e2e.objects import config_map, within
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule
 from tests.kit import PATIENCE_S, REVIEWS
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

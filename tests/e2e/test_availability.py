@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.cluster import eventually
 from tests.e2e.load import CLIENTS, Load
 from tests.e2e.replicas import Replicas
 from tests.e2e.setups import BehindGateway, Hook
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,17 @@ import pytest
 import yaml
 
 from gateway.config.custom import PLURALS, CustomResource, read_resource
-from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.objects import pod
 from tests.e2e.setups import PODS, BehindGateway
 from tests.kit import ROOT
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.e2e.cases import DEFAULTS, LONG_WARNING, POLICIES, SIDECAR
-from tests.e2e.cluster import eventually
 from tests.e2e.compare import Case, assert_equal, run
 from tests.e2e.objects import GROUP, widget_definition
 from tests.e2e.operation_cases import OPERATIONS, VERSIONED
 from tests.e2e.outcome import Outcome
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.e2e.cluster import eventually
 from tests.e2e.faults import ABSENT, CONFIG_MAPS, FAULTS, GONE, PHASES, POLICIES, Faulty, label, selected
 from tests.e2e.objects import config_map
 from tests.e2e.setups import BehindGateway, Directly, Hook, rule
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

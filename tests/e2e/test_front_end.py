@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.e2e.cluster import eventually
 from tests.e2e.objects import config_map, metadata, within
 from tests.e2e.setups import BehindGateway, Directly, Hook, rule
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

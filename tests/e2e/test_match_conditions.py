@@ -14,9 +14,10 @@ from tests.cel.differences import KNOWN
 from tests.cel.expressions import REQUEST
 from tests.cel.grammar import draw_expression
 from tests.e2e.client import MERGE_PATCH
-from tests.e2e.cluster import ALICE, eventually
+from tests.e2e.cluster import ALICE
 from tests.e2e.objects import GROUP, widget, widget_definition
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Directly, Hook, rule
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

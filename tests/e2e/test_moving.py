@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.cluster import NAMESPACE, STRANGER, eventually, free_port
+from tests.e2e.cluster import NAMESPACE, STRANGER, free_port
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS, Directly, Hook, rule
 from tests.kit import GatewayProcess, run_command
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.e2e.cluster import STRANGER, Cluster, eventually
+from tests.e2e.cluster import STRANGER, Cluster
 from tests.e2e.objects import pod
 from tests.e2e.setups import BehindGateway, Hook
 from tests.kit import ROOT
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

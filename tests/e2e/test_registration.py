@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.e2e.cluster import NAMESPACE, Cluster, eventually
+from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.compare import Case, Operation, run
 from tests.e2e.objects import GROUP, config_map, pod, widget, widget_definition, within
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule, run_manifests
 from tests.kit import ROOT
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

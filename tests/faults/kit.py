@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.kit import PATIENCE_S, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.kit import GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.load import Load, Tally
@@ -33,14 +33,6 @@ REVIEW = "pod-create-validate"
 CALLS = "admission_gateway_worker_calls_total"
 STREAMED = ("Stream", "Unary", "mixed")
 """How calls travel to two workers: over streams, by themselves, or one of them so and the other so."""
-
-
-def eventually(holds: Callable[[], object], what: str) -> None:
-    """Wait until *holds* is true; *what* is said if it never is."""
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end, f"not in {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)
 
 
 def override(**members: Any) -> tuple[str, str]:

@@ -22,7 +22,8 @@ from tests.faults.rotating import (
 )
 from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
 from tests.load import Load
-from tests.process.kit import children_of, eventually, lines, runs
+from tests.process.kit import children_of, lines, runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     import ssl

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.hostile import REVIEW, HostileClient, client_hello, head, post
-from tests.faults.kit import SOME_PORT, all_well, configure, eventually, resources, wait_until_ready
+from tests.faults.kit import (
+    SOME_PORT,
+    all_well,
+    configure,
+    resources,
+    wait_until_ready,
+)
 from tests.kit import GatewayProcess, WorkerProcess, pool_document, webhook_document
 from tests.load import Load
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.faults.hostile import REVIEW, HostileClient, head, post
-from tests.faults.kit import SOME_PORT, all_well, configure, eventually, wait_until_ready
+from tests.faults.kit import (
+    SOME_PORT,
+    all_well,
+    configure,
+    wait_until_ready,
+)
 from tests.kit import pool_document, webhook_document
 from tests.load import Load
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ import pytest
 from tests.faults.rotating import command_pool, open_connections, write_whole
 from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
 from tests.load import Load
-from tests.process.kit import children_of, eventually, lines, runs
+from tests.process.kit import children_of, lines, runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection

@@ -26,7 +26,7 @@ from tests.faults.rotating import (
 )
 from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
 from tests.load import Load
-from tests.process.kit import eventually
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

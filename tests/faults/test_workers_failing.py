@@ -17,7 +17,6 @@ from tests.faults.kit import (
     calls,
     configure,
     endpoints,
-    eventually,
     kill,
     one_webhook,
     override,
@@ -26,6 +25,7 @@ from tests.faults.kit import (
     wait_until_ready,
 )
 from tests.load import Load
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,12 +20,12 @@ from tests.faults.kit import (
     StartWorker,
     all_well,
     configure,
-    eventually,
     wait_past,
     wait_until_ready,
 )
 from tests.kit import pool_document, webhook_document
 from tests.load import Load
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

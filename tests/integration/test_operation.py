@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
 from tests.process.kit import children_of, runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,8 +84,7 @@ def test_a_review_keeps_the_configuration_it_started_with(
     answers: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: answers.append(gateway.review("/mutate", POD)))
     thread.start()
-    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
-        pass
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
     seen = len(gateway.log)
     file.write_text(
         pool_document("new", new.target) + webhook_document("mutate", "n", "new", {"warnings": ["new"]})
@@ -108,13 +108,11 @@ def test_sigterm_answers_what_is_in_flight(
     answers: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: answers.append(gateway.review("/validate", POD)))
     thread.start()
-    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
-        pass
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
     gateway.signal(signal.SIGTERM)
     gateway.expect("stopping")
     # What is logged comes a moment before what is done about it.
-    while gateway.admin("/readyz")[0] != 503:
-        pass
+    eventually(lambda: gateway.admin("/readyz")[0] == 503)
     thread.join(PATIENCE_S)
     assert answers[0]["warnings"] == ["done"]
     assert gateway.wait() == 0
@@ -132,11 +130,9 @@ def test_a_client_that_goes_away_withdraws_its_calls(
     connection = gateway.connect()
     body = (REVIEWS / f"{POD}.json").read_bytes()
     connection.request("POST", "/validate", body, {"Content-Type": "application/json"})
-    while gateway.metric("admission_gateway_reviews_in_flight") != 1:
-        pass
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
     connection.close()
-    while gateway.metric("admission_gateway_worker_calls_total", code="CANCELLED") != 1:
-        pass
+    eventually(lambda: gateway.metric("admission_gateway_worker_calls_total", code="CANCELLED") == 1)
     assert gateway.metric("admission_gateway_reviews_in_flight") == 0
 
 
@@ -178,8 +174,7 @@ def test_a_process_that_was_killed_comes_back(
     # It loads its configuration at the start, and so do both at this signal.
     gateway.signal(signal.SIGHUP)
     gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
-    while gateway.admin("/readyz")[0] != 200:
-        pass
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
     assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
     assert gateway.log.count("starting it again") == 1
 
@@ -223,8 +218,7 @@ def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     gateway = start_gateway(tmp_path)
     assert gateway.review("/validate/lives", POD)["status"]["message"] == "h0.lives.test: alive"
     assert "UNAVAILABLE" in gateway.review("/validate/dies", POD)["status"]["message"]
-    while gateway.review("/validate/lives", POD)["status"]["message"] != "h0.lives.test: alive":
-        pass
+    eventually(lambda: gateway.review("/validate/lives", POD)["status"]["message"] == "h0.lives.test: alive")
     (worker,) = children_of(gateway.child.pid)
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0
@@ -255,12 +249,15 @@ def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
     issued = authority.issue_cert("127.0.0.1")
     (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
     (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
-    while True:
+
+    def certificate_of_a_new_connection() -> object:
         new = gateway.connect()
-        after = new.sock.getpeercert()
-        new.close()
-        if after != before:
-            break
+        try:
+            return new.sock.getpeercert()
+        finally:
+            new.close()
+
+    eventually(lambda: certificate_of_a_new_connection() != before)
     gateway.post("/validate", body, old)
     old.close()
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.faults.rotating import command_pool, named
 from tests.kit import webhook_document
-from tests.process.kit import children_of, eventually, runs
+from tests.process.kit import children_of, runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.faults.kit import StartGateway

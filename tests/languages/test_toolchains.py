@@ -29,7 +29,8 @@ from tests.languages.toolchains import (
     named,
     unready,
 )
-from tests.process.kit import eventually, runs
+from tests.process.kit import runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

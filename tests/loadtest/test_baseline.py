@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import orjson
@@ -14,7 +13,7 @@ from loadtest.configuration import COUNTS
 from loadtest.reviews import POD
 from loadtest.serial import Client
 from loadtest.servers import fleet
-from tests.kit import PATIENCE_S
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,7 @@ def test_it_allows_what_all_workers_allow_and_nothing_without_one_of_them(tmp_pa
             response = orjson.loads(client.post(f"/validate/policies-{count}", review))["response"]
             assert response == {"uid": orjson.loads(review)["request"]["uid"], "allowed": True}
         os.kill(running.workers[-1].pid, signal.SIGTERM)
-        give_up = time.monotonic() + PATIENCE_S
-        while orjson.loads(client.post("/validate/policies-16", review))["response"]["allowed"]:
-            assert time.monotonic() < give_up
+        eventually(
+            lambda: not orjson.loads(client.post("/validate/policies-16", review))["response"]["allowed"]
+        )
         assert orjson.loads(client.post("/validate/policies-4", review))["response"]["allowed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loadtest.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, axis, line_chart, log_axis
@@ -29,6 +29,7 @@ def test_any_text_gives_valid_xml_and_can_be_read_from_it(text: str) -> None:
     assert said.count(text) >= 4
 
 
+@example([(0.0, 5e-324)])
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=20))
 def test_every_point_is_drawn_inside_the_axes(points: list[tuple[float, float]]) -> None:
     found = circles(line_chart("t", "x", "y", [Series("s", tuple(points))]))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.kit import PATIENCE_S
-
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
 
 
 def runs(pid: int) -> bool:
@@ -35,21 +30,6 @@ def children_of(pid: int) -> list[int]:
     """Return the processes that *pid* started and has not waited for, oldest first."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """Return once *condition* holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "did not come about"
-        time.sleep(0.005)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """As ``eventually``, on an event loop."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def lines(file: Path) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.config.model import WorkerPool
 from gateway.process.local_workers import LocalWorkers, targets_of
-from tests.process.kit import lines, runs, until
+from tests.process.kit import lines, runs
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import ConfigError
 from gateway.process.serve import Signals
-from tests.process.kit import until
+from tests.waiting import until
 
 
 class Gateway:

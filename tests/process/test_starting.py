@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit import Process, pool_document, webhook_document
-from tests.process.kit import children_of, eventually, expects, runs
+from tests.process.kit import children_of, expects, runs
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from gateway.options import Options
 from gateway.process import supervisor
 from gateway.process.supervisor import Supervisor
-from tests.process.kit import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -256,10 +256,3 @@ async def serving(
         connected(listener, client_tls) as client,
     ):
         yield listener, client
-
-
-async def until(condition: Any) -> None:
-    """Wait, in turns of the loop, until *condition* holds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)

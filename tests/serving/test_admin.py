@@ -11,7 +11,14 @@ import pytest
 from gateway.errors import Unavailable
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connections import Bounds
-from tests.serving.kit import Wire, connected, listening, refused, serving, until
+from tests.serving.kit import (
+    Wire,
+    connected,
+    listening,
+    refused,
+    serving,
+)
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.serving.kit import Run

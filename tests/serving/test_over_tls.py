@@ -24,8 +24,8 @@ from tests.serving.kit import (
     post,
     refused,
     serving,
-    until,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     import ssl

@@ -21,7 +21,17 @@ from gateway.serving.devcert import make_development_certificate
 from gateway.serving.identity import Identity
 from gateway.serving.routes import Router
 from gateway.serving.tls import ServerCertificate
-from tests.serving.kit import PATHS, Application, connected, listening, ok, post, refused, serving, until
+from tests.serving.kit import (
+    PATHS,
+    Application,
+    connected,
+    listening,
+    ok,
+    post,
+    refused,
+    serving,
+)
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,6 +13,7 @@ import uvloop
 from grpc import aio
 
 from gateway.pb import worker_pb2 as pb
+from tests.waiting import until
 from workers import Denied, PolicyServer, Review
 from workers import stream as stream_module
 
@@ -44,12 +45,6 @@ class Probe:
             self.ended.append("cancelled")
             raise
         self.ended.append("answered")
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for what a policy records; any change of it comes from this same loop."""
-        async with asyncio.timeout(5):
-            while not condition():
-                await asyncio.sleep(0.001)
 
 
 def test_a_batch_of_policies_that_need_not_wait_is_answered_in_one_message(serve: Any) -> None:
@@ -149,9 +144,9 @@ def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
         async with serve(probe.server) as worker:
             stream = worker.stream()
             await stream.send(calls=[(1, "wait"), (2, "wait")])
-            await probe.until(lambda: probe.started == 2)
+            await until(lambda: probe.started == 2)
             await stream.send(cancelled=[1, 99])
-            await probe.until(lambda: probe.ended == ["cancelled"])
+            await until(lambda: probe.ended == ["cancelled"])
             probe.gate.set()
             assert list(await stream.verdicts(1)) == [2]
             await stream.close()
@@ -181,12 +176,12 @@ def test_when_the_gateway_goes_away_what_runs_is_cancelled(
         async with serve(probe.server) as worker:
             stream = worker.stream()
             await stream.send(calls=[(1, "wait"), (2, "wait")])
-            await probe.until(lambda: probe.started == 2)
+            await until(lambda: probe.started == 2)
             if how == "cancel":
                 stream.call.cancel()
             else:
                 await worker.channel.close()
-            await probe.until(lambda: probe.ended == ["cancelled", "cancelled"])
+            await until(lambda: probe.ended == ["cancelled", "cancelled"])
 
     uvloop.run(scenario())
     # What grpc has left over from a loop that is closed, it complains about on the next one.
@@ -200,7 +195,7 @@ def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> 
             stream = worker.stream()
             await stream.send(calls=[(1, "wait")])
             await stream.call.done_writing()
-            await probe.until(lambda: probe.started == 1)
+            await until(lambda: probe.started == 1)
             probe.gate.set()
             assert list(await stream.verdicts(1)) == [1]
             assert await stream.receive() is aio.EOF

@@ -1,0 +1,38 @@
+"""Waiting for an event: bounded, because broken code must fail a test and not hang it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tests.kit import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+POLL_EVERY_S: Final = 0.005
+
+
+def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
+    """Call *condition* until it returns something true, and return that.
+
+    Raises:
+        AssertionError: it did not within ``PATIENCE_S`` seconds; the text names *what* and the last value.
+    """
+    give_up = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
+        time.sleep(POLL_EVERY_S)
+    return value
+
+
+async def until(condition: Callable[[], T], what: str = "the condition") -> T:
+    """As :func:`eventually`, on an event loop. The bound is real time, also on a loop with virtual time."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
+        await asyncio.sleep(POLL_EVERY_S)
+    return value
