@@ -9,7 +9,7 @@ endpoints/filters/warning.go (warnings).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -18,7 +18,7 @@ from gateway.core.annotations import AuditLevel, annotations_of
 from gateway.core.call import Payload
 from gateway.core.diff import diff, same
 from gateway.core.patch import apply_patch
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, DryRunRefused, Failed
+from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,6 +51,9 @@ class Status:
     reason: str
     message: str
     causes: tuple[Cause, ...] = ()
+    details: Details = NO_DETAILS
+    status: str = "Failure"
+    metadata: tuple[tuple[str, str | int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +112,23 @@ def _are_silent(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _status(rejections: Sequence[Outcome]) -> Status | None:
-    """Return what the user reads: every rejection a line, the first giving code and reason."""
+    """Return what the user reads: every rejection a line, the first giving all but message and causes."""
     if not rejections:
         return None
     refusals = [_refusal(outcome) for outcome in rejections]
     first = refusals[0]
     causes = [cause for refusal in refusals for cause in refusal.causes]
-    if causes and first.reason == "Invalid":
-        # For this reason kubectl shows the causes alone: whoever has none would go unread.
+    if (
+        first.reason == "Invalid"
+        and len(refusals) > 1
+        and (causes or first.details.kind or first.details.name)
+    ):
+        # For this reason kubectl shows no message where there are causes, a kind or a name, but the causes:
+        # a refusal without any would go unread.
         causes = [
             cause for refusal in refusals for cause in refusal.causes or (Cause(message=refusal.message),)
         ]
-    return Status(first.code, first.reason, _joined(refusals), _readable(causes))
+    return replace(first, message=_joined(refusals), causes=_readable(causes))
 
 
 def _joined(refusals: Sequence[Status]) -> str:
@@ -148,6 +156,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 3]}..."
 
 
+def _cut_details(details: Details) -> Details:
+    return Details(
+        _cut(details.name),
+        _cut(details.group),
+        _cut(details.kind),
+        _cut(details.uid),
+        details.retry_after_seconds,
+    )
+
+
+def _cut_values(members: Iterable[tuple[str, str | int]]) -> tuple[tuple[str, str | int], ...]:
+    return tuple((name, _cut(value) if isinstance(value, str) else value) for name, value in members)
+
+
 def _refusal(outcome: Outcome) -> Status:
     name, verdict = outcome.invocation.webhook.name, outcome.verdict
     match verdict:
@@ -158,7 +180,10 @@ def _refusal(outcome: Outcome) -> Status:
                 Cause(_cut(cause.reason), f"{name}: {_cut(cause.message)}", _cut(cause.field))
                 for cause in verdict.causes[:MAX_CAUSES]
             )
-            return Status(verdict.code, reason, message, causes)
+            status, metadata = _cut(verdict.status) or "Failure", _cut_values(verdict.metadata)
+            return Status(
+                verdict.code, reason, message, causes, _cut_details(verdict.details), status, metadata
+            )
         case DryRunRefused():
             return Status(400, "BadRequest", f'admission webhook "{name}" does not support dry run')
         case Failed():

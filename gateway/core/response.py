@@ -41,22 +41,30 @@ def encode(api_version: str, uid: str, decision: Decision) -> bytes:
 
 
 def _status(status: Status) -> dict[str, object]:
-    document: dict[str, object] = {"status": "Failure", "message": status.message, "code": status.code}
-    if status.reason:
-        document["reason"] = status.reason
-    if status.causes:
-        document["details"] = {
-            "causes": [
-                {
-                    name: value
-                    for name, value in (
-                        ("reason", cause.reason),
-                        ("message", cause.message),
-                        ("field", cause.field),
-                    )
-                    if value
-                }
-                for cause in status.causes
-            ]
-        }
-    return document
+    details = status.details
+    document: dict[str, object] = {
+        "status": status.status,
+        "message": status.message,
+        "reason": status.reason,
+        "code": status.code,
+        "metadata": dict(status.metadata),
+        "details": _filled(
+            {
+                "name": details.name,
+                "group": details.group,
+                "kind": details.kind,
+                "uid": details.uid,
+                "retryAfterSeconds": details.retry_after_seconds,
+                "causes": [
+                    _filled({"reason": cause.reason, "message": cause.message, "field": cause.field})
+                    for cause in status.causes
+                ],
+            }
+        ),
+    }
+    return _filled(document)
+
+
+def _filled(members: dict[str, object]) -> dict[str, object]:
+    """Return *members* without those that are empty, which the API server takes for absent."""
+    return {name: value for name, value in members.items() if value}

@@ -37,6 +37,24 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Details:
+    """``status.details`` of a denial but for its causes; empty fields are left out.
+
+    Source: meta/v1 StatusDetails.
+    """
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    retry_after_seconds: int = 0
+    """An int32. Above 0, the API server sends it to its client as ``Retry-After``, whatever the code."""
+
+
+NO_DETAILS: Final = Details()
+
+
+@dataclass(frozen=True, slots=True)
 class Allowed:
     """The policy has nothing against the request, and may want it changed."""
 
@@ -49,7 +67,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The policy refuses the request. ``code`` is an HTTP status from 400 to 599."""
+    """The policy refuses the request. ``code`` is an HTTP status from 400 to 999."""
 
     code: int = 400
     reason: str = ""
@@ -57,6 +75,11 @@ class Denied:
     causes: tuple[Cause, ...] = ()
     warnings: tuple[str, ...] = ()
     audit_annotations: tuple[tuple[str, str], ...] = ()
+    details: Details = NO_DETAILS
+    status: str = ""
+    """``status.status`` of an HTTPS webhook's answer; empty: ``Failure``."""
+    metadata: tuple[tuple[str, str | int], ...] = ()
+    """Members of ``status.metadata`` (meta/v1 ListMeta) of an HTTPS webhook's answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,17 @@ from gateway.core.decision import (
     decide,
 )
 from gateway.core.patch import apply_patch
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason, Verdict
+from gateway.core.verdict import (
+    ALLOWED,
+    NO_DETAILS,
+    Allowed,
+    Cause,
+    Denied,
+    Details,
+    Failed,
+    FailureReason,
+    Verdict,
+)
 from tests.core.build import POD, add, labelled, patch, request, settle, webhook
 
 if TYPE_CHECKING:
@@ -118,6 +128,45 @@ def test_of_an_invalid_object_the_causes_leave_no_rejection_out_because_kubectl_
 def test_without_any_cause_an_invalid_object_has_the_message() -> None:
     decision = validating(Denied(422, "Invalid", "first"), Denied(403, message="no"))
     assert only_status(decision) == Status(422, "Invalid", f"{A}: first\n{B}: no")
+
+
+ABOUT = Details("web", "apps", "Deployment", "u-2", 30)
+
+
+def test_a_denials_details_reach_the_user() -> None:
+    denied = Denied(429, "TooManyRequests", "slow", (Cause(message="m"),), details=ABOUT)
+    status = Status(429, "TooManyRequests", f"{A}: slow", (Cause(message=f"{A}: m"),), ABOUT)
+    assert only_status(validating(denied)) == status
+    assert only_status(mutating(denied)) == status
+
+
+def test_the_first_denial_gives_the_details() -> None:
+    other = Details("other", kind="Pod", retry_after_seconds=1)
+    decision = validating(
+        Denied(403, message="no", details=ABOUT), Denied(429, message="slow", details=other)
+    )
+    assert only_status(decision) == Status(403, "Forbidden", f"{A}: no\n{B}: slow", details=ABOUT)
+    decision = validating(Denied(403, message="no"), Denied(429, message="slow", details=other))
+    assert only_status(decision).details == NO_DETAILS
+    decision = validating(BROKEN, Denied(429, message="slow", details=other))
+    assert only_status(decision).details == NO_DETAILS
+
+
+def test_status_and_metadata_of_the_first_denial_are_kept() -> None:
+    first = Denied(message="no", status="Odd", metadata=(("resourceVersion", "7"),))
+    status = only_status(validating(first, Denied(message="no", status="Other")))
+    assert (status.status, status.metadata) == ("Odd", (("resourceVersion", "7"),))
+    assert only_status(validating(Denied(message="no"), first)).status == "Failure"
+
+
+@pytest.mark.parametrize("about", [Details(kind="Pod"), Details(name="web")])
+def test_of_an_invalid_object_with_a_name_every_rejection_is_a_cause_because_kubectl_shows_no_message(
+    about: Details,
+) -> None:
+    alone = Denied(422, "Invalid", "first", details=about)
+    assert only_status(validating(alone)) == Status(422, "Invalid", f"{A}: first", details=about)
+    decision = validating(alone, Denied(403, message="no"))
+    assert only_status(decision).causes == (Cause(message=f"{A}: first"), Cause(message=f"{B}: no"))
 
 
 def test_a_first_failure_gives_code_and_reason_too() -> None:

@@ -10,7 +10,7 @@ from gateway.core.annotations import Dropped
 from gateway.core.decision import UNCONDITIONAL, Decision, Status
 from gateway.core.response import encode
 from gateway.core.review import V1, V1BETA1
-from gateway.core.verdict import Cause
+from gateway.core.verdict import Cause, Details
 
 HEAD = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u-1",'
 PATCH = b'[{"op":"add","path":"/x","value":1}]'
@@ -66,6 +66,31 @@ PATCH = b'[{"op":"add","path":"/x","value":1}]'
                 b'"allowed":false,"status":{"code":422,"details":{"causes":[{"field":"f","message":"a: m",'
                 b'"reason":"R"},{"message":"a: n"},{"field":"g"},{}]},"message":"a: no","reason":"Invalid",'
                 b'"status":"Failure"},"warnings":["w"]}}'
+            ),
+        ),
+        (
+            Decision(
+                Status(
+                    429,
+                    "",
+                    "a: no",
+                    (Cause("R"),),
+                    Details("web", "apps", "Deployment", "u-2", 30),
+                    "Odd",
+                    (("resourceVersion", "7"), ("remainingItemCount", 0)),
+                )
+            ),
+            (
+                b'"allowed":false,"status":{"code":429,"details":{"causes":[{"reason":"R"}],"group":"apps",'
+                b'"kind":"Deployment","name":"web","retryAfterSeconds":30,"uid":"u-2"},"message":"a: no",'
+                b'"metadata":{"remainingItemCount":0,"resourceVersion":"7"},"status":"Odd"}}}'
+            ),
+        ),
+        (
+            Decision(Status(429, "", "a: no", details=Details(retry_after_seconds=1))),
+            (
+                b'"allowed":false,"status":{"code":429,"details":{"retryAfterSeconds":1},"message":"a: no",'
+                b'"status":"Failure"}}}'
             ),
         ),
     ],

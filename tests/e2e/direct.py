@@ -3,7 +3,8 @@
     python -m tests.e2e.direct --listen 127.0.0.1:PORT --tls-cert F --tls-key F --scripts FILE
 
 FILE holds a JSON list of scripts of ``tests/fakes/worker.py``; the one at index N is served at ``/N``, over
-HTTP/1.1 as any webhook is. Prints its port when it serves.
+HTTP/1.1 as any webhook is. A script with ``raw_status`` denies with that Status. Prints its port when it
+serves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from tests.fakes.worker import respond
+
+DETAILS = ("causes", "name", "group", "kind", "uid", "retryAfterSeconds")
+"""Members of a worker's Status that are below ``details`` in Kubernetes."""
 
 
 class Webhooks(ThreadingHTTPServer):
@@ -69,8 +73,10 @@ def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:
     response: dict[str, Any] = {"uid": asked["request"]["uid"], "allowed": found.allowed}
     if not found.allowed:
         status = MessageToDict(found.status)
-        causes = status.pop("causes", None)
-        response["status"] = {**status, **({"details": {"causes": causes}} if causes else {})}
+        details = {name: status.pop(name) for name in DETAILS if name in status}
+        response["status"] = {**status, **({"details": details} if details else {})}
+    if "raw_status" in script:
+        response.update(allowed=False, status=script["raw_status"])
     if found.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(found.patch).decode()

@@ -41,6 +41,8 @@ class Refusal:
     lines: tuple[Line, ...]
     causes: tuple[dict[str, str], ...] = ()
     """Of denials, in order."""
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Of a denial: all else of its Status, and ``Retry-After``."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,14 @@ def _line(piece: str) -> Line:
 
 def _refusal(answer: Answer, lines: list[Line], causes: list[dict[str, str]]) -> Refusal:
     assert answer.document.get("code") == answer.status, answer
-    kept = causes if any(line.text is not None for line in lines) else []
-    return Refusal(answer.status, answer.document.get("reason", ""), tuple(lines), tuple(kept))
+    code, reason = answer.status, answer.document.get("reason", "")
+    if all(line.text is None for line in lines):
+        return Refusal(code, reason, tuple(lines))
+    rest = {key: value for key, value in answer.document.items() if key not in ("code", "reason", "message")}
+    details = rest.pop("details", {})
+    rest |= {key: value for key, value in details.items() if key != "causes"}
+    rest["Retry-After"] = answer.headers.get("Retry-After")
+    return Refusal(code, reason, tuple(lines), tuple(causes), rest)
 
 
 def _causes(answer: Answer) -> Iterator[dict[str, str]]:

@@ -304,6 +304,9 @@ class BehindGateway(_Setup):
 class OverHttps(BehindGateway):
     """Webhooks behind the gateway, every other of them a policy of a worker."""
 
+    step = 2
+    """Of so many webhooks the first is asked over HTTPS."""
+
     def start(self) -> None:
         """Put the policies in force."""
         self._webhooks_port = self._serve_webhooks(self.folder, self.hooks, self.certificate)
@@ -313,6 +316,12 @@ class OverHttps(BehindGateway):
         """Return whom the gateway asks for each of ``hooks``."""
         served = {"url": f"https://localhost:{self._webhooks_port}", "caBundle": self.cluster.ca_bundle}
         return [
-            worker if index % 2 else {**served, "url": f"{served['url']}/{index}"}
+            worker if index % self.step else {**served, "url": f"{served['url']}/{index}"}
             for index, worker in enumerate(super().client_configs())
         ]
+
+
+class OnlyHttps(OverHttps):
+    """Webhooks behind the gateway, all of them asked over HTTPS."""
+
+    step = 1

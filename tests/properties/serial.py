@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -130,6 +130,7 @@ class Serial:
                     "reason": verdict.reason or ("Forbidden" if verdict.code == 403 else ""),
                     "message": f"{hook.name}: {verdict.message or 'denied without explanation'}",
                     "causes": [(c.reason, f"{hook.name}: {c.message}", c.field) for c in verdict.causes],
+                    "details": verdict.details,
                 }
             )
         return changed
@@ -182,12 +183,13 @@ class Serial:
             status = {"status": "Failure", "code": first["code"], "reason": first["reason"]}
             status["message"] = "\n".join(rejection["message"] for rejection in self.rejections)
             causes = [cause for rejection in self.rejections for cause in rejection.get("causes", ())]
-            if causes:
-                names = ("reason", "message", "field")
-                members = [dict(zip(names, cause, strict=True)) for cause in causes]
-                status["details"] = {
-                    "causes": [{name: text for name, text in cause.items() if text} for cause in members]
-                }
+            names = ("reason", "message", "field")
+            members = [dict(zip(names, cause, strict=True)) for cause in causes]
+            details: dict[str, Any] = asdict(first["details"]) if "details" in first else {}
+            details["retryAfterSeconds"] = details.pop("retry_after_seconds", 0)
+            details["causes"] = [{name: text for name, text in cause.items() if text} for cause in members]
+            if any(details.values()):
+                status["details"] = {name: value for name, value in details.items() if value}
             said["status"] = {name: value for name, value in status.items() if value != ""}
         readable = [text[:256] for text in self.warnings if text and text.isprintable()]
         if readable:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.core.conditions import Check, CheckAnswer, Excluded, Judgement, Seen, Unanswered, Work
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, Failed, FailureReason
 from gateway.core.webhook import Rule
 from tests.core.build import ANYTHING, document, resource, webhook
 
@@ -282,6 +282,7 @@ denying = st.builds(
     causes,
     words,
     spoken_annotations,
+    st.sampled_from([NO_DETAILS, NO_DETAILS, Details("web", "apps", "Deployment", "u-2", 30), Details("db")]),
 )
 failing = st.builds(
     Failed, st.sampled_from(FailureReason), st.sampled_from(["UNAVAILABLE: gone", "no answer"])

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from gateway.dispatch.answers import MAX_PARTS
 from gateway.dispatch.https.review import API_VERSIONS
 from gateway.dispatch.verdicts import one_line
@@ -32,6 +33,16 @@ KIND: Final = "AdmissionReview"
 
 _SEPARATORS: Final = 4 * MAX_PARTS
 """Commas in an answer with as many parts as it may have, counted before it is read."""
+
+_ESCAPE: Final = re.compile(
+    rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Escaped backslashes in JSON, a surrogate pair, or, as the group, half of one."""
+_MAX_MENDED_BYTES: Final = 64 * 1024
+"""Longer answers are not searched for half surrogate pairs: that may take 0.2 s a megabyte."""
+
+_MAX_CODE: Final = 999
+"""The highest HTTP status that Go's server writes; it panics at others."""
 
 
 class _Envelope(msgspec.Struct):
@@ -53,27 +64,63 @@ class _StatusCause(msgspec.Struct):
     field: str | None = None
 
 
-class _Details(msgspec.Struct):
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _BareDetails(msgspec.Struct):
+    """StatusDetails without what it may have very many of."""
+
+    name: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    retry_after_seconds: _Int32 | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Details(_BareDetails):
     causes: list[_StatusCause | None] | None = None
 
 
-class _BareStatus(msgspec.Struct):
+class _ListMeta(msgspec.Struct, omit_defaults=True):
+    self_link: str | None = msgspec.field(name="selfLink", default=None)
+    resource_version: str | None = msgspec.field(name="resourceVersion", default=None)
+    continue_: str | None = msgspec.field(name="continue", default=None)
+    remaining_item_count: _Int64 | None = msgspec.field(name="remainingItemCount", default=None)
+
+
+class _Words(msgspec.Struct):
+    """A Status in which something is of a wrong type."""
+
+    code: object = None
+    reason: object = None
+    message: object = None
+
+
+class _BareStatus(_Words):
     """A Status without what it may have very many of."""
 
     code: int | None = None
     reason: str | None = None
     message: str | None = None
+    status: str | None = None
+    metadata: _ListMeta | None = None
+    details: _BareDetails | None = None
 
 
 class _Status(_BareStatus):
     details: _Details | None = None
 
 
-class _BareResponse(msgspec.Struct):
+class _Denial(msgspec.Struct):
+    status: _Words | None = None
+
+
+class _BareResponse(_Denial):
     status: _BareStatus | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(_BareResponse):
     status: _Status | None = None
     patch: str | None = None
     patch_type: str | None = msgspec.field(name="patchType", default=None)
@@ -83,8 +130,11 @@ class _Response(msgspec.Struct):
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _WORD: Final = msgspec.json.Decoder(_Word)
-_BARE_RESPONSE: Final = msgspec.json.Decoder(_BareResponse)
 _RESPONSE: Final = msgspec.json.Decoder(_Response)
+_DENIALS: Final[tuple[msgspec.json.Decoder[_Denial], ...]] = tuple(
+    msgspec.json.Decoder(kind) for kind in (_Response, _BareResponse, _Denial)
+)
+"""The most that can be read of a denial first."""
 
 
 class _Unreadable(Exception):
@@ -114,11 +164,21 @@ def read_answer(
     It yields between steps, in each of which *body* is read once at most.
     """
     try:
-        return (yield from _read(body, phase, version, uid))
+        try:
+            return (yield from _read(body, phase, version, uid))
+        except msgspec.DecodeError:
+            if len(body) > _MAX_MENDED_BYTES:
+                raise
+            return (yield from _read(_mended(body), phase, version, uid))
     except (_Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
         return failed_call(f"the answer cannot be decoded: {error}")
     except RecursionError:
         return failed_call("the answer cannot be decoded: it nests too deeply")
+
+
+def _mended(body: bytes) -> bytes:
+    """Return *body* with U+FFFD for each half of a surrogate pair, as Go reads JSON."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
 
 
 def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
@@ -144,7 +204,7 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
             expected = f"expected webhook response of {expected}, Kind={KIND}"
             return failed_invalid(f"{expected}, got {group}/{name}, Kind={kind}")
     if not word.allowed:
-        return _denied(raw)
+        return (yield from _denied(raw))
     if raw.count(b",") > _SEPARATORS:
         raise _Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
     response = _RESPONSE.decode(raw)
@@ -152,31 +212,53 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
     return _allowed(response, phase, version)
 
 
-def _denied(raw: bytes) -> Denied:
+def _denied(raw: bytes) -> Generator[None, None, Denied]:
     """Return the denial in *raw* with as much else as can be read."""
-    response: _Response | None = None
-    try:
-        if raw.count(b",") <= _SEPARATORS:
-            response = _RESPONSE.decode(raw)
-        bare = response or _BARE_RESPONSE.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            bare = _BARE_RESPONSE.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Denied()
-    status = bare.status or _BareStatus()
-    code, reason = status.code or 0, status.reason or ""
+    response = yield from _denial(raw)
+    status = response.status or _Words()
+    code = status.code if isinstance(status.code, int) and 400 <= status.code <= _MAX_CODE else 400
+    reason = status.reason if isinstance(status.reason, str) else ""
+    words = code, reason, (status.message if isinstance(status.message, str) else "") or reason
+    if not isinstance(status, _BareStatus):
+        return Denied(*words, (), *_said(response))
+    details = status.details or _Details()
+    outcome = status.status or ""
     return Denied(
-        code if 400 <= code <= 599 else 400,
-        reason,
-        status.message or reason,
-        () if response is None else _causes(response.status),
+        *words,
+        _causes(details),
         *_said(response),
+        Details(
+            details.name or "",
+            details.group or "",
+            details.kind or "",
+            details.uid or "",
+            details.retry_after_seconds or 0,
+        ),
+        "" if outcome in ("Success", "Failure") else outcome,
+        _members(status.metadata or _ListMeta()),
     )
 
 
-def _causes(status: _Status | None) -> tuple[Cause, ...]:
-    causes = status.details.causes if status is not None and status.details is not None else None
+def _denial(raw: bytes) -> Generator[None, None, _Denial]:
+    """Return what can be read of the denial in *raw*."""
+    # Go, too, reads U+FFFD in place of bytes that are no UTF-8.
+    raw = raw.decode(errors="replace").encode()
+    for decoder in _DENIALS[raw.count(b",") > _SEPARATORS :]:
+        yield
+        try:
+            return decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return _Denial()
+
+
+def _members(metadata: _ListMeta) -> tuple[tuple[str, str | int], ...]:
+    members: dict[str, str | int] = msgspec.to_builtins(metadata)
+    return tuple((name, value) for name, value in members.items() if value != "")
+
+
+def _causes(details: _BareDetails) -> tuple[Cause, ...]:
+    causes = details.causes if isinstance(details, _Details) else None
     return tuple(
         Cause(cause.reason or "", cause.message or "", cause.field or "")
         for cause in causes or ()
@@ -184,9 +266,9 @@ def _causes(status: _Status | None) -> tuple[Cause, ...]:
     )
 
 
-def _said(response: _Response | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _said(response: _Denial) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the warnings and the audit annotations."""
-    if response is None:
+    if not isinstance(response, _Response):
         return (), ()
     warnings = tuple(text or "" for text in response.warnings or ())
     return warnings, tuple(

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.core.decision import decide
+from gateway.core.response import encode
+from gateway.core.verdict import Allowed, Denied, Details, Failed
 from gateway.dispatch.https.answers import read_answer
 from gateway.turns import finish
+from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:
+    from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, ReviewVersion
 
 UID = "the-uid"
@@ -142,14 +146,135 @@ def test_nothing_else_is_an_answer(body: bytes, version: ReviewVersion) -> None:
     assert verdict.code == 503
 
 
+def denial(status: dict[str, Any], **members: Any) -> Verdict:
+    """The verdict of a webhook that denies with *status*."""
+    response = {"uid": UID, "allowed": False, "status": status, **members}
+    review = {"apiVersion": V1, "kind": "AdmissionReview", "response": response}
+    return finish(read_answer(json.dumps(review).encode(), "validate", "v1", UID))
+
+
 @pytest.mark.parametrize("what", ["warnings", "causes"])
 def test_a_denial_with_very_many_parts_stands(what: str) -> None:
     status: dict[str, Any] = {"message": "no"}
-    response: dict[str, Any] = {"uid": UID, "allowed": False, "status": status}
     if what == "causes":
         status["details"] = {"causes": [{"field": "a"}] * 100_000}
-    else:
-        response["warnings"] = ["w"] * 100_000
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    verdict = finish(read_answer(json.dumps(review).encode(), "validate", "v1", UID))
+    warnings = ["w"] * 100_000 if what == "warnings" else []
+    verdict = denial(status, warnings=warnings)
     assert verdict == Denied(400, "", "no")
+
+
+def test_a_denial_with_very_many_causes_keeps_its_details() -> None:
+    details = {"causes": [{"field": "a"}] * 100_000, "name": "web", "retryAfterSeconds": 5}
+    verdict = denial({"code": 429, "message": "no", "details": details})
+    assert verdict == Denied(429, "", "no", details=Details("web", retry_after_seconds=5))
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        {"details": {"retryAfterSeconds": "5"}},
+        {"details": {"retryAfterSeconds": 5.5}},
+        {"details": {"retryAfterSeconds": 2**31}},
+        {"details": {"retryAfterSeconds": -(2**31) - 1}},
+        {"details": {"name": 5}},
+        {"details": {"uid": []}},
+        {"details": []},
+        {"status": 7},
+        {"metadata": {"remainingItemCount": "1"}},
+        {"metadata": {"remainingItemCount": 2**63}},
+        {"details": {"causes": [{"message": 1}], "name": 5}},
+    ],
+)
+def test_a_denial_with_details_that_cannot_be_read_keeps_code_reason_and_message(
+    unreadable: dict[str, Any],
+) -> None:
+    # The API server would take the whole answer for unreadable. It must not read the gateway's so.
+    status = {"code": 422, "reason": "Invalid", "message": "no", **unreadable}
+    assert denial(status) == Denied(422, "Invalid", "no")
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "read"),
+    [
+        ({"code": "422"}, Denied(400, "Invalid", "no")),
+        ({"code": 422.0}, Denied(400, "Invalid", "no")),
+        ({"reason": 5}, Denied(422, "", "no")),
+        ({"message": ["no"]}, Denied(422, "Invalid", "Invalid")),
+    ],
+)
+def test_of_a_denial_what_can_be_read_is_kept(unreadable: dict[str, Any], read: Denied) -> None:
+    assert denial({"code": 422, "reason": "Invalid", "message": "no", **unreadable}) == read
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (rb"a\ud800b", "a\ufffdb"),
+        (rb"a\uDFFF\ud83d\ude00\ud83d", "a\ufffd\U0001f600\ufffd"),
+        (rb"\\ud800 \ud800", "\\ud800 \ufffd"),
+        (b"caf\xe9", "caf\ufffd"),
+    ],
+)
+def test_a_denial_whose_text_is_no_unicode_stands(written: bytes, read: str) -> None:
+    # The API server, too, reads U+FFFD in place of what is no Unicode.
+    body = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"the-uid",'
+    body += b'"allowed":false,"status":{"code":403,"message":"%b"}}}' % written
+    assert finish(read_answer(body, "validate", "v1", UID)) == Denied(403, "", read)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+int32 = st.integers(-(2**31), 2**31 - 1)
+
+
+def objects(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects that may have each of *members*, or null in its place."""
+    return st.fixed_dictionaries({}, optional={name: st.none() | one for name, one in members.items()})
+
+
+statuses = objects(
+    code=st.sampled_from([0, 200, 399, 400, 403, 429, 503, 599, 600, 999]) | int32,
+    reason=texts | st.sampled_from(["Invalid", "TooManyRequests"]),
+    message=texts,
+    status=st.sampled_from(["Success", "Failure", "Odd", ""]),
+    metadata=objects(**{"resourceVersion": texts, "continue": texts, "remainingItemCount": int32}),
+    details=objects(
+        name=texts,
+        group=texts,
+        kind=texts,
+        uid=texts,
+        retryAfterSeconds=int32,
+        causes=st.lists(objects(reason=texts, message=texts, field=texts), max_size=2),
+    ),
+)
+
+
+def as_read(value: Any) -> Any:
+    """*value* as the API server has it: what is null or empty is absent, but for a count of 0."""
+    if not isinstance(value, dict):
+        return value
+    read = {name: as_read(member) for name, member in value.items()}
+    return {
+        name: member
+        for name, member in read.items()
+        if member or (name == "remainingItemCount" and member == 0)
+    }
+
+
+@given(statuses)
+def test_a_single_denial_loses_nothing_of_its_status(status: dict[str, Any]) -> None:
+    hook = webhook(phase="validate")
+    decision = decide(settle([hook], request(), {hook.name: denial(status)}), "None")
+    sent = json.loads(encode(V1, "u-1", decision))["response"]["status"]
+    expected = as_read(status)
+    code = expected.get("code", 0)
+    expected["code"] = code if 400 <= code <= 999 else 400
+    expected["status"] = expected.get("status", "Failure").replace("Success", "Failure")
+    if expected["code"] == 403:
+        expected.setdefault("reason", "Forbidden")
+    said = expected.get("message") or as_read(status).get("reason") or "denied without explanation"
+    expected["message"] = f"{hook.name}: {said}"
+    if causes := expected.get("details", {}).get("causes"):
+        for cause in causes:
+            cause["message"] = f"{hook.name}: {cause.get('message') or ''}"
+        expected["details"]["causes"] = [as_read(cause) for cause in causes]
+    assert sent == expected

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:
@@ -99,6 +99,45 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
             }
         },
         Denied(422, "Invalid", "no", (Cause("R", "m", "spec.a"),), ("w",)),
+    ),
+    (
+        "denied with all that a Status may have",
+        {
+            "answer": {
+                "allowed": False,
+                "status": {
+                    "kind": "Status",
+                    "apiVersion": "v1",
+                    "metadata": {"resourceVersion": "7", "continue": "", "remainingItemCount": 0},
+                    "status": "Odd",
+                    "message": "no",
+                    "reason": "TooManyRequests",
+                    "details": {
+                        "name": "web",
+                        "group": "apps",
+                        "kind": "Deployment",
+                        "uid": "u-2",
+                        "causes": [{"field": "spec"}],
+                        "retryAfterSeconds": 30,
+                    },
+                    "code": 999,
+                },
+            }
+        },
+        Denied(
+            999,
+            "TooManyRequests",
+            "no",
+            (Cause(field="spec"),),
+            details=Details("web", "apps", "Deployment", "u-2", 30),
+            status="Odd",
+            metadata=(("resourceVersion", "7"), ("remainingItemCount", 0)),
+        ),
+    ),
+    (
+        "denied with a code that no HTTP answer can have",
+        {"answer": {"allowed": False, "status": {"code": 1000}}},
+        Denied(400),
     ),
     (
         "denied with a reason",
