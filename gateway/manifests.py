@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Kubernetes
     from gateway.registration.backend import Backend
+    from gateway.registration.losses import Loss
     from gateway.registration.plan import Plan, Wishes
 
 FIELD_MANAGER: Final = "admission-gateway"
@@ -79,10 +80,20 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         result = _apply(made, target, force=parsed.force_conflicts)
     else:
         result = _as_yaml(made)
-    for warning in (*config.warnings, *doubts, *made.notes):
+    losses = [_shown(loss, wishes.backend.namespace) for loss in made.losses]
+    for warning in (*config.warnings, *doubts, *made.notes, *losses):
         print(f"warning: {warning}", file=sys.stderr)
     print(result, end="")
     return 0
+
+
+def _shown(loss: Loss, own: str | None) -> str:
+    from gateway.registration.losses import way_back
+
+    names = ", ".join(loss.namespaces)
+    noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
+    ways = " and ".join(dict.fromkeys(way_back(name, own) for name in loss.namespaces))
+    return f"{noun} {names} left out: {loss}; to have them called there, run it {ways}"
 
 
 def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:

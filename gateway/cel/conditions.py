@@ -6,7 +6,8 @@ activation.go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway.cel.authorizer import Authorizer, Questions, ResourceCheck
 from gateway.cel.errors import CostExceeded, EvaluationError
@@ -34,6 +35,30 @@ class Conditions:
         self._conditions = tuple(conditions)
         self._slots = [None] * max((each.program.slots for each in conditions), default=0)
         self.needs_authorizer = any(each.needs_authorizer for each in conditions)
+
+    def is_excluded(self, namespace: str, operation: str) -> bool:
+        """Whether a condition is false for every request for *operation* in *namespace*.
+
+        Only these two are known, so that an expression that asks for anything else has no value; ``&&`` and
+        ``||`` may have one all the same. False where nothing is certain.
+        """
+        known = _Partial(metadata=_Partial(namespace=namespace))
+        authorizer = Authorizer(Questions(), {})
+        attributes = {"group": "", "resource": "", "subresource": "", "namespace": namespace, "name": ""}
+        frame: list[object] = [
+            {"CREATE": known, "UPDATE": known, "DELETE": None}.get(operation, _Partial()),
+            known if operation in ("UPDATE", "DELETE") else None,
+            _Partial(namespace=namespace, operation=operation),
+            None,
+            authorizer,
+            ResourceCheck(authorizer, attributes),
+            *self._slots,
+        ]
+        for condition in self._conditions:
+            with suppress(EvaluationError, CostExceeded):
+                if evaluate(condition, frame, EXPRESSION_LIMIT) is False:
+                    return True
+        return False
 
     def judge(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
         """Return None if the webhook is to be called, else why it is not, or not yet.
@@ -83,6 +108,22 @@ class Conditions:
         if excluded is not None:
             return excluded
         return _failed(errors) if errors else None
+
+
+class _Partial(dict[str, object]):
+    """A map of which only some members are known: to ask for another one is an error."""
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self.__missing__(key)
+
+    def __missing__(self, key: object) -> NoReturn:
+        raise EvaluationError(f"not known: {key}")
+
+    def __iter__(self) -> NoReturn:
+        self.__missing__("all members")
+
+    def __len__(self) -> int:
+        return self.__missing__("all members")
 
 
 class _TakesLong(Exception):

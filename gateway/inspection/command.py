@@ -12,7 +12,7 @@ from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from gateway.config.model import Config
     from gateway.errors import Problem
@@ -34,14 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help=f"warn of certificates that expire within N days (default: {_EXPIRY_DAYS})",
     )
+    add(
+        "--exclude-namespace",
+        metavar="NS",
+        action="append",
+        help="NS is left out of the registration on purpose: no error that webhooks are not called there, as "
+        "for kube-system otherwise; may be repeated",
+    )
     add("--json", action="store_true", help="print the findings as JSON")
 
 
 def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
     """Refuse options that mean nothing without ``--cluster``, and a number of days that is none."""
-    for option in ("kubeconfig", "context", "name", "expiry_days", "json"):
+    from gateway.config.names import dns_1123_label
+
+    for option in ("kubeconfig", "context", "name", "expiry_days", "exclude_namespace", "json"):
         if getattr(parsed, option) not in (None, False) and not parsed.cluster:
             refuse(f"--{option.replace('_', '-')} is for --cluster")
+    for namespace in parsed.exclude_namespace or ():
+        if message := dns_1123_label(namespace):
+            refuse(f"argument --exclude-namespace: {message}")
     if parsed.expiry_days is not None and not 0 <= parsed.expiry_days <= 36500:
         refuse(f"argument --expiry-days: found {parsed.expiry_days}, expected a number from 0 to 36500")
 
@@ -63,7 +75,8 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     whole = cluster.with_custom_resources(config, target, refused.append)
     now = datetime.datetime.now(datetime.UTC)
     days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
-    found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name)])
+    accepted = parsed.exclude_namespace or ()
+    found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name, accepted)])
     errors = sum(one.severity == "error" for one in found)
     if parsed.json:
         print(json.dumps([asdict(one) for one in found], indent=2))
@@ -75,11 +88,17 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
 
 
 def inspect(
-    config: Config, seen: Seen, now: datetime.datetime, days: int, name: str | None = None
+    config: Config,
+    seen: Seen,
+    now: datetime.datetime,
+    days: int,
+    name: str | None = None,
+    accepted: Collection[str] = (),
 ) -> list[Finding]:
     """Return what is wrong between *config* and what was *seen* in a cluster at the time *now*, errors first.
 
     *days*: how long a certificate has to be valid yet. *name*: that of the registrations to look at alone.
+    *accepted*: namespaces that are left out on purpose.
     """
     from gateway.inspection.certificates import (
         SERVING,
@@ -91,6 +110,7 @@ def inspect(
     )
     from gateway.inspection.entries import compare, routes
     from gateway.inspection.finding import Finding
+    from gateway.inspection.namespaces import of_namespaces
     from gateway.inspection.registered import registered
     from gateway.inspection.surroundings import around
     from gateway.paths import Paths
@@ -101,6 +121,7 @@ def inspect(
         return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
     leading, findings = routes(entries, Paths(config))
     findings += compare(config, leading, lambda: _planned_conditions(config))
+    findings += of_namespaces(config, leading, seen.labels, accepted)
     findings += around(entries, config, seen)
     held: dict[str, Held] = {}
     for one in (*of_configuration(config), *of_registrations(entries)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateway.core.labels import Requirement
 from gateway.core.webhook import OPERATIONS, Rule
 from gateway.registration.cells import has, parts
-from gateway.registration.exclusions import NAMESPACE_LABEL, asked_for, hidden_from
+from gateway.registration.exclusions import NAMESPACE_LABEL, hidden_from
 from gateway.registration.union import covers, union
 
 if TYPE_CHECKING:
@@ -93,20 +93,6 @@ def hiding(entry: Registered, webhook: Webhook) -> Iterator[str]:
     for name, expression in entry.conditions:
         if hidden_from(expression, webhook.rules):
             yield f"matchCondition {name} leaves out what a rule of the webhook names"
-
-
-def lost_namespaces(entries: Sequence[Registered], webhook: Webhook) -> list[str]:
-    """Return the namespaces that *webhook* asks for by name and that all of *entries* leave out."""
-    left_out = [
-        {
-            name
-            for one in entry.hook.namespace_selector.requirements
-            if one.key == NAMESPACE_LABEL and one.operator == "NotIn"
-            for name in one.values
-        }
-        for entry in entries
-    ]
-    return asked_for(webhook.namespace_selector, sorted(set.intersection(*left_out)))
 
 
 def implied(selector: Selector, wanted: Requirement) -> bool:

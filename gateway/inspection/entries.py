@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.webhooks import REVIEW_VERSIONS
-from gateway.inspection.coverage import hiding, lost_namespaces, shown_rule, uncovered
+from gateway.inspection.coverage import hiding, shown_rule, uncovered
 from gateway.inspection.finding import REGISTER, Finding
 from gateway.registration.cells import meet, overlap
 from gateway.registration.entry import Entry
@@ -34,8 +34,13 @@ class Route:
 
     entry: Registered
     webhooks: tuple[Webhook, ...]
-    """In their order, with the rules that can ever reach them; those without such a rule are not among "
-    "them."""
+    """In their order, with the rules that can ever reach them; none without such a rule is among them."""
+    names: frozenset[tuple[str, str]]
+    """Configuration and name of each of them."""
+
+    def leads_to(self, webhook: Webhook) -> bool:
+        """Whether the gateway asks *webhook*, as it is configured, when it is called by this entry."""
+        return self.entry.phase == webhook.phase and _name(webhook) in self.names
 
 
 def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], list[Finding]]:
@@ -54,7 +59,7 @@ def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], li
             findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
             continue
         hooks = [hook for hook in map(sendable, selected.webhooks) if hook.rules]
-        found.append(Route(entry, tuple(hooks)))
+        found.append(Route(entry, tuple(hooks), frozenset(map(_name, hooks))))
     return found, findings
 
 
@@ -81,11 +86,7 @@ def compare(
 
 def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
     place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
-    leading = [
-        route.entry
-        for route in found
-        if any(_is_same(webhook, hook) for hook in route.webhooks) and route.entry.phase == webhook.phase
-    ]
+    leading = [route.entry for route in found if route.leads_to(webhook)]
     if not leading:
         yield Finding("error", place, "no registered entry leads to it, so it is never asked", _ADVICE_NONE)
         return
@@ -101,12 +102,9 @@ def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
 
 def _never_sent(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
     hidden = {entry: list(hiding(entry, webhook)) for entry in leading}
-    open_rules = _rules([entry for entry in leading if not hidden[entry]])
-    if names := lost_namespaces(leading, webhook):
-        message = f"asks for namespace {', '.join(names)} by name, which the registration leaves out"
-        yield Finding("warning", place, message, f"{REGISTER} with --include, if it is meant")
+    open_rules = rules_of([entry for entry in leading if not hidden[entry]])
     for number, rule in enumerate(webhook.rules):
-        missing, perhaps = uncovered(rule, _rules(leading))
+        missing, perhaps = uncovered(rule, rules_of(leading))
         if missing:
             message = f"rules[{number}]: never sent to the gateway: {_shown(missing)}"
             yield Finding("error", place, message, REGISTER)
@@ -134,7 +132,7 @@ def _in_other_versions(webhook: Webhook, place: str, leading: Sequence[Registere
         # Sent in the version that the client used where a rule names that one, whatever else is named.
         named = [rule for entry in leading for rule in entry.hook.rules]
         for number, rule in enumerate(webhook.rules):
-            if any(uncovered(rule, named)) and not any(uncovered(rule, _rules(leading))):
+            if any(uncovered(rule, named)) and not any(uncovered(rule, rules_of(leading))):
                 message = f"rules[{number}]: is sent another version of a resource than it asks for"
                 yield Finding("warning", place, f"{message}: no registered rule names that", REGISTER)
 
@@ -154,11 +152,11 @@ def _shown(rules: Sequence[Rule]) -> str:
     return "; ".join(map(shown_rule, rules[:3])) + ("; and more" if len(rules) > 3 else "")
 
 
-def _is_same(one: Webhook, other: Webhook) -> bool:
-    return (one.configuration, one.name) == (other.configuration, other.name)
+def _name(webhook: Webhook) -> tuple[str, str]:
+    return webhook.configuration, webhook.name
 
 
-def _rules(entries: Sequence[Registered]) -> list[Rule]:
+def rules_of(entries: Sequence[Registered]) -> list[Rule]:
     """Return the rules of *entries*; those of Equivalent ones are for every version of what they name."""
     return [
         rule if entry.hook.match_policy == "Exact" else replace(rule, api_versions=("*",))

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from gateway.cluster.access import connect
 from gateway.cluster.registrations import objects_in, registered
 from gateway.errors import ClusterError
+from gateway.inspection.namespaces import excluded
 from gateway.inspection.registered import registered as gateways_in
 from gateway.inspection.surroundings import Seen
-from gateway.registration.exclusions import KUBE_SYSTEM
 
 if TYPE_CHECKING:
     from gateway.cluster.api import ApiServer
@@ -38,15 +38,16 @@ async def look(cluster: Kubernetes, name: str | None) -> Seen:
     api = await asyncio.to_thread(connect, cluster)
     try:
         seen = Seen(await registered(api))
-        places = {
-            one.service[:2] for one in gateways_in(seen.configurations, name) if one.service is not None
-        }
+        entries = gateways_in(seen.configurations, name)
+        places = {one.service[:2] for one in entries if one.service is not None}
         for place in sorted(places):
             await _look_at_service(api, place, seen)
-        for namespace in sorted({KUBE_SYSTEM, *(of for of, _ in places)}):
+        for namespace in excluded(entries):
+            unread = len(seen.unread)
             found = await _get(api, f"/api/v1/namespaces/{quote(namespace, safe='')}", "get namespaces", seen)
-            labels = ((found or {}).get("metadata") or {}).get("labels") or {}
-            seen.labels[namespace] = {key: str(value) for key, value in labels.items()}
+            if len(seen.unread) == unread:
+                labels = ((found or {}).get("metadata") or {}).get("labels") or {}
+                seen.labels[namespace] = {key: str(value) for key, value in labels.items()}
     finally:
         await api.close()
     return seen

@@ -37,7 +37,7 @@ class Seen:
     ready: dict[Place, int] = field(default_factory=dict)
     """How many endpoints of a Service are ready."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of namespaces."""
+    """Of namespaces, {} where there is none. One that may not be read is not in it."""
     unread: list[str] = field(default_factory=list)
     """The rights that are missing, a line each."""
 

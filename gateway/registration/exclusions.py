@@ -23,7 +23,6 @@ from gateway.registration.cells import has, overlap, parts
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gateway.core.labels import Selector
     from gateway.core.webhook import Webhook
 
 OWN_NAMESPACE: Final = "own-namespace"
@@ -91,14 +90,6 @@ def excluded_namespaces(own: str | None, others: Sequence[str], included: Collec
         if name is not None and word not in included
     ]
     return list(dict.fromkeys((*usual, *others)))
-
-
-def asked_for(selector: Selector, namespaces: Iterable[str]) -> list[str]:
-    """Return those of *namespaces* that *selector* gives by name, so that leaving them out is a loss."""
-    given = [
-        one.values for one in selector.requirements if one.key == NAMESPACE_LABEL and one.operator == "In"
-    ]
-    return [name for name in namespaces if given and all(name in values for values in given)]
 
 
 def match_conditions(rules: Sequence[Rule], included: Collection[str]) -> list[dict[str, str]]:

@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, Final
 from gateway.errors import GatewayError
 from gateway.paths import path_of
 from gateway.registration.entry import Entry, within
-from gateway.registration.exclusions import (
-    KUBE_SYSTEM,
-    OWN_NAMESPACE,
-    asked_for,
-    excluded_namespaces,
-    sendable,
-)
+from gateway.registration.exclusions import excluded_namespaces, sendable
+from gateway.registration.losses import Loss, is_called_in, losses
 from gateway.registration.partition import Relations, in_any_order, in_order
 
 if TYPE_CHECKING:
@@ -67,6 +62,8 @@ class Plan:
     that applying it takes away what is no longer wanted."""
     notes: list[str] = field(default_factory=list)
     """What the operator should know, a sentence each."""
+    losses: list[Loss] = field(default_factory=list)
+    """Webhooks that are not called in namespaces that are left out."""
 
 
 def plan(config: Config, wishes: Wishes) -> Plan:
@@ -86,7 +83,6 @@ def plan(config: Config, wishes: Wishes) -> Plan:
         entries = list(_entries(phase, webhooks, wishes, made.notes))
         for entry in entries:
             made.notes.extend(_notes(entry, reserve_s))
-            made.notes.extend(_left_out(entry, namespaces))
         made.documents.append(
             {
                 "apiVersion": "admissionregistration.k8s.io/v1",
@@ -100,6 +96,7 @@ def plan(config: Config, wishes: Wishes) -> Plan:
                 ],
             }
         )
+    made.losses.extend(_losses(config, namespaces))
     if not config.mutating and not config.validating:
         made.notes.append("no webhook is configured, so the API server will not call the gateway")
     return made
@@ -190,13 +187,17 @@ def _notes(entry: Entry, reserve_s: float) -> Iterator[str]:
         )
 
 
-def _left_out(entry: Entry, namespaces: Sequence[str]) -> Iterator[str]:
-    for hook in entry.webhooks:
-        if names := asked_for(hook.namespace_selector, namespaces):
-            yield (
-                f"{entry.name}: {_named(hook)} asks for namespace {', '.join(names)} by name, which is left "
-                f"out; --include {KUBE_SYSTEM} and --include {OWN_NAMESPACE} keep these two"
-            )
+def _losses(config: Config, namespaces: Sequence[str]) -> list[Loss]:
+    found = []
+    for namespace in namespaces:
+        # With a cluster, that knows the labels, and Namespace documents do not count.
+        known = config.namespaces.get(namespace) if config.gateway.kubernetes is None else None
+        labels = None if known is None else known.labels
+        for webhook in map(sendable, (*config.mutating, *config.validating)):
+            is_called = is_called_in(webhook, namespace, labels)
+            if is_called is not False:
+                found.append((namespace, webhook, bool(is_called)))
+    return losses(found)
 
 
 def _covers_the_cluster(webhook: Webhook) -> bool:

@@ -103,5 +103,11 @@ class Bed:
         return found
 
     def found(self, now: datetime.datetime = NOW, days: int = 30) -> list[Finding]:
-        """All that an inspection finds."""
-        return inspect(self.config, self.seen, now, days)
+        """All that an inspection finds, but for what `lost` returns."""
+        found = inspect(self.config, self.seen, now, days)
+        return [one for one in found if not one.place.startswith("namespace")]
+
+    def lost(self, *accepted: str) -> list[Finding]:
+        """What an inspection finds of namespaces in which webhooks are not called."""
+        found = inspect(self.config, self.seen, NOW, 30, accepted=accepted)
+        return [one for one in found if one.place.startswith("namespace")]

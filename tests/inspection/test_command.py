@@ -47,11 +47,18 @@ def config(tmp_path: Path, authority: trustme.CA) -> Path:
     issued.private_key_pem.write_to_path(str(folder / "tls.key"))
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    # Registered directly, they would not be called in the namespaces that are left out either.
+    elsewhere = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": ["kube-system", "policies"],
+    }
+    hook = {"rules": rules, "namespaceSelector": {"matchExpressions": [elsewhere]}}
     tls = "tls: {certFile: tls.crt, keyFile: tls.key}"
     (folder / "all.yaml").write_text(
         pool_document("pool", "localhost:1")
-        + webhook_document("mutate", "defaults", "pool", {"webhook": {"rules": rules}})
-        + webhook_document("validate", "checks", "pool", {"webhook": {"rules": rules}})
+        + webhook_document("mutate", "defaults", "pool", {"webhook": hook})
+        + webhook_document("validate", "checks", "pool", {"webhook": hook})
         + f"---\napiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n{tls}\n"
     )
     return folder

@@ -17,8 +17,6 @@ from gateway.core.webhook import HttpsClient
 from gateway.inspection.certificates import distrusted
 from gateway.inspection.command import inspect
 from gateway.inspection.surroundings import Seen
-from gateway.registration.exclusions import NAMESPACE_LABEL
-from gateway.registration.plan import Wishes, plan
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped
@@ -241,18 +239,6 @@ def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path
     assert "404 to its path /here/validate/gone" in bed.found()[0].message
 
 
-def test_a_namespace_that_is_asked_for_by_name_and_left_out_is_missed(tmp_path: Path) -> None:
-    named = Selector((Requirement(NAMESPACE_LABEL, "In", frozenset({"kube-system", "x"})),))
-    hook = webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=named)
-    bed = Bed(tmp_path, hook)
-    (finding,) = bed.found()
-    assert (finding.severity, finding.place) == ("warning", B)
-    assert finding.message.startswith("asks for namespace kube-system by name")
-    assert any("--include kube-system" in note for note in plan(bed.config, Wishes(bed.backend)).notes)
-    bed.entry()["namespaceSelector"]["matchExpressions"][0]["values"] = ["policies"]
-    assert "asks for namespace" not in str(bed.found())
-
-
 def test_what_else_is_in_an_object_is_not_to_be_deleted_with_it(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     direct = {"name": "b.policies.test", "clientConfig": {"url": "https://elsewhere/"}}
@@ -403,5 +389,10 @@ def test_the_shipped_registration_fits_the_shipped_configuration(
 ) -> None:
     config = shipped(tmp_path, certificate)
     seen = Seen(configurations=objects(REGISTRATION))
-    found = [one for one in inspect(config, seen, NOW, 30) if "caBundle" not in one.message]
-    assert [one for one in found if "certificate" not in one.message] == []
+    left_out = ("kube-system", "kube-public", "kube-node-lease")
+    found = [
+        one for one in inspect(config, seen, NOW, 30, accepted=left_out) if "caBundle" not in one.message
+    ]
+    assert [one.place for one in found if "certificate" not in one.message] == [
+        "namespaces admission-gateway, kube-node-lease, kube-public, kube-system"
+    ]

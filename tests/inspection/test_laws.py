@@ -74,12 +74,14 @@ def registered(config: Config, wishes: Wishes) -> list[dict[str, Any]]:
 
 
 def found(config: Config, documents: list[dict[str, Any]]) -> list[Finding]:
-    """All findings but those about certificates, of which there are none."""
+    """All findings but those about certificates, of which there are none, and about namespaces."""
     seen = Seen(configurations=documents)
     return [
         one
         for one in inspect(config, seen, NOW, 30)
-        if "caBundle" not in one.message and "tls.certFile" not in one.message
+        if "caBundle" not in one.message
+        and "tls.certFile" not in one.message
+        and not one.place.startswith("namespace")
     ]
 
 

@@ -77,7 +77,8 @@ def test_prints_both_objects_and_what_there_is_to_say(run: Run) -> None:
     ]
     assert "# Locked out? kubectl delete mutatingwebhookconfiguration," in out
     assert err.startswith("warning: no --ca-file, so there is no caBundle")
-    assert len(err.splitlines()) == 1
+    lost = "namespaces policies, kube-system left out: 2 webhooks are not called in each of them"
+    assert [line.partition(", and")[0] for line in err.splitlines()[1:]] == [f"warning: {lost}"]
     assert run(*SERVICE) == (status, out, err), "the same every time"
 
 
@@ -99,7 +100,7 @@ def test_the_ca_is_in_every_entry(run: Run, tmp_path: Path, authority: trustme.C
     file = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(file))
     status, out, err = run(*SERVICE, "--ca-file", str(file))
-    assert (status, err) == (0, "")
+    assert (status, "caBundle" in err) == (0, False)
     assert {base64.b64decode(found["caBundle"]) for found in client_configs(out)} == {file.read_bytes()}
 
 

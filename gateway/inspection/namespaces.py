@@ -1,0 +1,86 @@
+"""Which webhooks are not called in a namespace because every registered entry for them leaves it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.inspection.coverage import uncovered
+from gateway.inspection.entries import rules_of
+from gateway.inspection.finding import REGISTER, Finding, Severity
+from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, sendable
+from gateway.registration.losses import Loss, in_namespaces, is_called_in, losses, selected, way_back
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gateway.config.model import Config
+    from gateway.core.webhook import Webhook
+    from gateway.inspection.entries import Route
+    from gateway.inspection.registered import Registered
+
+
+def excluded(entries: Sequence[Registered]) -> dict[str, bool]:
+    """Return the namespaces that *entries* may leave out, and whether each is a gateway's own."""
+    own = {entry.service[0] for entry in entries if entry.service is not None}
+    named = {
+        name
+        for entry in entries
+        for one in entry.hook.namespace_selector.requirements
+        if one.key == NAMESPACE_LABEL and one.operator == "NotIn"
+        for name in one.values
+    }
+    return {name: name in own for name in sorted({KUBE_SYSTEM, *own, *named})}
+
+
+def of_namespaces(
+    config: Config,
+    found: Sequence[Route],
+    labels: Mapping[str, Mapping[str, str]],
+    accepted: Collection[str],
+) -> Iterator[Finding]:
+    """Yield, for each set of namespaces, the webhooks of *config* that the routes *found* do not bring there.
+
+    *labels*: of the namespaces, as far as they are known. *accepted*: namespaces that are left out on
+    purpose. A loss is an error unless it is accepted, or in the gateway's own namespace: users who may write
+    there can change the gateway itself.
+    """
+    own = excluded([route.entry for route in found])
+    lost: dict[Severity, list[tuple[str, Webhook, bool]]] = {"error": [], "warning": []}
+    for namespace, is_own in own.items():
+        for webhook in map(sendable, (*config.mutating, *config.validating)):
+            is_called = is_called_in(webhook, namespace, labels.get(namespace))
+            if is_called is not False and _is_lost(webhook, namespace, labels.get(namespace), found):
+                is_error = is_called and not is_own and namespace not in accepted
+                lost["error" if is_error else "warning"].append((namespace, webhook, bool(is_called)))
+    for severity, several in lost.items():
+        for loss in losses(several):
+            noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
+            place = f"{noun} {', '.join(loss.namespaces)}"
+            yield Finding(
+                severity, place, f"left out by the registration: {loss}", _advice(loss, own, severity)
+            )
+
+
+def _advice(loss: Loss, own: Mapping[str, bool], severity: Severity) -> str:
+    ways = " and ".join(way_back(name, name if own[name] else None) for name in loss.namespaces)
+    advice = f"{REGISTER} {ways}"
+    if severity == "error":
+        accepting = " ".join(f"--exclude-namespace {name}" for name in loss.namespaces)
+        advice += f", or accept it: check --cluster {accepting}"
+    return advice
+
+
+def _is_lost(
+    webhook: Webhook, namespace: str, labels: Mapping[str, str] | None, found: Sequence[Route]
+) -> bool:
+    """Whether fewer of the namespace's requests reach *webhook* than would if no entry left it out."""
+    leading = [route.entry for route in found if route.leads_to(webhook)]
+    reaching = [entry for entry in leading if selected(entry.hook, namespace, labels) is not False]
+    if len(reaching) == len(leading):
+        return False
+    everywhere, there = rules_of(leading), rules_of(reaching)
+    return any(
+        uncovered(part, there) != uncovered(part, everywhere)
+        for rule in webhook.rules
+        for part in in_namespaces(rule)
+    )
