@@ -40,6 +40,9 @@ MAX_ERROR_BYTES: Final = 2000
 """Of an Error's text. In a unary answer it travels percent-encoded, up to three times as long, in the
 trailers, for which gRPC has 8 KiB."""
 
+MAX_RETRY_AFTER_S: Final = 2**31 - 1
+"""Seconds; the API server reads an int32."""
+
 TRACEBACK_INTERVAL_S: Final = 1.0
 """Per policy; logging each failure of a broken policy would cost more than all the other policies."""
 
@@ -125,8 +128,17 @@ def _denied(review: Review, denial: Denied) -> pb.ReviewResponse:
         )
         for cause in denial.causes
     ]
+    after_s = denial.retry_after_seconds
     status = pb.Status(
-        code=code, reason=clean_text(denial.reason), message=clean_text(denial.message), causes=causes
+        code=code,
+        reason=clean_text(denial.reason),
+        message=clean_text(denial.message),
+        causes=causes,
+        retry_after_seconds=after_s if isinstance(after_s, int) and 0 < after_s <= MAX_RETRY_AFTER_S else 0,
+        name=clean_text(denial.name),
+        group=clean_text(denial.group),
+        kind=clean_text(denial.kind),
+        uid=clean_text(denial.uid),
     )
     return pb.ReviewResponse(
         allowed=False, status=status, warnings=review.warnings, audit_annotations=review.annotations
@@ -145,6 +157,7 @@ def _limited(response: pb.ReviewResponse) -> Outcome:
                 code=response.status.code,
                 reason=response.status.reason[:64],
                 message=response.status.message[:4096],
+                retry_after_seconds=response.status.retry_after_seconds,
             ),
         )
     return error(

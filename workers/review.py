@@ -62,6 +62,10 @@ class Denied(Exception):  # an answer rather than an error, hence the name
         reason: machine-readable reason such as ``Forbidden``; left to the gateway where empty.
         field: path of the offending field; short for one ``Cause(message, field)``, put first.
         causes: further causes, shown in this order.
+        retry_after_seconds: after how many seconds the client may try again, which it reads in the header
+            ``Retry-After``; anything but a whole number from 1 to 2**31 - 1 is left out.
+        name, group, kind, uid: of the object that the denial is about. With the reason ``Invalid`` kubectl
+            prints ``The KIND "NAME" is invalid`` instead of the message.
     """
 
     def __init__(
@@ -72,6 +76,11 @@ class Denied(Exception):  # an answer rather than an error, hence the name
         reason: str = "",
         field: str | None = None,
         causes: Iterable[Cause] = (),
+        retry_after_seconds: int = 0,
+        name: str = "",
+        group: str = "",
+        kind: str = "",
+        uid: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -79,6 +88,11 @@ class Denied(Exception):  # an answer rather than an error, hence the name
         self.reason = reason
         own = () if field is None else (Cause(message, field),)
         self.causes = (*own, *causes)
+        self.retry_after_seconds = retry_after_seconds
+        self.name = name
+        self.group = group
+        self.kind = kind
+        self.uid = uid
 
 
 class Review:

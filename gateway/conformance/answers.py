@@ -80,6 +80,11 @@ def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
     yield "reason", status.reason
     yield "message", status.message
     yield "causes", [f"{cause.field}: {cause.reason}: {cause.message}" for cause in status.causes]
+    yield "retry_after_seconds", status.retry_after_seconds
+    yield "name", status.name
+    yield "group", status.group
+    yield "kind", status.kind
+    yield "uid", status.uid
     yield "patch", answer.patch.decode("utf-8", "replace")
     yield "warnings", list(answer.warnings)
     yield "auditAnnotations", dict(sorted(answer.audit_annotations.items()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.durations import format_duration
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
@@ -75,6 +75,7 @@ def verdict_of(response: worker_pb2.ReviewResponse) -> Verdict:
         tuple(Cause(cause.reason, cause.message, cause.field) for cause in status.causes),
         tuple(response.warnings),
         tuple(sorted(response.audit_annotations.items())),
+        Details(status.name, status.group, status.kind, status.uid, status.retry_after_seconds),
     )
 
 

@@ -60,16 +60,26 @@ class ReviewResponse(_message.Message):
     def __init__(self, allowed: _Optional[bool] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., patch: _Optional[bytes] = ..., audit_annotations: _Optional[_Mapping[str, str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("code", "reason", "message", "causes")
+    __slots__ = ("code", "reason", "message", "causes", "retry_after_seconds", "name", "group", "kind", "uid")
     CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CAUSES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     code: int
     reason: str
     message: str
     causes: _containers.RepeatedCompositeFieldContainer[StatusCause]
-    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., causes: _Optional[_Iterable[_Union[StatusCause, _Mapping]]] = ...) -> None: ...
+    retry_after_seconds: int
+    name: str
+    group: str
+    kind: str
+    uid: str
+    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., causes: _Optional[_Iterable[_Union[StatusCause, _Mapping]]] = ..., retry_after_seconds: _Optional[int] = ..., name: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class StatusCause(_message.Message):
     __slots__ = ("reason", "message", "field")

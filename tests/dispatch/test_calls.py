@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.core.namespace import Namespace
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,9 +27,14 @@ DENIAL = {
     "message": "no",
     "causes": [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec.x"}],
 }
+ABOUT = {"name": "web", "group": "apps", "kind": "Deployment", "uid": "u-2"}
 ANSWERS: list[tuple[dict[str, Any], object]] = [
     ({}, ALLOWED),
     ({"deny": DENIAL}, Denied(422, "Invalid", "no", (Cause("FieldValueInvalid", "bad", "spec.x"),))),
+    (
+        {"deny": {"code": 429, "retry_after_seconds": 30, **ABOUT}},
+        Denied(429, details=Details("web", "apps", "Deployment", "u-2", 30)),
+    ),
     ({"deny": {}}, Denied(400)),
     ({"deny": {"code": 399}}, Denied(400)),
     ({"deny": {"code": 600}}, Denied(400)),

@@ -212,8 +212,29 @@ REFUSALS: Final = Case(
         validate("bare", {"deny": {}}, objectSelector={"matchLabels": {"refused": "bare"}}),
         validate(
             "quota",
-            {"deny": {"code": 429, "reason": "TooManyRequests", "message": "slow"}},
+            {
+                "deny": {
+                    "code": 429,
+                    "reason": "TooManyRequests",
+                    "message": "slow",
+                    "retry_after_seconds": 7,
+                    "kind": "ConfigMap",
+                    "name": "is-429",
+                    "group": "core",
+                    "uid": "u-1",
+                }
+            },
             objectSelector={"matchLabels": {"refused": "429"}},
+        ),
+        validate(
+            "named",
+            {"deny": {"code": 422, "reason": "Invalid", "message": "no", "kind": "ConfigMap", "name": "x"}},
+            objectSelector={"matchLabels": {"refused": "named"}},
+        ),
+        mutate(
+            "wait",
+            {"deny": {"code": 503, "message": "later", "retry_after_seconds": 1}},
+            objectSelector={"matchLabels": {"refused": "wait"}},
         ),
         validate(
             "teapot",
@@ -234,7 +255,7 @@ REFUSALS: Final = Case(
     (
         *(
             create(config_map(f"is-{how}", {"refused": how}))
-            for how in ("mutating", "403", "bare", "429", "418", "later", "not")
+            for how in ("mutating", "403", "bare", "429", "named", "wait", "418", "later", "not")
         ),
         patch(within("configmaps/is-not"), {"metadata": {"labels": {"refused": "403"}}}),
         create(config_map("dry", {"refused": "403"}), "?dryRun=All"),

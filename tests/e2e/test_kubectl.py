@@ -74,6 +74,20 @@ POLICIES: Final = Case(
             },
             denied="mixed",
         ),
+        deny(
+            "f-named",
+            {
+                "deny": {
+                    "code": 422,
+                    "reason": "Invalid",
+                    "message": "kubectl leaves this out where there is a name",
+                    "kind": "ConfigMap",
+                    "name": "x",
+                }
+            },
+            denied="named",
+        ),
+        deny("g-words", {"deny": {"code": 403, "message": "no"}}, denied="named"),
         deny("e-words", {"deny": {"code": 403, "message": "no"}}, denied="mixed"),
         Hook(
             "mutate",
@@ -198,6 +212,15 @@ def test_kubectl_shows_a_denial_without_causes_beside_one_that_has_them(kubectl:
         f"{WARNINGS}The request is invalid: \n"
         "* data: d-invalid.kubectl.test: is empty\n"
         "* : e-words.kubectl.test: no\n"
+    )
+
+
+def test_kubectl_shows_the_kind_and_name_that_a_denial_gives_and_every_denial(kubectl: Kubectl) -> None:
+    shown = kubectl.fails("create", "-f", "-", document=config_map("x", {"denied": "named"}))
+    assert shown == (
+        f'{WARNINGS}The ConfigMap "x" is invalid: \n'
+        "* : f-named.kubectl.test: kubectl leaves this out where there is a name\n"
+        "* : g-words.kubectl.test: no\n"
     )
 
 

@@ -47,7 +47,18 @@ def test_a_denial_carries_all_that_it_says() -> None:
     def function(review: Review) -> None:
         review.warn("w")
         review.annotate("k", "v")
-        raise Denied("no", code=422, reason="Invalid", field="spec", causes=[Cause("m", "f", "r")])
+        raise Denied(
+            "no",
+            code=422,
+            reason="Invalid",
+            field="spec",
+            causes=[Cause("m", "f", "r")],
+            retry_after_seconds=30,
+            name="web",
+            group="apps",
+            kind="Deployment",
+            uid="u-2",
+        )
 
     assert outcome(function) == pb.ReviewResponse(
         status=pb.Status(
@@ -58,6 +69,11 @@ def test_a_denial_carries_all_that_it_says() -> None:
                 pb.StatusCause(reason="FieldValueForbidden", message="no", field="spec"),
                 pb.StatusCause(reason="r", message="m", field="f"),
             ],
+            retry_after_seconds=30,
+            name="web",
+            group="apps",
+            kind="Deployment",
+            uid="u-2",
         ),
         warnings=["w"],
         audit_annotations={"k": "v"},
@@ -70,9 +86,16 @@ def test_a_denial_with_an_odd_code_stays_a_denial(code: Any) -> None:
     assert (found.allowed, found.status.code) == (False, 400)
 
 
+@pytest.mark.parametrize("seconds", [-1, 2**31, 1.5, "30", None])
+def test_a_denial_with_an_odd_time_to_try_again_says_none(seconds: Any) -> None:
+    found = outcome(raises(Denied("no", retry_after_seconds=seconds)))
+    assert (found.allowed, found.status.code, found.status.retry_after_seconds) == (False, 403, 0)
+
+
 @pytest.mark.parametrize("text", ["\ud800", 7, None, b"x"])
 def test_a_denial_with_an_odd_text_stays_a_denial(text: Any) -> None:
-    found = outcome(raises(Denied(text, field=text, reason=text)))
+    odd = Denied(text, field=text, reason=text, name=text, group=text, kind=text, uid=text)
+    found = outcome(raises(odd))
     assert isinstance(found, pb.ReviewResponse)
     assert not found.allowed
 
@@ -85,9 +108,9 @@ def test_a_denial_from_a_task_group_is_a_denial() -> None:
 
 
 def test_a_denial_too_large_to_send_is_cut_and_stays_a_denial() -> None:
-    found = outcome(raises(Denied("x" * MAX_RESPONSE_BYTES)))
+    found = outcome(raises(Denied("x" * MAX_RESPONSE_BYTES, retry_after_seconds=30)))
     assert not found.allowed
-    assert found.status.code == 403
+    assert (found.status.code, found.status.retry_after_seconds) == (403, 30)
     assert 0 < found.ByteSize() < 10_000
 
 

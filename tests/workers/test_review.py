@@ -114,6 +114,14 @@ def test_a_denial_names_its_field_first() -> None:
     assert Denied("no").causes == ()
 
 
+def test_a_denial_says_what_it_is_about_and_when_to_try_again() -> None:
+    plain = Denied("no")
+    assert (plain.retry_after_seconds, plain.name, plain.group, plain.kind, plain.uid) == (0, "", "", "", "")
+    denied = Denied("no", retry_after_seconds=30, name="web", group="apps", kind="Deployment", uid="u-2")
+    assert (denied.retry_after_seconds, denied.name) == (30, "web")
+    assert (denied.group, denied.kind, denied.uid) == ("apps", "Deployment", "u-2")
+
+
 @given(before=OBJECTS, after=OBJECTS)
 def test_changes_turn_the_object_into_what_the_policy_left(
     before: dict[str, Any], after: dict[str, Any]

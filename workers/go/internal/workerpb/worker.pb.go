@@ -334,9 +334,19 @@ type Status struct {
 	// HTTP status code, 400 to 599; anything else is read as 400.
 	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	// Machine-readable reason, such as "Forbidden".
-	Reason        string         `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string         `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Causes        []*StatusCause `protobuf:"bytes,4,rep,name=causes,proto3" json:"causes,omitempty"`
+	Reason  string         `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string         `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Causes  []*StatusCause `protobuf:"bytes,4,rep,name=causes,proto3" json:"causes,omitempty"`
+	// Seconds after which the user's client may try again; 0 for none. Sent to it
+	// as the HTTP header Retry-After.
+	RetryAfterSeconds int32 `protobuf:"varint,5,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
+	// What the denial is about, where that is one object: its name, API group,
+	// kind and uid. With the reason "Invalid" kubectl prints `The KIND "NAME" is
+	// invalid` instead of the message.
+	Name          string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	Group         string `protobuf:"bytes,7,opt,name=group,proto3" json:"group,omitempty"`
+	Kind          string `protobuf:"bytes,8,opt,name=kind,proto3" json:"kind,omitempty"`
+	Uid           string `protobuf:"bytes,9,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +407,41 @@ func (x *Status) GetCauses() []*StatusCause {
 		return x.Causes
 	}
 	return nil
+}
+
+func (x *Status) GetRetryAfterSeconds() int32 {
+	if x != nil {
+		return x.RetryAfterSeconds
+	}
+	return 0
+}
+
+func (x *Status) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Status) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Status) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Status) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
 }
 
 type StatusCause struct {
@@ -866,12 +911,17 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x1aC\n" +
 	"\x15AuditAnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x02\n" +
 	"\x06Status\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12?\n" +
-	"\x06causes\x18\x04 \x03(\v2'.admissiongateway.worker.v1.StatusCauseR\x06causes\"U\n" +
+	"\x06causes\x18\x04 \x03(\v2'.admissiongateway.worker.v1.StatusCauseR\x06causes\x12.\n" +
+	"\x13retry_after_seconds\x18\x05 \x01(\x05R\x11retryAfterSeconds\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\x12\x14\n" +
+	"\x05group\x18\a \x01(\tR\x05group\x12\x12\n" +
+	"\x04kind\x18\b \x01(\tR\x04kind\x12\x10\n" +
+	"\x03uid\x18\t \x01(\tR\x03uid\"U\n" +
 	"\vStatusCause\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
