@@ -9,6 +9,7 @@ import orjson
 
 from gateway.core.conditions import Seen
 from gateway.core.diff import same
+from gateway.core.identity import check_identity
 from gateway.core.matching import labels_that_count
 from gateway.core.patch import PatchConflict, apply_patch
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
@@ -86,6 +87,7 @@ class Payload:
 
         Raises:
             PatchConflict: the patch does not apply, or makes the object too large.
+            PatchRefused: it makes what the API server refuses.
             RecursionError, TypeError: the result nests too deeply.
         """
         if not self.request.can_be_rewritten():
@@ -100,7 +102,10 @@ class Payload:
                 f"it leaves an object of {len(patched_json)} bytes, "
                 f"more than {MAX_GROWTH_BYTES} over the request"
             )
-        return None if same(patched, self.object) else Payload(self.request, (patched, patched_json))
+        if same(patched, self.object):
+            return None
+        check_identity(self.request, cast("Json", self.object), patched)
+        return Payload(self.request, (patched, patched_json))
 
     def rest(self) -> None:
         """Let go of what is parsed until it is asked for again."""

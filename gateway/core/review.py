@@ -191,10 +191,10 @@ def _open(body: bytes) -> tuple[str, Json, bytes]:
         raise MalformedReview("the body is not an AdmissionReview")
     version = review.get("apiVersion")
     if version not in (V1, V1BETA1):
-        raise UnsupportedReview(f"apiVersion: found {_shown(version)}, expected {V1} or {V1BETA1}")
+        raise UnsupportedReview(f"apiVersion: found {shown(version)}, expected {V1} or {V1BETA1}")
     document = review.get("request")
     if not isinstance(document, dict):
-        raise MalformedReview(f"request: found {_shown(document)}, expected an AdmissionRequest")
+        raise MalformedReview(f"request: found {shown(document)}, expected an AdmissionRequest")
     return cast("str", version), document, _written(document)
 
 
@@ -256,14 +256,14 @@ def _malformed(document: Json) -> MalformedReview:
     member, expected = next(
         (member, expected) for member, is_right, expected in checks if not is_right(document.get(member))
     )
-    return MalformedReview(f"request.{member}: found {_shown(document.get(member))}, expected {expected}")
+    return MalformedReview(f"request.{member}: found {shown(document.get(member))}, expected {expected}")
 
 
 def _is_named(*members: str) -> Callable[[object], bool]:
     return lambda value: isinstance(value, dict) and all(isinstance(value.get(name), str) for name in members)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return *value* as an error message can show it: short scalars as they are, the rest by type."""
     if value is None:
         return "nothing"

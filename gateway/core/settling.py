@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.core.call import Outcome
+from gateway.core.identity import PatchRefused
 from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_patch
 from gateway.core.verdict import Denied, Failed, FailureReason
 
@@ -50,6 +51,9 @@ def _patched(call: Call, verdict: Allowed, number: int) -> tuple[Outcome, Payloa
     except (PatchConflict, RecursionError, TypeError) as error:
         cause = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
         failure = Failed(FailureReason.PATCH_INAPPLICABLE, f"the answer's patch does not apply: {cause}", 500)
+    except PatchRefused as error:
+        cause = f"the answer's patch makes an object that the API server refuses: {error}"
+        failure = Failed(FailureReason.PATCH_REFUSED, cause, 500)
     outcome = Outcome(
         call.invocation, number, failure or verdict, verdict, call, patched is not None, is_patched
     )

@@ -12,6 +12,8 @@ all optional:
 - on a stream: ``stubborn`` (answers even if told that the answer is not wanted any more), ``others_id``
   (answers under the id of another call in flight, if any), ``flood`` (then sends verdicts that nobody asked
   for, as long as the stream lives), ``end`` (ends the stream, with OK, instead of answering)
+- ``by_user`` (members for a user's requests, by the user's name)
+- ``raw`` (denies, with the request as it came, in base64)
 - ``report`` (denies, with what the worker has seen so far)
 - ``record`` (an audit annotation, with the request, for each different object that it is shown), ``count``
   (an annotation of the object that counts the calls), ``echo`` (one that names the labels and containers)
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import hashlib
 import itertools
@@ -51,9 +54,13 @@ SEEN: Counter[str] = Counter()
 
 
 def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_pb2.ReviewResponse:
+    if "by_user" in script:
+        script = {**script, **script["by_user"].get(json.loads(payload)["userInfo"].get("username"), {})}
     response = worker_pb2.ReviewResponse(allowed=True, warnings=script.get("warnings", []))
     for key, value in script.get("annotations", {}).items():
         response.audit_annotations[key] = value
+    if script.get("raw"):
+        script = {**script, "deny": {"message": base64.b64encode(payload).decode()}}
     if script.get("report"):
         report = {**SEEN, "request": json.loads(payload), "namespace": namespace.decode()}
         script = {**script, "deny": {"message": json.dumps(report)}}

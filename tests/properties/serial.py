@@ -1,7 +1,8 @@
 """The reference: webhooks called one after another, as the API server would, written as plainly as can be.
 
 Its own rounds, stopping, reinvocation, indices and texts; of the gateway it takes only how a rule, a selector
-and a patch are read. It is told how a worker answers what it is shown, and says what the answer is to be.
+and a patch are read, and what a patch may not make of an object. It is told how a worker answers what it is
+shown, and says what the answer is to be.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import orjson
 
 from gateway.core.conditions import Seen, Unanswered
 from gateway.core.diff import same
+from gateway.core.identity import PatchRefused, check_identity
 from gateway.core.matching import selectors_match
 from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.core.rules import is_never_sent, rules_match
@@ -149,8 +151,14 @@ class Serial:
             return False, f"the answer's patch does not apply: {error}", []
         if isinstance(after, list):
             return False, "the answer's patch does not apply: it leaves an array where the object was", []
-        before, self.held = self.held, after  # type: ignore[assignment]
-        return not same(before, after), "", operations
+        if same(self.held, after):
+            return False, "", operations
+        try:
+            check_identity(self.request, self.held, after)  # type: ignore[arg-type]
+        except PatchRefused as error:
+            return False, f"the answer's patch makes an object that the API server refuses: {error}", []
+        self.held = after  # type: ignore[assignment]
+        return True, "", operations
 
     def mutated(self, hook: Webhook, place: str, *, changed: bool) -> None:
         if self.is_mutating and self.level != "None":

@@ -230,6 +230,8 @@ USUAL_PATCHES: list[list[dict[str, Any]]] = [
     [{"op": "remove", "path": "/metadata/labels/tier"}],
     [{"op": "remove", "path": "/metadata"}],
     [{"op": "replace", "path": "/metadata", "value": {"labels": {"team": "a"}}}],
+    [{"op": "add", "path": "/metadata/labels/team", "value": 1}],
+    [{"op": "add", "path": "/metadata/name", "value": "other"}],
     [{"op": "add", "path": "/mark", "value": 1}],
     [{"op": "remove", "path": "/mark"}],
     [{"op": "add", "path": "/spec/containers", "value": []}],

@@ -1,0 +1,202 @@
+"""What a patch may not make of an object, whatever its kind.
+
+The API server decodes what a webhook's patch leaves, and refuses what has become another object or has object
+metadata of wrong types. Behind the gateway it would refuse the gateway's own patch, and no failurePolicy
+could help. What it refuses by the schema of a kind, or by rules of validation, is not known here and left to
+it, as is what it sets right itself: a broken ``managedFields`` entry, the namespace of a Scale.
+
+Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go (ObjectMeta); kubernetes/apiserver registry/rest,
+create.go and update.go; tests/e2e/test_identity.py compares with API servers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gateway.core.review import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.core.review import AdmissionRequest, Json
+
+_INT64: Final = 1 << 63
+_TIME: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d([.,]\d+)?(Z|[+-]([01]\d|2[0-4]):([0-5]\d|60))\Z",
+    re.ASCII,
+)
+_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+class PatchRefused(ValueError):
+    """The patch applies, and leaves what the API server would refuse."""
+
+
+def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None:
+    """See that *after* is still the object that *before* was, with metadata that can be decoded.
+
+    Raises:
+        PatchRefused: it is not; the text names the field, what was found and what was expected.
+    """
+    is_built_in = _is_built_in(before.get("apiVersion"))
+    for field in ("apiVersion", "kind"):
+        expected, found = before.get(field), after.get(field)
+        # Types that are part of Kubernetes are known from the request where the object does not name them.
+        if expected and found != expected and not (is_built_in and found in (None, "")):
+            raise _refused(field, found, shown(expected))
+    old, new = before.get("metadata"), after.get("metadata")
+    if not isinstance(old, dict):
+        # The options of CONNECT have none.
+        return
+    if new is None:
+        new = {}
+    if not isinstance(new, dict):
+        raise _refused("metadata", new, "an object")
+    for field, check in _MEMBERS.items():
+        value = new.get(field)
+        if value is None or (value == old.get(field) and field not in _NOT_ONLY_TEXT):
+            continue
+        try:
+            check(f"metadata.{field}", value)
+        except PatchRefused:
+            # The API server sets right some of what a client sent; no webhook is to blame for that.
+            if _is_sound(check, old.get(field)):
+                raise
+    # One may review an object that says less of itself than the API server's do.
+    _check_names(request, old, new, needs_name=bool(before.get("kind")))
+
+
+def _check_names(request: AdmissionRequest, old: Json, new: Json, *, needs_name: bool) -> None:
+    """See that name, namespace and uid changed only where the API server lets them."""
+    is_new = request.operation == "CREATE" and not request.sub_resource
+    if is_new and needs_name and not _has_name(new) and _has_name(old):
+        raise _refused("metadata.name", None, "a name, or metadata.generateName")
+    stored = (request.old_object or {}).get("metadata")
+    for field in ("namespace",) if is_new else _KEPT.get(request.sub_resource, ("name", "namespace", "uid")):
+        expected, found = _text(old, field), _text(new, field)
+        if found == expected:
+            continue
+        if field == "namespace":
+            # Namespaces are in none, whatever the request says.
+            expected = "" if request.resource[2] == "namespaces" else request.namespace
+        else:
+            expected = expected or _text(stored, field)
+        # What is absent is filled in, but for a name.
+        is_right = found == expected if found else field != "name" or not needs_name
+        if expected and not is_right:
+            raise _refused(f"metadata.{field}", found or None, shown(expected))
+
+
+def _is_sound(check: Callable[[str, object], None], value: object) -> bool:
+    try:
+        if value is not None:
+            check("", value)
+    except PatchRefused:
+        return False
+    return True
+
+
+def _has_name(metadata: Json) -> bool:
+    return _text(metadata, "name") != "" or _text(metadata, "generateName") != ""
+
+
+def _is_built_in(api_version: object) -> bool:
+    """Whether the API server has a type for objects of this apiVersion, as far as its group tells."""
+    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
+    return "." not in group or group.endswith(".k8s.io")
+
+
+def _text(value: object, field: str) -> str:
+    """Return a *field* of an object; nothing if it is no text."""
+    text = value.get(field) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _refused(path: str, found: object, expected: str) -> PatchRefused:
+    return PatchRefused(f"{path}: found {shown(found)}, expected {expected}")
+
+
+def _check_text(path: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise _refused(path, value, "a string")
+
+
+def _check_flag(path: str, value: object) -> None:
+    if value is not None and not isinstance(value, bool):
+        raise _refused(path, value, "true or false")
+
+
+def _check_number(path: str, value: object) -> None:
+    if type(value) is not int or not -_INT64 <= value < _INT64:
+        raise _refused(path, value, "a whole number of 64 bits")
+
+
+def _check_time(path: str, value: object) -> None:
+    match = _TIME.match(value) if isinstance(value, str) else None
+    if value is None or (match is not None and _is_day(*map(int, match.group(1, 2, 3)))):
+        return
+    raise _refused(path, value, "a time such as 2030-01-31T12:00:00Z")
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 1 <= month <= 12 and 1 <= day <= _DAYS[month - 1] - (month == 2 and not is_leap)
+
+
+def _check_texts(path: str, value: object) -> None:
+    if not isinstance(value, dict):
+        raise _refused(path, value, "an object of strings")
+    for key, text in value.items():
+        _check_text(f"{path}[{shown(key)}]", text)
+
+
+def _check_list(path: str, value: object) -> None:
+    if not isinstance(value, list):
+        raise _refused(path, value, "an array of strings")
+    for index, text in enumerate(value):
+        _check_text(f"{path}[{index}]", text)
+
+
+def _check_entries(members: dict[str, Callable[[str, object], None]]) -> Callable[[str, object], None]:
+    """Return the check of an array of objects with *members* of which each has a check of its own."""
+
+    def check(path: str, value: object) -> None:
+        if not isinstance(value, list):
+            raise _refused(path, value, "an array of objects")
+        for index, entry in enumerate(value):
+            if entry is not None and not isinstance(entry, dict):
+                raise _refused(f"{path}[{index}]", entry, "an object")
+            for field, item in (entry or {}).items():
+                if field in members:
+                    members[field](f"{path}[{index}].{field}", item)
+
+    return check
+
+
+_KEPT: Final = {"scale": ("uid",), "eviction": ("name",), "binding": ("name", "uid")}
+"""What may not change in requests for a subresource, where it is not all of name, namespace and uid."""
+
+_NOT_ONLY_TEXT: Final = {"generation", "deletionGracePeriodSeconds", "ownerReferences"}
+"""Fields that Python may take for equal where JSON's are not, as ``1`` and ``true``."""
+
+_MEMBERS: Final[dict[str, Callable[[str, object], None]]] = {
+    **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), _check_text),
+    **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _check_number),
+    **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _check_time),
+    **dict.fromkeys(("labels", "annotations"), _check_texts),
+    "finalizers": _check_list,
+    "ownerReferences": _check_entries(
+        {
+            **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _check_text),
+            **dict.fromkeys(("controller", "blockOwnerDeletion"), _check_flag),
+        }
+    ),
+    "managedFields": _check_entries(
+        {
+            **dict.fromkeys(("manager", "operation", "apiVersion", "fieldsType", "subresource"), _check_text),
+            "time": _check_time,
+        }
+    ),
+}
+"""The fields of ObjectMeta. What is null counts as absent."""

@@ -1,0 +1,237 @@
+"""Patches that make another object of one, or break its metadata: with a gateway and without.
+
+Without, the API server refuses the request, whatever the webhook's failurePolicy. Behind the gateway such a
+patch is its webhook's failure, so that Ignore lets the request pass as it came. What the API server takes, or
+sets right, has to come out the same. The table also records what each version of the API server does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.e2e.client import JSON, MERGE_PATCH
+from tests.e2e.objects import (
+    GROUP,
+    config_map,
+    deployment,
+    deployments,
+    pod,
+    widget,
+    widget_definition,
+    within,
+)
+from tests.e2e.setups import BehindGateway, Directly, Hook, rule
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+
+pytestmark = pytest.mark.slow
+
+UID: Final = "4b0e0a50-0000-4000-8000-000000000000"
+ENTRY: Final = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+OWNER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "n", "uid": UID}
+BUILT_IN: Final = (
+    "configmap-create configmap-update deployment-status deployment-scale eviction binding token"
+)
+CUSTOM: Final = "widget-create widget-update"
+ALL: Final = f"{BUILT_IN} {CUSTOM}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A patch of one field, and what comes of it."""
+
+    patch: tuple[dict[str, Any], ...]
+    refused: str = ""
+    """Requests of which the API server refuses the patched object, and the gateway the patch."""
+    stricter: str = ""
+    """Requests for which the API server takes the patched object and the gateway refuses the patch."""
+    left: str = ""
+    """Requests of which the API server refuses the patched object by what the gateway cannot know."""
+
+
+def put(path: str, value: object, refused: str = "", stricter: str = "") -> Case:
+    return Case(({"op": "add", "path": path, "value": value},), refused, stricter)
+
+
+def metadata(field: str, value: object, refused: str = "", stricter: str = "") -> Case:
+    return put(f"/metadata/{field}", value, refused, stricter)
+
+
+CASES: Final = {
+    "api-version": put("/apiVersion", "v2", ALL),
+    "api-version-of-other": put("/apiVersion", f"{GROUP}/v2", BUILT_IN, CUSTOM),
+    "api-version-type": put("/apiVersion", 3, ALL),
+    "api-version-empty": put("/apiVersion", "", CUSTOM),
+    "kind": put("/kind", "Secret", ALL),
+    "kind-type": put("/kind", {}, ALL),
+    "kind-empty": put("/kind", None, CUSTOM),
+    "metadata-type": put("/metadata", "x", ALL),
+    "name": metadata(
+        "name", "other", "configmap-update deployment-status widget-update eviction binding token"
+    ),
+    "name-empty": metadata(
+        "name", "", "configmap-create configmap-update deployment-status eviction binding " + CUSTOM
+    ),
+    "name-type": metadata("name", 3, ALL),
+    "namespace": metadata(
+        "namespace", "elsewhere", "configmap-create configmap-update deployment-status token " + CUSTOM
+    ),
+    "namespace-empty": metadata("namespace", None),
+    "namespace-type": metadata("namespace", 3, BUILT_IN, CUSTOM),
+    "uid": Case(
+        ({"op": "add", "path": "/metadata/uid", "value": UID},),
+        "configmap-update deployment-status deployment-scale widget-update",
+        # There was none, and that of the Pod or ServiceAccount is not part of the request.
+        left="binding token",
+    ),
+    "uid-empty": metadata("uid", ""),
+    "uid-type": metadata("uid", 3, BUILT_IN, CUSTOM),
+    "generation": metadata("generation", 7),
+    "generation-type": metadata("generation", "7", BUILT_IN, CUSTOM),
+    "created": metadata("creationTimestamp", "2020-01-01T00:00:00.5+02:00"),
+    "created-type": metadata("creationTimestamp", "2020-02-30T00:00:00Z", BUILT_IN, CUSTOM),
+    "deleted-type": metadata("deletionTimestamp", "yesterday", ALL),
+    "grace-type": metadata("deletionGracePeriodSeconds", 1.5, ALL),
+    "label-type": metadata("labels", {"a": 1}, ALL),
+    "label-null": metadata("labels", {"a": None}),
+    "labels-type": metadata("labels", [], ALL),
+    "annotation-type": metadata("annotations", {"a": {}}, ALL),
+    "finalizer-type": metadata("finalizers", [3], ALL),
+    "owner-type": metadata("ownerReferences", [3], ALL),
+    "owner-name-type": metadata("ownerReferences", [{**OWNER, "name": 3}], ALL),
+    "owner-controller-type": metadata("ownerReferences", [{**OWNER, "controller": "x"}], ALL),
+    "owner-twice": metadata("ownerReferences", [OWNER, OWNER]),
+    "managed-type": metadata("managedFields", [3], ALL),
+    "managed-manager-type": metadata("managedFields", [{**ENTRY, "manager": 3}], ALL),
+    "managed-time-type": metadata("managedFields", [{**ENTRY, "time": "x"}], ALL),
+    "managed-operation": metadata("managedFields", [{**ENTRY, "operation": "X"}]),
+    "managed-fields-type": metadata("managedFields", [{**ENTRY, "fieldsV1": 3}]),
+    "unknown": metadata("surprise", {"a": 1}),
+}
+CALLERS: Final = {f"patched-{name}": case for name, case in CASES.items()}
+
+
+def hooks() -> list[Hook]:
+    rules = (
+        rule("configmaps pods/eviction pods/binding serviceaccounts/token"),
+        rule("deployments/status deployments/scale", group="apps"),
+        rule("widgets", group=GROUP),
+    )
+    script = {"by_user": {name: {"patch": list(case.patch)} for name, case in CALLERS.items()}}
+    condition = {"name": "patched", "expression": "request.userInfo.username.startsWith('patched-')"}
+    fields = {"failurePolicy": "Ignore", "matchConditions": [condition]}
+    return [Hook("mutate", "identity.mutate.test", script, rules, fields=fields)]
+
+
+class Requests:
+    """What users do, each in the name of the case that patches it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
+        self.namespace = cluster.api.create("/api/v1/namespaces", named).document["metadata"]["name"]
+        self._api = cluster.api
+        self._numbers = itertools.count()
+
+    def run(self, user: str) -> dict[str, Answer]:
+        """Return what came of each request of *user*."""
+
+        def ask(method: str, path: str, document: object, content_type: str = JSON) -> Answer:
+            headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+            return self._api.request(method, self._path(path), document, content_type, **headers)
+
+        def change(path: str, document: object) -> Answer:
+            return ask("PATCH", path, document, MERGE_PATCH)
+
+        name = f"n{next(self._numbers)}"
+        custom = within("widgets", f"{GROUP}/v1")
+        labels = {"mine": "yes"}
+        for path, document in (
+            (within("configmaps"), config_map(f"{name}-old", labels)),
+            (deployments(), deployment(name)),
+            (custom, widget(name=f"{name}-old", labels=labels)),
+            (within("pods"), pod(f"{name}-evicted")),
+            (within("pods"), pod(f"{name}-bound")),
+            (
+                within("serviceaccounts"),
+                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+            ),
+        ):
+            made = self._api.create(self._path(path), document)
+            assert made.status == 201, made
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": f"{name}-evicted"}}
+        node = {"kind": "Node", "name": "nowhere"}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": f"{name}-bound"},
+            "target": node,
+        }
+        token = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": ["a"]},
+        }
+        token["metadata"] = {"name": name, "namespace": self.namespace}
+        changed = {"metadata": {"labels": {"mine": "changed"}}}
+        return {
+            "configmap-create": ask("POST", within("configmaps"), config_map(f"{name}-new", labels)),
+            "configmap-update": change(within(f"configmaps/{name}-old"), changed),
+            "deployment-status": change(deployments(f"{name}/status"), {"status": {"replicas": 1}}),
+            "deployment-scale": change(deployments(f"{name}/scale"), {"spec": {"replicas": 2}}),
+            "widget-create": ask("POST", custom, widget(name=f"{name}-new", labels=labels)),
+            "widget-update": change(f"{custom}/{name}-old", changed),
+            "eviction": ask("POST", within(f"pods/{name}-evicted/eviction"), eviction),
+            "binding": ask("POST", within(f"pods/{name}-bound/binding"), binding),
+            "token": ask("POST", within(f"serviceaccounts/{name}/token"), token),
+        }
+
+    def _path(self, path: str) -> str:
+        return path.format(namespace=self.namespace)
+
+
+def told(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
+    """Return what shows in an *answer* whether the object was patched."""
+    found = answer.document.get("metadata") or {}
+    shown = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
+    return answer.status, {field: found.get(field) for field in shown}, answer.warnings
+
+
+@pytest.fixture(scope="module")
+def with_widgets(cluster: Cluster) -> Cluster:
+    cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_definition())
+    eventually(lambda: cluster.api.get(f"/apis/{GROUP}/v1/widgets").status == 200)
+    return cluster
+
+
+def test_a_patch_that_the_api_server_refuses_is_its_webhooks_failure(
+    with_widgets: Cluster, tmp_path: Path
+) -> None:
+    cluster, found = with_widgets, []
+    kinds: tuple[tuple[Callable[..., Directly | BehindGateway], str], ...] = (
+        (Directly, "direct"),
+        (BehindGateway, "identity"),
+    )
+    for kind, called in kinds:
+        requests = Requests(cluster)
+        with kind(cluster, tmp_path / called, hooks(), called):
+            found.append({user: requests.run(user) for user in CALLERS})
+            plain = requests.run("nobody-in-particular")
+    directly, behind_gateway = found
+    assert [answer.status < 300 for answer in plain.values()] == [True] * len(plain)
+    for name, case in CALLERS.items():
+        refused = {request for request, answer in directly[name].items() if answer.status >= 400}
+        assert refused == {*case.refused.split(), *case.left.split()}, name
+        for request, answer in behind_gateway[name].items():
+            is_failed = request in f"{case.refused} {case.stricter}".split()
+            expected = plain[request] if is_failed else directly[name][request]
+            assert told(answer) == told(expected), (name, request, answer)
