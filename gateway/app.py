@@ -293,4 +293,5 @@ class _Served:
 
 
 def _log_refusal(problem: ConfigError) -> None:
-    log.error("configuration refused, the one in force stays:\n%s", problem)
+    for one in problem.problems:
+        log.error("configuration refused, the one in force stays: %s", one)

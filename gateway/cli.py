@@ -15,11 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway import __version__, manifests
+from gateway import __version__, logs, manifests
 from gateway.conformance import command as conformance
 from gateway.errors import ConfigError, GatewayError
 from gateway.importing import command as importing
 from gateway.inspection import command as inspection
+from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +38,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parsed = _parser().parse_args(arguments)
     # All others say in their own words how it went.
     usual = logging.INFO if parsed.command == "serve" else logging.ERROR
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if parsed.verbose else usual,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    logs.set_up(logging.DEBUG if parsed.verbose else usual, "%(asctime)s %(levelname)s %(message)s")
     for name in ("asyncio", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -50,18 +47,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ConfigError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        logs.say(*error.problems)
         status = 1
     except GatewayError as error:
-        print(f"admission-gateway: {error}", file=sys.stderr)
+        logs.say(f"admission-gateway: {error}")
         status = 1
     except KeyboardInterrupt:
         status = 1
     except OSError as error:
         status = 1
         if not isinstance(error, BrokenPipeError):
-            print(f"admission-gateway: {error}", file=sys.stderr)
+            logs.say(f"admission-gateway: {error}")
         logging.debug("", exc_info=True)
         _forget_output()
     sys.exit(status)
@@ -79,7 +75,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        logs.say(f"{self.prog}: {message}; see {self.prog} --help")
+        self.exit(2)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -218,15 +215,14 @@ def _check(parsed: argparse.Namespace, _: list[str]) -> int:
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)
     config = load(parsed.config)
-    for warning in config.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    logs.say(*(f"warning: {warning}" for warning in config.warnings))
     if config.gateway.tls.cert_file is None:
-        print("warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev", file=sys.stderr)
+        logs.say("warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev")
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources and not parsed.cluster:
-        print("warning: custom resources of the cluster are not looked at", file=sys.stderr)
+        logs.say("warning: custom resources of the cluster are not looked at")
     if not parsed.json:
-        print(f"valid: {summary(config)}")
+        logs.out(f"valid: {summary(config)}")
     return inspection.run(parsed, config) if parsed.cluster else 0
 
 
@@ -240,6 +236,6 @@ def _review(parsed: argparse.Namespace, _: list[str]) -> int:
     phases: list[Phase] = ["mutate", "validate"] if parsed.phase == "both" else [parsed.phase]
     answer, lines = uvloop.run(review(config, read_review(parsed.file), phases))
     if parsed.explain:
-        print("\n".join(lines), file=sys.stderr)
-    print(answer.decode())
+        logs.say(*lines)
+    print(printable_json(answer.decode()))
     return 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.text import printable
+
 
 class GatewayError(Exception):
     """Base of all errors that the gateway raises on purpose; its text is meant for a person."""
@@ -32,11 +34,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (_cut(self.where), _cut(self.field), self.message) if part)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
+        parts = printable(self.where, _SHOWN_CHARS), printable(self.field, _SHOWN_CHARS)
+        return ": ".join(part for part in (*parts, printable(self.message, None)) if part)
 
 
 class ConfigError(GatewayError):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway import logs
 from gateway.cluster import chosen as cluster
 from gateway.errors import GatewayError
 
@@ -70,9 +70,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
-        config = cluster.with_custom_resources(
-            config, target, lambda problem: print(f"error: {problem}", file=sys.stderr)
-        )
+        config = cluster.with_custom_resources(config, target, lambda problem: logs.say(f"error: {problem}"))
     backend, doubts = _trusting(wishes.backend, parsed.ca_file)
     made = plan(config, replace(wishes, backend=backend))
     if parsed.apply:
@@ -81,8 +79,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     else:
         result = _as_yaml(made)
     losses = [_shown(loss, wishes.backend.namespace) for loss in made.losses]
-    for warning in (*config.warnings, *doubts, *made.notes, *losses):
-        print(f"warning: {warning}", file=sys.stderr)
+    logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *doubts, *made.notes, *losses)))
     print(result, end="")
     return 0
 
@@ -97,10 +94,11 @@ def _shown(loss: Loss, own: str | None) -> str:
 
 
 def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:
-    from gateway.config.fields import did_you_mean, one_of, shown
+    from gateway.config.fields import did_you_mean, one_of
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.registration.plan import Wishes, entry_name
+    from gateway.text import shown
 
     backend = _backend(parsed, refuse)
     # Of all entries this has the longest name.

@@ -13,13 +13,13 @@ import logging
 import math
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import uvloop
 
+from gateway import logs
 from workers.listen import StartError, Tls, parse_address
 from workers.processes import CHILD_VARIABLE, ChildOrders, supervise
 from workers.server import DEFAULT_GRACE_S, DEFAULT_LISTEN, PolicyServer
@@ -47,7 +47,8 @@ class Options:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"worker: {message}\n")
+        say(message)
+        self.exit(2)
 
 
 def parse_options(argv: Sequence[str] | None) -> Options:
@@ -95,7 +96,7 @@ def parse_options(argv: Sequence[str] | None) -> Options:
 def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
     """Run the worker and return its exit status: 0 after a stop, 1 if it could not start."""
     options = parse_options(argv)
-    logging.basicConfig(format="worker: %(message)s", level=logging.INFO)
+    logs.set_up(logging.INFO, "worker: %(message)s")
     orders = os.environ.pop(CHILD_VARIABLE, None)
     child = ChildOrders(**json.loads(orders)) if orders is not None else None
     try:
@@ -135,7 +136,7 @@ def _seconds(text: str) -> float:
 
 def say(text: str) -> None:
     """Write one line to stderr."""
-    print(f"worker: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    logs.say(f"worker: {text}")
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:

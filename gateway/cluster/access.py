@@ -34,6 +34,7 @@ from gateway.config.credentials import certificates, public_key
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.errors import ClusterError
+from gateway.text import without_url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -85,7 +86,7 @@ def connect(settings: Kubernetes, service_account: Path = SERVICE_ACCOUNT) -> Ap
         if isinstance(error, OSError) and error.strerror:
             reason = f"cannot be used: {': '.join(filter(None, (error.filename, error.strerror)))}"
         elif not isinstance(error, UnusableFileError):
-            reason = f"cannot be used: {error}"
+            reason = f"cannot be used: {without_url_secrets(str(error))}"
         raise ClusterError(f"{settings.kubeconfig or 'the service account'} {reason}") from error
     return ApiServer(client, {"sni_hostname": name} if isinstance(name, str) else {}, config.namespace)
 

@@ -14,6 +14,7 @@ import orjson
 from lightkube.core.exceptions import ConfigError as LightkubeError
 
 from gateway.errors import ClusterError
+from gateway.text import url_without_secrets, without_url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -39,8 +40,8 @@ class ApiServer:
         self._extensions = dict(extensions)
         self.namespace = namespace
         """The gateway's own: its service account's, or the kubeconfig's context's."""
-        # For messages: without a password that a kubeconfig may have put into it.
-        self.url = str(client.base_url.copy_with(userinfo=b"")).rstrip("/")
+        # For messages: without a credential that a kubeconfig may have put into it.
+        self.url = url_without_secrets(client.base_url.copy_with(userinfo=b"")).rstrip("/")
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """Return the object at *path*.
@@ -186,4 +187,4 @@ def _reason(error: BaseException) -> str:
         if isinstance(deepest, OSError) and deepest.strerror:
             return deepest.strerror
         deepest = deepest.__cause__ or deepest.__context__
-    return " ".join(str(error).split()) or type(error).__name__
+    return without_url_secrets(" ".join(str(error).split())) or type(error).__name__

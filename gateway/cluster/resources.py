@@ -114,8 +114,8 @@ class ClusterResources:
             self._told[key] = judgement
             is_news = earlier is None or earlier.problems != judgement.problems
             if judgement.problems and (is_news or (earlier and earlier.remains != judgement.remains)):
-                problems = "\n".join(first_of([str(problem) for problem in judgement.problems]))
-                log.error("custom resource refused, and now %s:\n%s", judgement.remains, problems)
+                for problem in first_of([str(problem) for problem in judgement.problems]):
+                    log.error("custom resource refused, and now %s: %s", judgement.remains, problem)
             elif earlier is not None and earlier.problems and not judgement.problems:
                 log.info("%s is in force again", judgement.resource.where)
         self._writer.tell(combined.judgements)

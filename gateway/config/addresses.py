@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from gateway.config.fields import shown
+from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
-        raise ValueError(f"found {shown(text)}, expected HOST:PORT with a port of at most 65535")
+        raise ValueError(f"found {_quoted(text)}, expected HOST:PORT with a port of at most 65535")
     if host.startswith("[") and host.endswith("]"):
         ip = host[1:-1]
         if _is_address(ipaddress.IPv6Address, ip):
@@ -45,7 +45,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
     elif len(host) <= 253 and _HOST.fullmatch(host) and not _looks_like_bad_ipv4(host):
         return host, int(port)
     raise ValueError(
-        f"found {shown(text)}, expected HOST:PORT with a name, an IPv4 address or [an IPv6 address]; "
+        f"found {_quoted(text)}, expected HOST:PORT with a name, an IPv4 address or [an IPv6 address]; "
         "0.0.0.0 and [::] stand for all addresses"
     )
 
@@ -63,7 +63,7 @@ def server_name(text: str) -> str | None:
     """Say what is wrong with the name that a certificate is expected to hold."""
     if (len(text) <= 253 and _HOST.fullmatch(text)) or _is_address(ipaddress.IPv6Address, text):
         return None
-    return f"found {shown(text)}, expected a DNS name or an IP address"
+    return f"found {_quoted(text)}, expected a DNS name or an IP address"
 
 
 def target(text: str) -> str | None:
@@ -73,7 +73,7 @@ def target(text: str) -> str | None:
     if check:
         return check(text, rest)
     if "://" in text and _SCHEME.fullmatch(scheme):
-        return f"found {shown(text)} with the unknown scheme {shown(scheme)}, {_TARGET_FORMS}"
+        return f"found {_quoted(text)} with the unknown scheme {shown(scheme)}, {_TARGET_FORMS}"
     return _host_port(text, text)
 
 
@@ -89,18 +89,23 @@ def below(folder: Path, text: str) -> str:
     return f"unix:{folder / text.removeprefix('unix:')}"
 
 
+def _quoted(text: str) -> str:
+    is_path = text.startswith(("unix:", "unix-abstract:"))
+    return shown(text if is_path or not re.search("://|[@?#]", text) else url_without_secrets(text))
+
+
 def _host_port(text: str, host_port: str) -> str | None:
     try:
         _, port = parse_host_port(host_port)
     except ValueError:
-        return f"found {shown(text)}, {_TARGET_FORMS}"
-    return None if port else f"found {shown(text)}, expected a port from 1 to 65535"
+        return f"found {_quoted(text)}, {_TARGET_FORMS}"
+    return None if port else f"found {_quoted(text)}, expected a port from 1 to 65535"
 
 
 def _dns(text: str, rest: str) -> str | None:
     if rest.startswith("//") and not rest.startswith("///"):
         return (
-            f"found {shown(text)}, which names a DNS server; expected the system's: dns:///HOST:PORT "
+            f"found {_quoted(text)}, which names a DNS server; expected the system's: dns:///HOST:PORT "
             "with three slashes"
         )
     return _host_port(text, rest.removeprefix("///"))
@@ -108,16 +113,16 @@ def _dns(text: str, rest: str) -> str | None:
 
 def _unix(text: str, rest: str) -> str | None:
     if rest.startswith("//") and not rest.startswith("///"):
-        return f"found {shown(text)}, expected unix:PATH, or unix:///PATH with an absolute path"
+        return f"found {_quoted(text)}, expected unix:PATH, or unix:///PATH with an absolute path"
     return _socket_name(text, rest.removeprefix("//"))
 
 
 def _socket_name(text: str, name: str) -> str | None:
     length = len(name.encode())
     if not name or length > _SOCKET_NAME_BYTES:
-        return f"found {shown(text)} with a name of {length} bytes, expected 1 to {_SOCKET_NAME_BYTES}"
+        return f"found {_quoted(text)} with a name of {length} bytes, expected 1 to {_SOCKET_NAME_BYTES}"
     if not name.isprintable() or any(c in " %?#" for c in name):
-        return f'found {shown(text)}, expected a name without blanks, "%", "?" and "#"'
+        return f'found {_quoted(text)}, expected a name without blanks, "%", "?" and "#"'
     return None
 
 
@@ -130,9 +135,9 @@ def _ip_list(
             if version is ipaddress.IPv6Address:
                 address = address[1:-1] if address.startswith("[") and address.endswith("]") else ""
             if not _is_address(version, address):
-                return f"found {shown(text)} with {shown(entry)}, {_TARGET_FORMS}"
+                return f"found {_quoted(text)} with {_quoted(entry)}, {_TARGET_FORMS}"
             if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
-                return f"found {shown(text)} with {shown(entry)}, expected a port from 1 to 65535"
+                return f"found {_quoted(text)} with {_quoted(entry)}, expected a port from 1 to 65535"
         return None
 
     return check

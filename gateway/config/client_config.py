@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from gateway.config.credentials import roots_among
-from gateway.config.fields import shown
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_subdomain
 from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
@@ -100,7 +100,7 @@ def _read_url(fields: Fields) -> str:
     except UnicodeError:
         host = ""
     if not host or _NOT_IN_HOST.search(host):
-        fields.problem("url", f"found {shown(url)}, whose host is no name{_URL_FORM}")
+        fields.problem("url", f"found {_quoted(url)}, whose host is no name{_URL_FORM}")
         return ""
     return f"https://{host}{_cleaned(parts.path)}"
 
@@ -115,28 +115,34 @@ def _cleaned(path: str) -> str:
 
 
 def url_problems(url: str) -> list[str]:
-    """Say what keeps the API server from calling *url*."""
+    """Say what keeps the API server from calling *url*; a credential in it is not repeated."""
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        return [f"found {shown(url)}, which is no URL ({error}){_URL_FORM}"]
+    except ValueError:
+        # The error is not repeated: it quotes what stands where a port, or a name, would.
+        return [f"found {_quoted(url)}, which is no URL{_URL_FORM}"]
     if _NOT_IN_URL.search(url) or " " in parts.netloc:
-        return [f"found {shown(url)}, which has characters that no URL may have{_URL_FORM}"]
+        return [f"found {_quoted(url)}, which has characters that no URL may have{_URL_FORM}"]
     found = []
     if parts.scheme != "https":
-        found.append(f"found the scheme {shown(parts.scheme)}, and only https is allowed{_URL_FORM}")
+        scheme = f"the scheme {shown(parts.scheme)}" if "://" in url else "no scheme"
+        found.append(f"found {scheme}, and only https is allowed{_URL_FORM}")
     if not parts.netloc.rpartition("@")[2]:
-        found.append(f"found {shown(url)}, which has no host{_URL_FORM}")
+        found.append(f"found {_quoted(url)}, which has no host{_URL_FORM}")
     if "@" in parts.netloc:
         found.append(f"user and password are not allowed in it{_URL_FORM}")
     if port == 0:
         found.append(f"found the port 0, at which nobody can be{_URL_FORM}")
     if parts.fragment:
-        found.append(f"found the fragment {shown(parts.fragment)}, which is not allowed{_URL_FORM}")
+        found.append(f"found a fragment (#…), which is not allowed{_URL_FORM}")
     if parts.query:
-        found.append(f"found the query {shown(parts.query)}, which is not allowed{_URL_FORM}")
+        found.append(f"found a query (?…), which is not allowed{_URL_FORM}")
     return found
+
+
+def _quoted(url: str) -> str:
+    return shown(url_without_secrets(url))
 
 
 def _read_service(fields: Fields | None) -> str:

@@ -17,8 +17,8 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from gateway.config.fields import printable
 from gateway.config.files import UnusableFileError, read_file
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from gateway.config.fields import Fields, Report, described, shown
+from gateway.config.fields import Fields, Report, described
 from gateway.config.parsing import parse
+from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ when the report is not empty. An explicit null equals an absent field, as in the
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.core.durations import format_duration, parse_duration
 from gateway.errors import Problem
+from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,19 +72,6 @@ def child(path: str, name: str) -> str:
     if not _PLAIN_NAME.fullmatch(name):
         return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
-
-
-def shown(value: object) -> str:
-    """*value* for a message: as JSON, without characters that would spoil a terminal, cut to 80."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    text = printable(text[:160])
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def printable(text: object) -> str:
-    """*text*, such as a path, for a message: without what would spoil a terminal, cut to 1000."""
-    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[:1001])
-    return clean if len(clean) <= 1000 else clean[:997] + "..."
 
 
 def described(value: object) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config.fields import described, did_you_mean, one_of, printable, shown
+from gateway.config.fields import described, did_you_mean, one_of
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import Kubernetes
 from gateway.config.parsing import parse
+from gateway.text import printable, shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,8 +114,9 @@ def _choose(document: Entry, context: str | None) -> Kubeconfig:
     cluster = _entry(document, "cluster", _reference(chosen, "cluster", name))
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+        found = shown(url_without_secrets(server) if isinstance(server, str) else server)
         raise UnusableFileError(
-            f"has the server {shown(server)} for the cluster of context {shown(name)}, expected an https URL"
+            f"has the server {found} for the cluster of context {shown(name)}, expected an https URL"
         )
     user, namespace = chosen.get("user"), chosen.get("namespace")
     return Kubeconfig(

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from gateway.config.credentials import certificate_key, public_key
-from gateway.config.fields import Fields, Report, printable, shown
+from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import read_document
+from gateway.text import printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.config.fields import shown
 from gateway.conformance.rule import Breach
 from gateway.pb import worker_pb2 as pb
+from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

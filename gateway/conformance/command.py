@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gateway.logs import out
+from gateway.text import printable_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -103,17 +106,13 @@ async def _check_at(
         async for result in check(door, facts, rules):
             results.append(result)
             if not parsed.json:
-                _say(*text.lines(result))
+                out(*text.lines(result))
     if parsed.json:
-        _say(orjson.dumps(as_json(name, results), option=orjson.OPT_INDENT_2).decode())
+        found = orjson.dumps(as_json(name, results), option=orjson.OPT_INDENT_2)
+        print(printable_json(found.decode()), flush=True)
     else:
-        _say(*text.rest(), summary(name, results))
+        out(*text.rest(), summary(name, results))
     return any(result.outcome == FAILS for result in results)
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        print(line, flush=True)
 
 
 def _look_through(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
@@ -136,8 +135,9 @@ def _look_through(parsed: argparse.Namespace, refuse: Callable[[str], object]) -
 
 
 def _chosen(names: list[str], refuse: Callable[[str], object]) -> list[Rule]:
-    from gateway.config.fields import did_you_mean, shown
+    from gateway.config.fields import did_you_mean
     from gateway.conformance.run import RULES
+    from gateway.text import shown
 
     known: dict[str, Any] = {rule.name: rule for rule in RULES}
     for name in names:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.fields import printable
 from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, NOT_SERVED, Result
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import read_documents
-from gateway.config.fields import shown
 from gateway.config.load import read
 from gateway.errors import ConfigError, Problem
 from gateway.importing.objects import cleaned, file_name, name_of
 from gateway.registration.written import to_yaml
+from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gateway import logs
 from gateway.cluster import chosen as cluster
 from gateway.errors import ConfigError
 
@@ -90,7 +90,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     found = sort(read, parsed.name, parsed.exclude)
     prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
     for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
-        print(f"error: {problem}", file=sys.stderr)
+        logs.say(f"error: {problem}")
     good = [one for one in prepared if not one.problems]
     texts: dict[str, str] = {}
     for one in prepared if parsed.with_problems else good:
@@ -101,8 +101,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     elif texts:
         from gateway.importing.folder import write
 
-        for line in write(parsed.output, texts, force=parsed.force):
-            print(line)
+        logs.out(*write(parsed.output, texts, force=parsed.force))
     documents = [one.document for one in good]
     config = read_texts(one.text for one in good)
     options = [
@@ -119,15 +118,15 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         notes.unregistering([one for one in found.removable if id(one) in written], options),
     )
     if len(good) < len(prepared):
-        print(_left_out(prepared, with_problems=parsed.with_problems), file=sys.stderr)
+        logs.say(_left_out(prepared, with_problems=parsed.with_problems))
     return 1 if unreadable or len(good) < len(prepared) else 0
 
 
 def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Sorted:
     """Return what becomes of the objects *read*: those with one of *names*, if any, and none *excluded*."""
-    from gateway.config.fields import printable
     from gateway.importing.objects import in_order, is_configuration, name_of, title, without
     from gateway.registration.own import entries, own_places
+    from gateway.text import printable
 
     found = Sorted()
     configurations = in_order(one for one in read if is_configuration(one))
@@ -201,16 +200,11 @@ def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
 def _say(
     left_out: Iterable[str], warnings: Iterable[str], counts: Iterable[str], commands: Sequence[str]
 ) -> None:
-    for line in left_out:
-        print(f"note: {line}", file=sys.stderr)
-    for line in warnings:
-        print(line if line.startswith(" ") else f"warning: {line}", file=sys.stderr)
-    for line in counts:
-        print(f"summary: {line}", file=sys.stderr)
+    logs.say(
+        *(f"note: {line}" for line in left_out),
+        *(line if line.startswith(" ") else f"warning: {line}" for line in warnings),
+        *(f"summary: {line}" for line in counts),
+    )
     if commands:
-        print(
-            "# Once the gateway is registered and serves all of this (check --cluster), in this order:",
-            file=sys.stderr,
-        )
-        for line in commands:
-            print(line, file=sys.stderr)
+        order = "# Once the gateway is registered and serves all of this (check --cluster), in this order:"
+        logs.say(order, *commands)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import PHASES
-from gateway.config.fields import printable
 from gateway.importing.objects import name_of, texts, title
 from gateway.importing.writers import CA_BUNDLE, SELECTING, writers
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, match_conditions
 from gateway.registration.own import entries
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from gateway.config.documents import PHASES
-from gateway.config.fields import printable
 from gateway.config.webhooks import V1, V1BETA1, Version
 from gateway.registration.own import entries
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

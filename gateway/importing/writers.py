@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.fields import printable
 from gateway.importing.objects import texts
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from gateway import logs
 from gateway.cluster import chosen as cluster
 from gateway.errors import GatewayError
 
@@ -81,9 +82,7 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     if parsed.json:
         print(json.dumps([asdict(one) for one in found], indent=2))
     else:
-        for one in found:
-            print(one)
-        print(f"cluster: {errors} errors, {len(found) - errors} warnings")
+        logs.out(*found, f"cluster: {errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0
 
 

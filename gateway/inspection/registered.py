@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from gateway.config.documents import PHASES
-from gateway.config.fields import Fields, Report, printable
+from gateway.config.fields import Fields, Report
 from gateway.config.webhooks import V1, read_webhook_configuration
 from gateway.core.webhook import SideEffects
 from gateway.registration.own import entries, gateway_path, own_places
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import PHASES
-from gateway.config.fields import printable
 from gateway.inspection.finding import REGISTER, Finding
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.registration.own import entries
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

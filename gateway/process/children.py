@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.process.output import Output
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -28,10 +30,22 @@ _LOOK_S: Final = 0.01
 class Child:
     """A command kept running, with whatever it starts itself. Make it on a running event loop."""
 
-    def __init__(self, name: str, command: Sequence[str], after: asyncio.Task[None] | None = None) -> None:
-        """Start *command*, which *name* stands for in the log, once *after* has ended."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        after: asyncio.Task[None] | None = None,
+        *,
+        logs_output: bool = False,
+    ) -> None:
+        """Start *command*, which *name* stands for in the log, once *after* has ended.
+
+        With *logs_output* what the command prints is logged line by line; else it shares the gateway's own
+        standard output and error.
+        """
         self.name = name
         self._command = command
+        self._output = Output(name) if logs_output else None
         self._process: asyncio.subprocess.Process | None = None
         self._keeper = asyncio.create_task(self._keep(after))
 
@@ -56,14 +70,22 @@ class Child:
         self._keeper.cancel()
         if self._process is not None:
             _signal_group(self._process, signal.SIGKILL)
+        self._close_output()
 
     async def stop(self, grace_s: float) -> None:
         """End it and all that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
         process = self._process
-        if process is None:
-            return
+        if process is not None:
+            await self._end(process, grace_s)
+        self._close_output()
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._output.close()
+
+    async def _end(self, process: asyncio.subprocess.Process, grace_s: float) -> None:
         _signal_group(process, signal.SIGTERM)
         try:
             await asyncio.wait_for(_group_ended(process), grace_s)
@@ -85,7 +107,7 @@ class Child:
         while True:
             started = time.monotonic()
             try:
-                self._process = await _start(self._command)
+                self._process = await _start(self._command, self._output)
             except OSError as error:
                 log.error("%s cannot be started: %s", self.name, error)
             else:
@@ -100,7 +122,7 @@ class Child:
             backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
 
 
-async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
+async def _start(command: Sequence[str], output: Output | None) -> asyncio.subprocess.Process:
     # The gateway's own interpreter is found first, so that `python` means the environment it runs in.
     path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
     # A session of its own: Ctrl-C in a terminal is for the gateway alone, which stops its children last.
@@ -109,6 +131,8 @@ async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
         *(sys.executable, "-m", "gateway.process.leash", str(os.getpid())),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
+        stdout=None if output is None else output.writing,
+        stderr=None if output is None else output.writing,
         env={**os.environ, "PATH": path},
         start_new_session=True,
     )

@@ -57,7 +57,9 @@ class LocalWorkers:
             if path not in self._children:
                 command = [*pool.command, "--listen", f"unix:{path}"]
                 after, _ = self._stopping.get(path, (None, None))
-                self._children[path] = self._taken_back(path) or Child(f"worker {pool.name}", command, after)
+                self._children[path] = self._taken_back(path) or Child(
+                    f"worker {pool.name}", command, after, logs_output=True
+                )
 
     async def stop(self, grace_s: float) -> None:
         """Stop all of them; each gets *grace_s* seconds."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from gateway.config.client_config import url_problems
 from gateway.config.credentials import certificates
-from gateway.config.fields import shown
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_label
+from gateway.text import shown
 
 if TYPE_CHECKING:
     import datetime

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.errors import Unavailable
 from gateway.serving.connections import Bounds
 from gateway.serving.message import Cancel, HttpRequest, Response, error_response
+from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -76,7 +77,7 @@ class AdminRoutes:
                 request.reply(_OK)
             elif path == b"/readyz":
                 reason = self._ready()
-                request.reply(_OK if reason is None else error_response(503, reason))
+                request.reply(_OK if reason is None else error_response(503, printable(reason, None)))
             else:
                 return self._answer_metrics(request)
         except Exception as error:
@@ -108,7 +109,7 @@ async def _expose_later(request: HttpRequest, exposition: Awaitable[Exposition])
 
 def _fail(request: HttpRequest, error: Exception) -> None:
     if isinstance(error, Unavailable):
-        request.reply(error_response(503, str(error)))
+        request.reply(error_response(503, printable(error, None)))
         return
     logger.error("%s failed: a fault of the gateway", request, exc_info=error)
     request.reply(error_response(500, "internal error: the gateway's log has the details"))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 from gateway.dispatch.https.connection import MAX_BODY_BYTES, AnswerTooLargeError, ExchangeError
+from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     import ssl
@@ -123,7 +124,7 @@ def _redirected(host: str, target: str, response: HttpResponse, count: int) -> s
         ExchangeError: it is not followed.
     """
     location = response.headers["location"]
-    shown = location[:200]
+    shown = url_without_secrets(location)[:200]
     if response.status not in (307, 308):
         raise ExchangeError(f"status {response.status} to {shown}, which would not repeat the request")
     if count > MAX_REDIRECTS:

@@ -426,6 +426,13 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
         (307, f"http://localhost:{webhook.ports['good']}{path}", "no other server is asked"),
         (301, path, "would not repeat"),
         (303, path, "would not repeat"),
+        (
+            303,
+            "https://user:S3CRET@elsewhere/?S3CRET#S3CRET",
+            "303 to https://…@elsewhere/?…, which would not",
+        ),
+        (307, "https://user:S3CRET@elsewhere/?S3CRET#S3CRET", "307 to https://…@elsewhere/?…, and no other"),
+        (307, f"{path}?S3CRET\xe9", "?…, which is no URL"),
     ):
         client = webhook.client({"status": status, "headers": {"Location": location}})
 
@@ -436,6 +443,7 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
                 assert verdict.warnings == expected
             else:
                 assert expected in verdict.cause  # type: ignore[union-attr]
+                assert "S3CRET" not in verdict.cause  # type: ignore[union-attr]
 
         on_bed(test)
 

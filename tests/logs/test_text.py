@@ -1,0 +1,99 @@
+"""Texts from outside: in one line, printable, and without credentials."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.text import printable, printable_json, shown, url_without_secrets
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+SECRET = "S3CRET"
+
+
+@given(ANY_TEXT, st.integers(3, 200) | st.none())
+def test_printable_text_is_one_line_within_its_limit(text: str, limit: int | None) -> None:
+    found = printable(text, limit)
+    assert found.isprintable()
+    assert len(found.splitlines()) <= 1
+    assert limit is None or len(found) <= limit
+    if text.isprintable() and (limit is None or len(text) <= limit):
+        assert found == text
+
+
+@given(st.recursive(ANY_TEXT | st.integers() | st.none(), st.lists))
+def test_shown_values_are_one_short_line(value: object) -> None:
+    assert shown(value).isprintable()
+    assert len(shown(value)) <= 80
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n", "\r", "\x1b[2K", "\t", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2066", "\ud800", "\0"],
+)
+def test_what_forges_lines_or_commands_a_terminal_is_escaped(text: str) -> None:
+    assert printable(f"a{text}b") == f"a{text.encode('unicode_escape').decode()}b"
+
+
+@given(st.recursive(ANY_TEXT, lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner)))
+def test_printable_json_means_the_same(value: object) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    found = printable_json(text)
+    assert found.isprintable()
+    assert json.loads(found) == value
+
+
+AROUND = st.text(st.sampled_from("abc:/?#@[]\\%.&= 1\n"), max_size=6)
+
+
+@given(
+    scheme=st.sampled_from(["https://", "http://", "//", "dns://", ""]),
+    before=AROUND,
+    after=AROUND,
+    host=st.sampled_from(["host", "host:8443", "[::1]:8443", "10.0.0.1", ""]),
+    path=st.sampled_from(["", "/", "/path/to", "/a@b"]),
+)
+def test_user_information_is_never_shown(scheme: str, before: str, after: str, host: str, path: str) -> None:
+    url = f"{scheme}{before}{SECRET}{after}@{host}{path}"
+    assert SECRET not in url_without_secrets(url)
+
+
+@given(
+    scheme=st.sampled_from(["https://", "//", "", "HTTPS://", "unix:"]),
+    user=st.sampled_from(["", "user@", "user:pass@"]),
+    before=AROUND,
+    after=AROUND,
+    end=st.sampled_from("?#"),
+)
+def test_query_and_fragment_are_never_shown(
+    scheme: str, user: str, before: str, after: str, end: str
+) -> None:
+    assert SECRET not in url_without_secrets(f"{scheme}{user}host:8443/path{end}{before}{SECRET}{after}")
+
+
+@given(ANY_TEXT)
+def test_any_text_can_be_shown_as_a_url(text: str) -> None:
+    assert url_without_secrets(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://host:8443/path/to", "https://host:8443/path/to"),
+        ("https://[::1]:8443/path", "https://[::1]:8443/path"),
+        ("https://user:pass@host/path", "https://…@host/path"),
+        ("https://host/path?token=x#y", "https://host/path?…"),
+        ("https://host#y", "https://host?…"),
+        ("http://user:pa/ss@host/path", "http://…"),
+        ("http://user:1?2@host/path", "http://…?…"),
+        ("host:50051", "host:50051"),
+        ("dns:///host:50051", "dns:///host:50051"),
+        ("unix:/run/x.sock", "unix:/run/x.sock"),
+        ("https://ho\nst/", "https://ho\\nst/"),
+    ],
+)
+def test_the_rest_of_a_url_is_shown(url: str, expected: str) -> None:
+    assert url_without_secrets(url) == expected
