@@ -185,14 +185,14 @@ class Gateway:
                 namespaces=namespaces.by_name,
                 look_up=namespaces.look_up,
             )
+        earlier, self._router.identity = self._router.identity, identity
+        if identity is not None and earlier is not None and not identity.admits_as(earlier):
+            self._connections.judge()
         self._certificate = certificate
         if self._listener is not None:
             self._listener.tls = certificate
         bounds, most = self._connections.bounds, settings.max_bytes_in_flight
         self._connections.use(replace(bounds, body_bytes=settings.max_request_bytes, bytes_in_flight=most))
-        if old is not None and settings.tls.client_names != old.tls.client_names:
-            self._connections.retire()
-        self._router.identity = identity
         self._router.replace(
             _Served(snapshot),
             RouterSettings(settings.deadline_reserve_s, settings.max_concurrent_reviews),
@@ -239,8 +239,8 @@ class Gateway:
         )
 
     def _look_for_changes(self, on_config: Callable[[Config], None]) -> None:
-        if self._router.identity is not None:
-            self._router.identity.refresh()
+        if self._router.identity is not None and self._router.identity.refresh():
+            self._connections.judge()
         # Not while draining: what a reload makes would outlive the end of all that there was.
         if self._reloading.locked() or self._not_ready == "draining" or not self._changes.are_due():
             return

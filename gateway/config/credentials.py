@@ -32,6 +32,10 @@ _CERTIFICATE = re.compile(
 """As crypto/x509 of Go finds them (CertPool.AppendCertsFromPEM)."""
 
 
+class NoCredentialError(UnusableFileError):
+    """A file is in order and holds no credential."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     """The files of a certificate and its key; both or neither."""
@@ -210,5 +214,5 @@ def _credentials(content: bytes, is_right: Callable[[bytes], bool], expected: st
                 raise UnusableFileError(f"line {number} is not {expected}")
             found.append(line)
     if not found:
-        raise UnusableFileError("holds no credential, so that nobody could call")
+        raise NoCredentialError("holds no credential, so that nobody could call")
     return found

@@ -24,6 +24,10 @@ class UnusableFileError(Exception):
     """A file cannot be read or is not what it should be; the text says why."""
 
 
+class MissingFileError(UnusableFileError):
+    """There is no file at the path."""
+
+
 def list_files(paths: Iterable[Path]) -> list[tuple[Path, str | None]]:
     """Return the files behind *paths*, each once, with what is wrong with a path that is not there.
 
@@ -58,7 +62,8 @@ def read_file(path: Path) -> bytes:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise UnusableFileError(f"cannot be read: {reason or error}") from error
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else UnusableFileError
+        raise kind(f"cannot be read: {reason or error}") from error
     if len(content) > MAX_FILE_BYTES:
         raise UnusableFileError(f"has more than {MAX_FILE_BYTES // (1024 * 1024)} MiB")
     return content

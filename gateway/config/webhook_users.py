@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from gateway.config.credentials import certificate_key, public_key
+from gateway.config.credentials import NoCredentialError, certificate_key, public_key
 from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import read_document
@@ -226,11 +226,14 @@ def read_token(path: Path) -> str:
     """Return the token in the file at *path*.
 
     Raises:
-        UnusableFileError: the file cannot be read, or holds no token.
+        MissingFileError, NoCredentialError: there is no such file, or it is blank.
+        UnusableFileError: the file cannot be used for another reason.
     """
     token = read_file(path).decode("latin-1").strip()
-    if not token or _header_value(token):
-        raise UnusableFileError("holds no token, or more than one line")
+    if not token:
+        raise NoCredentialError("holds no token")
+    if _header_value(token):
+        raise UnusableFileError("holds more than one line, expected a token")
     return token
 
 

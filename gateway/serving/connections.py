@@ -90,6 +90,9 @@ class Swept(Protocol):
     def check(self, now: float) -> None:
         """End whatever has lasted too long at *now*, in monotonic seconds."""
 
+    def judge(self) -> None:
+        """Find out anew whether the client's certificate lets it in."""
+
     def abort(self) -> None:
         """End the connection at once."""
 
@@ -124,6 +127,8 @@ class Connections:
         """Answered so far, on all connections."""
         self.refused: Counter[int] = Counter()
         """Those of them that were answered with a status other than 200, by status."""
+        self.authorities: frozenset[bytes] = frozenset()
+        """The client CAs that are trusted now, as ``gateway.serving.tls.authorities_of`` has them."""
         self._jitter = jitter
         self._emptied: asyncio.Future[None] | None = None
 
@@ -155,9 +160,14 @@ class Connections:
         for connection in tuple(self.open):
             connection.check(now)
 
-    def retire(self) -> None:
-        """Have every connection end with its next answer: who is let in has changed since it was made."""
+    def judge(self) -> None:
+        """Judge the client of every connection anew, since who is let in has changed.
+
+        It counts for all requests that are not being answered yet. The next answer ends each connection,
+        whether it is a refusal or not.
+        """
         for connection in self.open:
+            connection.judge()
             connection.retire_at = 0.0
 
     def abort(self) -> None:

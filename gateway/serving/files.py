@@ -58,6 +58,8 @@ class Changes:
         self.look = look
         self.is_refused = False
         """Whether what was read last could not be used."""
+        self.is_settled = True
+        """Whether the last two looks found the files the same."""
         self._read = self._seen = look()
         self._restless = 0
         self._pause = self._looks_to_retry = 0
@@ -66,12 +68,13 @@ class Changes:
     def are_due(self) -> bool:
         """Look, and return whether the files are to be read now."""
         before, self._seen = self._seen, self.look()
+        self.is_settled = self._seen == before
         if self._seen == self._read:
             self._restless = 0
             self._looks_to_retry -= 1
             return self.is_refused and self._looks_to_retry <= 0
         self._restless += 1
-        return self._seen == before or self._restless >= MOST_RESTLESS
+        return self.is_settled or self._restless >= MOST_RESTLESS
 
     def accepted(self, state: object) -> None:
         """Take note that the files are in force as they were when ``look`` returned *state*."""

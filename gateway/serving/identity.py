@@ -1,8 +1,12 @@
 """Who may ask for reviews: bearer tokens, user names with passwords, names in client certificates.
 
-Any of the configured ways is enough; where none is configured nobody is asked. A certificate is judged once,
-when its connection begins; TLS itself ends the handshake of one that the CA did not sign. Credentials are
-compared as SHA-256 digests, each against all, so that time tells neither length nor position.
+Any of the configured ways is enough; where none is configured nobody is asked. TLS itself ends the handshake
+of a certificate that the CA did not sign. Credentials are compared as SHA-256 digests, each against all, so
+that time tells neither length nor position.
+
+When it changes who is let in, open connections are judged again (``gateway.serving.connections``). A file of
+credentials that is deleted, or holds none, revokes all that it held. A file that is malformed, or cannot be
+read for another reason, changes nothing.
 
 Source: RFC 6750 section 2.1 (Bearer), RFC 7617 (Basic), RFC 9110 section 11.
 """
@@ -16,9 +20,10 @@ import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.credentials import basic_credentials, bearer_tokens
-from gateway.errors import ConfigError
-from gateway.serving.files import Changes, fingerprint, read_as
+from gateway.config.credentials import NoCredentialError, basic_credentials, bearer_tokens
+from gateway.config.files import MissingFileError, UnusableFileError, read_file
+from gateway.errors import ConfigError, Problem
+from gateway.serving.files import Changes, file_error, fingerprint
 from gateway.serving.message import Response, error_response
 
 if TYPE_CHECKING:
@@ -53,15 +58,27 @@ class Identity:
         if authentication.basic_auth_file is not None:
             self._schemes[b"basic"] = authentication.basic_auth_file
         self._changes = Changes(lambda: fingerprint(self._schemes.values()))
-        self._digests = self._load()
+        self.credentials, revoked = self._read()
+        """Digests by scheme; another object whenever the files were read again."""
+        if revoked:
+            raise ConfigError(revoked)
+        self._is_revoked = False
         self._refusal = self._make_refusal()
         self.is_required = bool(self._schemes) or self._asks_certificate
         """Whether any way is configured, so that callers have to show who they are."""
 
     @property
     def is_current(self) -> bool:
-        """False while the files hold what cannot be used, and the credentials before it are in force."""
-        return not self._changes.is_refused
+        """False while the files hold what cannot be used, and the credentials before it are in force.
+
+        Also while a file is deleted or holds no credential, which is in force but may not be meant.
+        """
+        return not (self._changes.is_refused or self._is_revoked)
+
+    def admits_as(self, other: Identity) -> bool:
+        """Whether it lets in the same callers as *other*."""
+        mine = self._asks_certificate, self._names, self.credentials
+        return mine == (other._asks_certificate, other._names, other.credentials)
 
     def recognises(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client with this verified *certificate* is let in without further credentials.
@@ -81,7 +98,7 @@ class Identity:
         if not self.is_required:
             return None
         scheme, _, credential = (authorization or b"").partition(b" ")
-        known = self._digests.get(scheme.lower())
+        known = self.credentials.get(scheme.lower())
         if known is not None and _is_among(_decode(scheme, credential.strip()), known):
             return None
         return self._refusal
@@ -95,21 +112,39 @@ class Identity:
             return False
         state = self._changes.look()
         try:
-            self._digests = self._load()
+            credentials, revoked = self._read()
         except ConfigError as error:
             if self._changes.refused(state, str(error)):
                 logger.error("the credentials changed and cannot be used, the old ones stay: %s", error)
             return False
+        if revoked and not (self._changes.is_settled and self._changes.look() == state):
+            # A file that is being written is empty for a moment, and one that is being replaced may be gone.
+            return False
         self._changes.accepted(state)
+        self.credentials, self._is_revoked = credentials, bool(revoked)
+        for problem in revoked:
+            logger.warning("all credentials of a file are revoked: %s", problem)
         logger.info("read the changed credentials")
         return True
 
-    def _load(self) -> dict[bytes, tuple[bytes, ...]]:
-        digests = {}
+    def _read(self) -> tuple[dict[bytes, tuple[bytes, ...]], list[Problem]]:
+        """Return the digests by scheme, and which files are not there or hold no credential.
+
+        Raises:
+            ConfigError: A file cannot be used for another reason.
+        """
+        digests, revoked = {}, []
         for scheme, path in self._schemes.items():
             reader, field = _READERS[scheme]
-            digests[scheme] = tuple(sha256(entry).digest() for entry in read_as(reader, path, field))
-        return digests
+            entries: list[bytes] = []
+            try:
+                entries = reader(read_file(path))
+            except (MissingFileError, NoCredentialError) as error:
+                revoked.append(Problem(str(path), field, str(error)))
+            except UnusableFileError as error:
+                raise file_error(path, field, str(error)) from None
+            digests[scheme] = tuple(sha256(entry).digest() for entry in entries)
+        return digests, revoked
 
     def _make_refusal(self) -> Response:
         ways = {b"bearer": (b"Bearer", "a bearer token"), b"basic": (b"Basic", "a user name with password")}

@@ -57,14 +57,15 @@ class Listener:
         """
         self._address = address
         self.connections = connections
-        self.tls = tls
+        self._tls = tls
         self._reuse_port = reuse_port
         self._checks = tuple(checks)
         self._sockets: list[socket.socket] = []
         self._accepting = self._warned = False
-        self._authorities: frozenset[bytes] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        if tls is not None:
+            connections.authorities = tls.client_authorities
         self.accepted = 0
         """Connections accepted so far."""
         self.failed_handshakes = 0
@@ -74,6 +75,18 @@ class Listener:
         state = "accepting" if self._accepting else "not accepting"
         counts = f"{len(self.connections.open)} open, {self.connections.handshaking} in handshake"
         return f"<Listener {self._address}, {state}, {counts}, {self.accepted} accepted>"
+
+    @property
+    def tls(self) -> ServerCertificate | None:
+        """What new connections are served with. Its client CAs count for open connections, too."""
+        return self._tls
+
+    @tls.setter
+    def tls(self, tls: ServerCertificate) -> None:
+        self._tls = tls
+        if self.connections.authorities != tls.client_authorities:
+            self.connections.authorities = tls.client_authorities
+            self.connections.judge()
 
     @property
     def port(self) -> int:
@@ -100,19 +113,12 @@ class Listener:
         self._timer.cancel()
         self._timer = self._loop.call_later(SWEEP_S, self.tick)
         self.connections.sweep()
-        if self.tls is not None:
-            self.tls.refresh()
-            self._look_for_other_authorities(self.tls)
+        if self._tls is not None and self._tls.refresh():
+            self.tls = self._tls
         for check in self._checks:
             check()
         self._warned = False
         self._resume_accepting()
-
-    def _look_for_other_authorities(self, tls: ServerCertificate) -> None:
-        # A client that one of the old ones let in is to show its certificate to the new ones.
-        if self._authorities not in (None, tls.client_authorities):
-            self.connections.retire()
-        self._authorities = tls.client_authorities
 
     async def drain(self, drain_s: float) -> None:
         """See the requests in flight to their end, and close when clients have gone elsewhere.
@@ -223,7 +229,7 @@ class Listener:
 
     async def _serve(self, client: socket.socket, connection: Connection) -> None:
         bounds = self.connections.bounds
-        context = self.tls.context if self.tls is not None else None
+        context = self._tls.context if self._tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,

@@ -119,13 +119,13 @@ class HttpRequest:
         "selected",
         "tally",
         "target",
-        "trusted",
+        "vetted",
     )
 
     def __init__(self, connection: Replier, received_at: float) -> None:
         self._connection: Replier | None = connection
-        self.trusted = connection.trusted
-        """Whether the connection's client certificate is one that is let in."""
+        self.vetted: object = None
+        """The credentials among which that of the request was found."""
         self.received_at = received_at
         """Monotonic seconds at which the first byte came."""
         self.method = b""
@@ -153,6 +153,11 @@ class HttpRequest:
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method.decode('latin-1')} {self.target[:200].decode('latin-1')}>"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the connection's client certificate is one that is let in now."""
+        return self._connection is not None and self._connection.trusted
 
     @property
     def is_open(self) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.serving.message import (
     CONTINUE,
@@ -33,6 +33,7 @@ from gateway.serving.message import (
 )
 from gateway.serving.reader import RequestReader
 from gateway.serving.sockets import has_unread
+from gateway.serving.tls import vouchers_of
 
 if TYPE_CHECKING:
     from gateway.serving.connections import Connections
@@ -55,6 +56,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answered so far."""
         self.trusted = False
         """Whether the client's certificate alone lets it in."""
+        self._certificate: dict[str, Any] | None = None
+        self._vouchers: frozenset[bytes] = frozenset()
 
         self._current: HttpRequest | None = None
         self._cancel: Cancel | None = None
@@ -89,7 +92,10 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.is_made = True
         self._transport.set_write_buffer_limits(high=self._connections.bounds.write_bytes)
-        self.trusted = self._service.recognises(transport.get_extra_info("peercert"))
+        self._certificate = transport.get_extra_info("peercert")
+        if self._certificate:
+            self._vouchers = vouchers_of(transport.get_extra_info("ssl_object"))
+        self.judge()
         self._since = self._clock()
         self.retire_at = self._since + self._connections.lifetime_s()
         self._connections.add(self)
@@ -108,6 +114,11 @@ class Connection(asyncio.BufferedProtocol):
             request.release()
             if cancel is not None:
                 cancel()
+
+    def judge(self) -> None:
+        """Find out whether the client's certificate lets it in: now by its CA, and by its names."""
+        is_verified = self._vouchers <= self._connections.authorities
+        self.trusted = is_verified and self._service.recognises(self._certificate)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to: the listener's one buffer, see READ_BUFFER_BYTES."""

@@ -137,11 +137,9 @@ class Router(Generic[Selected]):
     def screen(self, request: HttpRequest) -> Response | None:
         """Return the refusal that the head of *request* earns; None, with path and budget set, if none."""
         headers = request.headers
-        identity = self.identity
-        if identity is not None and identity.is_required and not request.trusted:
-            refusal = identity.challenge(headers.get(b"authorization"))
-            if refusal is not None:
-                return refusal
+        refusal = self._authenticate(request)
+        if refusal is not None:
+            return refusal
         known = self._targets.get(request.target)
         if known is None or request.method != b"POST" or headers.get(b"content-type") != JSON:
             refusal = self._screen_slowly(request)
@@ -158,8 +156,12 @@ class Router(Generic[Selected]):
         return None
 
     def answer(self, request: HttpRequest) -> Cancel | None:
-        """Give *request* to the application, unless there is no room for it."""
+        """Give *request* to the application if there is room for it and its client is still let in."""
         try:
+            refusal = self._authenticate(request)
+            if refusal is not None:
+                request.reply(refusal)
+                return None
             limit = self._ignored_limit if request.is_ignored else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
@@ -181,6 +183,21 @@ class Router(Generic[Selected]):
         request.reply(response)
 
     # -- deciding ---------------------------------------------------------------------------------
+
+    def _authenticate(self, request: HttpRequest) -> Response | None:
+        """Return the refusal of a client that is not let in by what is in force now.
+
+        Asked when the head has come and again when the body has, which may be half a minute later.
+        """
+        identity = self.identity
+        if identity is None or not identity.is_required or request.trusted:
+            return None
+        if request.vetted is identity.credentials:
+            return None
+        refusal = identity.challenge(request.headers.get(b"authorization"))
+        if refusal is None:
+            request.vetted = identity.credentials
+        return refusal
 
     def _no_room(self, limit: int) -> Unavailable:
         if self.draining:

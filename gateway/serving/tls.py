@@ -1,6 +1,8 @@
 """The serving certificate: loaded, checked, and loaded again when its files change.
 
-A new context is used for the connections that are accepted from then on; open ones keep theirs.
+A new context is used for the connections that are accepted from then on. Open ones keep theirs, and their
+clients are judged by the new client CA. A client CA file that is deleted or empty revokes all certificates of
+clients.
 """
 
 from __future__ import annotations
@@ -8,8 +10,15 @@ from __future__ import annotations
 import logging
 import ssl
 import time
+from _ssl import ENCODING_DER
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from gateway.config import files
 from gateway.config.credentials import certificates
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import Changes, file_error, fingerprint, read_as
@@ -25,10 +34,11 @@ _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Forward secrecy and authenticated encryption: what Go's client offers first too. TLS 1.3 has its own."""
 
 
-def server_context(settings: ServerTls) -> ssl.SSLContext:
+def server_context(settings: ServerTls, *, trusts_clients: bool = True) -> ssl.SSLContext:
     """Return the context of a server that shows the certificate of *settings*.
 
     With ``client_ca_file`` a client may show a certificate; one that this CA did not sign ends the handshake.
+    Without *trusts_clients* the file is not read, and the handshake of each client with a certificate ends.
 
     Raises:
         ConfigError: A file is missing or unusable, or certificate and key do not belong together.
@@ -44,8 +54,38 @@ def server_context(settings: ServerTls) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     _load_pair(context, settings.cert_file, settings.key_file)
     if settings.client_ca_file is not None:
-        _load_client_ca(context, settings.client_ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        if trusts_clients:
+            _load_client_ca(context, settings.client_ca_file)
     return context
+
+
+def authorities_of(context: ssl.SSLContext) -> frozenset[bytes]:
+    """Return the client CAs of *context*, each by its name and public key."""
+    return frozenset(map(_authority, context.get_ca_certs(binary_form=True)))
+
+
+def vouchers_of(connection: ssl.SSLObject) -> frozenset[bytes]:
+    """Return the client CAs by which the client of *connection* was verified, as ``authorities_of`` does."""
+    authorities = authorities_of(connection.context)
+    # Public from Python 3.13 on, as SSLObject.get_verified_chain.
+    chain = connection._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined] # noqa: SLF001
+    # A resumed session has no chain: it may have been any of them.
+    return authorities & {_authority(link.public_bytes(ENCODING_DER)) for link in chain} or authorities
+
+
+@lru_cache(maxsize=1024)
+def _authority(der: bytes) -> bytes:
+    """Return name and public key of a certificate: what a trust anchor is (RFC 5280, 6.1.1).
+
+    A CA certificate that was issued again for the same key is the same authority.
+    """
+    certificate = x509.load_der_x509_certificate(der)
+    try:
+        key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm):
+        return der
+    return certificate.subject.public_bytes() + key
 
 
 def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
@@ -66,7 +106,6 @@ def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
 
 def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
     read_as(certificates, path, "tls.clientCAFile")
-    context.verify_mode = ssl.CERT_OPTIONAL
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
@@ -84,6 +123,7 @@ class ServerCertificate:
         """
         self._settings = settings
         self._changes = Changes(self._fingerprint)
+        self._is_revoked = False
         self._load()
 
     def __repr__(self) -> str:
@@ -91,22 +131,24 @@ class ServerCertificate:
 
     @property
     def is_current(self) -> bool:
-        """False while the files hold what cannot be used, and what was in them before is in force."""
-        return not self._changes.is_refused
+        """False while the files hold what cannot be used, and what was in them before is in force.
+
+        Also while the client CA file is deleted or empty, which is in force but may not be meant.
+        """
+        return not (self._changes.is_refused or self._is_revoked)
 
     reloads = 0
     """How often changed files were put in force."""
 
     def _load(self) -> None:
         settings = self._settings
-        context = server_context(settings)
+        context = server_context(settings, trusts_clients=not self._is_revoked)
         assert settings.cert_file is not None
         leaf = read_as(certificates, settings.cert_file, "tls.certFile")[0]
         self.not_after = leaf.not_valid_after_utc.timestamp()
         """When the certificate expires, in seconds since 1970."""
         self.context = context
-        self.client_authorities = frozenset(context.get_ca_certs(binary_form=True))
-        """Who vouches for clients, each as DER."""
+        self.client_authorities = authorities_of(context)
         if self.not_after < time.time():
             logger.warning("the serving certificate in %s has expired", settings.cert_file)
 
@@ -121,9 +163,16 @@ class ServerCertificate:
         if not self._changes.are_due():
             return False
         state = self._changes.look()
+        client_ca_file, was_revoked = self._settings.client_ca_file, self._is_revoked
+        self._is_revoked = client_ca_file is not None and _is_gone(client_ca_file)
+        if self._is_revoked and not (self._changes.is_settled and self._changes.look() == state):
+            # A file that is being written is empty for a moment, and one that is being replaced may be gone.
+            self._is_revoked = was_revoked
+            return False
         try:
             self._load()
         except ConfigError as error:
+            self._is_revoked = was_revoked
             if self._changes.refused(state, str(error)):
                 logger.error(
                     "the TLS files changed and cannot be used, the old ones stay in force: %s", error
@@ -131,5 +180,17 @@ class ServerCertificate:
             return False
         self._changes.accepted(state)
         self.reloads += 1
+        if self._is_revoked:
+            logger.warning("all client certificates are revoked: %s is deleted or empty", client_ca_file)
         logger.info("loaded the TLS files anew from %s", self._settings.cert_file)
         return True
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether the file at *path* does not exist or is blank."""
+    try:
+        return not files.read_file(path).strip()
+    except files.MissingFileError:
+        return True
+    except files.UnusableFileError:
+        return False

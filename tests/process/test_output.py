@@ -11,13 +11,11 @@ import pytest
 
 from gateway.process.children import Child
 from gateway.process.output import LINE_BYTES, Output
-from tests.process.kit import lines, until
+from tests.process.kit import lines
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-FORGED = "2026-01-01 00:00:00,000 ERROR \\x1b[2Kforged\\r\\n"
 
 
 def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
@@ -34,23 +32,34 @@ def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == [f"worker x: {text}" for text in ("one", "two", "\\xff", long, "y", "last")]
 
 
+STARTS_AND_STAYS = """
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("bye"))
+print("out", flush=True)
+print("err", file=sys.stderr)
+starts = pathlib.Path(sys.argv[1])
+with starts.open("a") as file:
+    file.write("up\\n")
+if starts.read_text() != "up\\n":
+    signal.pause()
+"""
+"""A program that ends the first time, and the second time when it is told to."""
+
+
 @pytest.mark.slow
 def test_what_a_command_prints_comes_through_its_restarts_and_its_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "log"
-    wait = "while :; do sleep 0.01; done"
-    script = f"echo out; echo err >&2; echo up >> {file}; test $(wc -l < {file}) -lt 2 || {wait}"
+    starts = tmp_path / "starts"
 
     async def main() -> None:
-        command = ["sh", "-c", f"trap 'echo bye; exit' TERM; {script}"]
-        child = Child("worker x", command, logs_output=True)
-        await until(lambda: len(lines(file)) == 2)
+        child = Child("worker x", [sys.executable, "-c", STARTS_AND_STAYS, str(starts)], logs_output=True)
+        await until(lambda: len(lines(starts)) == 2)
         await child.stop(30.0)
 
     asyncio.run(main())
     printed = [message for message in caplog.messages if not message.endswith("starting it again")]
-    assert sorted(printed) == sorted([*["worker x: out", "worker x: err"] * 2, "worker x: bye"])
+    assert printed == [*["worker x: out", "worker x: err"] * 2, "worker x: bye"]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.errors import ConfigError
+from gateway.serving.files import MOST_RESTLESS
 from gateway.serving.identity import Identity
 from gateway.serving.routes import Router
 from tests.serving.kit import PATHS, Application, Wire, ok, post, refused
@@ -204,21 +205,101 @@ def test_changed_file_of_the_same_size_is_read_again(tokens: Path) -> None:
     assert asking(b"Bearer bbbb", identity) == ok(b"m:1")
 
 
-@pytest.mark.parametrize("content", [None, "", "# none\n", "two words\n"])
-def test_file_that_becomes_unusable_changes_nothing_and_is_logged_once(
-    tokens: Path, content: str | None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("content", ["two words\n", "second-token\ntwo words\n"])
+def test_malformed_file_changes_nothing_and_is_logged_once(
+    tokens: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = Identity(Authentication(token_file=tokens), ServerTls())
-    if content is None:
-        tokens.unlink()
-    else:
-        tokens.write_text(content)
+    tokens.write_text(content)
     with caplog.at_level(logging.INFO):
         assert not any(identity.refresh() for _ in range(20))
     assert len(caplog.records) == 1
     assert not identity.is_current
     assert str(tokens) in caplog.text
     assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+
+
+@pytest.mark.parametrize("content", [None, "", "\n \n", "# none\n"])
+@pytest.mark.parametrize("scheme", ["tokens", "passwords"])
+def test_file_without_a_credential_revokes_all_that_it_held(
+    scheme: str, content: str | None, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    path: Path = request.getfixturevalue(scheme)
+    is_token = scheme == "tokens"
+    authentication = Authentication(path) if is_token else Authentication(basic_auth_file=path)
+    shown = b"Bearer first-token" if is_token else basic("other:x")
+    identity = Identity(authentication, ServerTls())
+    before = path.read_text()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        assert [identity.refresh() for _ in range(5)] == [False, True, False, False, False]
+    assert f"all credentials of a file are revoked: {path}: authentication." in caplog.messages[0]
+    assert len(caplog.messages) == 1
+    were_current = [identity.is_current]
+    assert asking(shown, identity).startswith(b"HTTP/1.1 401 ")
+    assert asking(None, identity).startswith(b"HTTP/1.1 401 ")
+    path.write_text(before)
+    assert [identity.refresh() for _ in range(3)] == [False, True, False]
+    assert [*were_current, identity.is_current] == [False, True]
+    assert asking(shown, identity) == ok(b"m:1")
+
+
+def test_one_file_that_is_revoked_leaves_the_other_way(tokens: Path, passwords: Path) -> None:
+    identity = Identity(Authentication(tokens, passwords), ServerTls())
+    tokens.unlink()
+    assert [identity.refresh() for _ in range(2)] == [False, True]
+    assert asking(b"Bearer first-token", identity).startswith(b"HTTP/1.1 401 ")
+    assert asking(basic("other:x"), identity) == ok(b"m:1")
+
+
+def test_file_that_goes_on_changing_revokes_nothing(tokens: Path) -> None:
+    """Such files are read in the end, also when they have just been truncated, or are being replaced."""
+    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    for number in range(3 * MOST_RESTLESS):
+        if number % 2:
+            tokens.unlink()
+        else:
+            tokens.write_text("\n" * number)
+        assert not identity.refresh()
+        assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+    tokens.write_text("first-token\nthird\n")
+    assert any(identity.refresh() for _ in range(2))
+    assert asking(b"Bearer third", identity) == ok(b"m:1")
+
+
+def test_files_that_are_swapped_as_a_kubelet_does_revoke_nothing(tmp_path: Path) -> None:
+    """A new folder, and one rename of a link to it (pkg/volume/util/atomic_writer.go)."""
+
+    def publish(number: int) -> None:
+        (tmp_path / f"..{number}").mkdir()
+        (tmp_path / f"..{number}" / "tokens").write_text(f"token-{number}\nkept\n")
+        (tmp_path / "..data_tmp").symlink_to(f"..{number}")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    publish(0)
+    (tmp_path / "tokens").symlink_to("..data/tokens")
+    identity = Identity(Authentication(token_file=tmp_path / "tokens"), ServerTls())
+    for number in range(1, 5):
+        publish(number)
+        assert [identity.refresh() for _ in range(3)] == [False, True, False]
+        assert asking(b"Bearer kept", identity) == ok(b"m:1")
+        assert asking(b"Bearer token-%d" % number, identity) == ok(b"m:1")
+        assert asking(b"Bearer token-%d" % (number - 1), identity).startswith(b"HTTP/1.1 401 ")
+
+
+def test_credential_that_is_revoked_while_a_body_comes_is_refused(tokens: Path) -> None:
+    app = Application()
+    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    wire = Wire(app, service=Router(app, PATHS, identity=identity))
+    request = post(b"12", extra=b"Authorization: Bearer first-token\r\n")
+    assert wire.feed(request[:-1]) == b""
+    tokens.write_text("second-token\n")
+    assert [identity.refresh() for _ in range(2)] == [False, True]
+    assert wire.feed(request[-1:]).startswith(b"HTTP/1.1 401 ")
+    assert app.seen == []
 
 
 @pytest.mark.parametrize(

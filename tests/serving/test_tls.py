@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.errors import ConfigError
@@ -36,6 +38,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gateway.serving.listener import Listener
     from tests.serving.kit import Run
 
 UNKNOWN_CLIENT = refused(
@@ -260,26 +263,106 @@ def test_certificate_of_another_authority_does_not_get_past_tls(
     run(main())
 
 
-def test_when_the_client_authority_changes_old_connections_end_with_their_next_answer(
-    run: Run, ca: trustme.CA, mutual: ServerTls
+CLOSED_UNKNOWN_CLIENT = UNKNOWN_CLIENT.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+
+
+def tick_until_read(listener: Listener) -> None:
+    """Have files that have changed be read: one look sees the change, and the next that it is whole."""
+    for _ in range(2):
+        listener.tick()
+
+
+@pytest.mark.parametrize("new_content", ["another authority", "nothing", "no file"])
+def test_client_of_a_removed_authority_is_refused_on_an_open_connection(
+    new_content: str, run: Run, ca: trustme.CA, mutual: ServerTls, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        assert mutual.client_ca_file is not None
-        other = trustme.CA()
+        file = mutual.client_ca_file
+        assert file is not None
+        other = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        app = Application()
+        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        certificate = ServerCertificate(mutual)
+        async with serving(router, certificate, client_with(ca, ca, "kube-apiserver")) as (listener, old):
+            await old.send(post(b"1"))
+            await old.expect(ok(b"m:1"))
+            if new_content == "another authority":
+                other.cert_pem.write_to_path(file)
+            elif new_content == "nothing":
+                file.write_text("\n")
+            else:
+                file.unlink()
+            tick_until_read(listener)
+            await old.send(post(b"2"))
+            assert await old.rest() == CLOSED_UNKNOWN_CLIENT
+            assert len(app.seen) == 1
+            assert certificate.is_current == (new_content == "another authority")
+            assert ("all client certificates are revoked" in caplog.text) != certificate.is_current
+            other.cert_pem.write_to_path(file)
+            tick_until_read(listener)
+            async with connected(listener, client_with(ca, other, "kube-apiserver")) as new:
+                await new.send(post(b"3"))
+                await new.expect(ok(b"m:3"))
+            assert certificate.is_current
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["another is removed", "issued again"])
+def test_client_of_an_authority_that_stays_is_not_refused(
+    way: str, run: Run, ca: trustme.CA, mutual: ServerTls
+) -> None:
+    async def main() -> None:
+        file = mutual.client_ca_file
+        assert file is not None
+        others = [trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes() for _ in range(2)]
+        file.write_bytes(others[0] + ca.cert_pem.bytes())
         router = Router(Application(), PATHS, identity=Identity(Authentication(), mutual))
         known = client_with(ca, ca, "kube-apiserver")
         async with serving(router, ServerCertificate(mutual), known) as (listener, old):
             await old.send(post(b"1"))
             await old.expect(ok(b"m:1"))
-            other.cert_pem.write_to_path(mutual.client_ca_file)
-            for _ in range(2):  # one sees the change, and the next that it is whole
-                listener.tick()
-            async with connected(listener, client_with(ca, other, "kube-apiserver")) as new:
-                await new.send(post(b"2"))
-                await new.expect(ok(b"m:2"))
-            await old.send(post(b"3"))
-            await old.expect(ok(b"m:3", b"Connection: close\r\n"))
-            assert await old.rest() == b""
+            file.write_bytes(
+                (ca.cert_pem.bytes() if way == "another is removed" else reissued(ca)) + others[1]
+            )
+            tick_until_read(listener)
+            await old.send(post(b"2"))
+            assert await old.rest() == ok(b"m:2", b"Connection: close\r\n")
+
+    run(main())
+
+
+def reissued(ca: trustme.CA) -> bytes:
+    """Return another certificate, PEM, of the same authority with the same key."""
+    old = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    builder = x509.CertificateBuilder(old.subject, old.subject, key.public_key(), old.serial_number + 1)
+    builder = builder.not_valid_before(old.not_valid_before_utc).not_valid_after(old.not_valid_after_utc)
+    for extension in old.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_turn(
+    run: Run, ca: trustme.CA, mutual: ServerTls
+) -> None:
+    """Of two requests in one write the first is being answered, and the second has only been read."""
+
+    async def main() -> None:
+        assert mutual.client_ca_file is not None
+        app = Application(holds=True)
+        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        known = client_with(ca, ca, "kube-apiserver")
+        async with serving(router, ServerCertificate(mutual), known) as (listener, client):
+            await client.send(post(b"1") + post(b"2"))
+            await app.arrived.wait()
+            trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
+            tick_until_read(listener)
+            app.seen[0].respond(200, b"answered")
+            answer = ok(b"answered", b"Connection: close\r\n")
+            assert await client.rest() == answer
+            assert len(app.seen) == 1
 
     run(main())
 

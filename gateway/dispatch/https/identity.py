@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gateway.config.files import UnusableFileError
+from gateway.config.credentials import NoCredentialError
+from gateway.config.files import MissingFileError, UnusableFileError
 from gateway.config.webhook_users import WebhookUser, read_token
 from gateway.dispatch.verdicts import one_line
 from gateway.errors import ConfigError, Problem
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 READ_TOKENS_EVERY_S: Final = 10.0
 """Kubelets write a token anew long before the old one expires."""
+LOOK_AGAIN_AFTER_S: Final = 1.0
+"""A file that is deleted or blank is looked at again after this: it may just be being replaced."""
 MADE_WITHIN_S: Final = 60.0
 """Seconds that a program has; it may well need more than one call has."""
 RUN_AGAIN_AFTER_S: Final = 1.0
@@ -62,6 +65,9 @@ class Identity:
         self._token_file = self._user.token_file
         self._token = _sent(self._user.token)
         self._token_read = -READ_TOKENS_EVERY_S
+        self._without_token = ""
+        """Why the token's file had none when it was read last."""
+        self._is_revoked = False
         self._reading = asyncio.Lock()
         self._fixed = "".join(f"{name}: {_sent(value)}\r\n" for name, value in self._user.impersonation)
         try:
@@ -79,6 +85,8 @@ class Identity:
         user, context = self._user, self._context
         if self._token_file is not None and self._is_token_old:
             await self._read_token(self._token_file)
+        if self._is_revoked:
+            raise IdentityError(self._without_token)
         authorization = f"Bearer {self._token}" if self._token else ""
         if user.basic is not None:
             authorization = f"Basic {base64.b64encode(':'.join(user.basic).encode()).decode()}"
@@ -92,7 +100,8 @@ class Identity:
 
     @property
     def _is_token_old(self) -> bool:
-        return time.monotonic() - self._token_read >= READ_TOKENS_EVERY_S
+        lasts_s = min(LOOK_AGAIN_AFTER_S, READ_TOKENS_EVERY_S) if self._without_token else READ_TOKENS_EVERY_S
+        return time.monotonic() - self._token_read >= lasts_s
 
     async def _read_token(self, path: Path) -> None:
         async with self._reading:
@@ -100,6 +109,15 @@ class Identity:
                 return
             try:
                 self._token = await asyncio.to_thread(read_token, path)
+                self._without_token, self._is_revoked = "", False
+            except (MissingFileError, NoCredentialError) as error:
+                is_revoked = bool(self._without_token) or not self._token
+                self._without_token = f"{path} {error}"
+                if is_revoked and not self._is_revoked:
+                    log.warning(
+                        "no more calls to %s: the token is revoked: %s", self._client.url, self._without_token
+                    )
+                self._is_revoked = is_revoked
             except UnusableFileError as error:
                 # The token there was, or the one beside the file, may still be good.
                 if not self._token:

@@ -131,6 +131,42 @@ def test_a_token_file_that_is_gone(on_bed: OnBed, webhook: WebhookProcess, tmp_p
     assert verdict.cause.startswith(f"could not get REST client: {tmp_path}/token cannot be read")
 
 
+@pytest.mark.parametrize("content", [None, " \n"])
+def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
+    content: str | None,
+    on_bed: OnBed,
+    webhook: WebhookProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has to be seen twice: the file may just be being replaced."""
+    monkeypatch.setattr(identity, "READ_TOKENS_EVERY_S", 0.0)
+    client, token_file = webhook.client({"revoked": content}), tmp_path / "token"
+    token_file.write_text("first")
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client, user=WebhookUser(token="beside", token_file=token_file))
+        assert await bed.ask({"client": client}) == ALLOWED
+        if content is None:
+            token_file.unlink()
+        else:
+            token_file.write_text(content)
+        assert await bed.ask({"client": client}) == ALLOWED
+        for _ in range(3):
+            verdict = await bed.ask({"client": client})
+            assert isinstance(verdict, Failed)
+            assert verdict.cause.startswith(f"could not get REST client: {token_file} ")
+        token_file.write_text("second")
+        assert await bed.ask({"client": client}) == ALLOWED
+
+    before = len(webhook.requests(client))
+    on_bed(test)
+    said = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
+    assert said == ["Bearer first", "Bearer first", "Bearer second"]
+    assert sum("the token is revoked" in message for message in caplog.messages) == 1
+
+
 def test_the_gateways_own_certificate(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client({"certificate": True}, "asking")
     pair = webhook.ca.issue_cert(common_name="the-gateway")

@@ -1,0 +1,207 @@
+"""Who is let in changes while a client has a connection open: its next request is judged anew."""
+
+from __future__ import annotations
+
+import http.client
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from tests.faults.rotating import Client, pems, settings_document
+from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.faults.kit import StartGateway, StartWorker
+    from tests.kit import GatewayProcess
+
+pytestmark = pytest.mark.slow
+
+BODY = (REVIEWS / "pod-create-validate.json").read_bytes()
+TOKEN = {"Authorization": "Bearer the-token"}
+RELOADED = "configuration reloaded"
+REVOKED = "all credentials of a file are revoked: .*authentication"
+
+
+class Bed:
+    """A gateway, and what of its configuration is changed."""
+
+    def __init__(self, folder: Path, authority: trustme.CA) -> None:
+        self.config = folder / "config"
+        self.config.mkdir()
+        self.clients = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        self.authority = authority
+        self.ca_file, self.tokens, self.passwords = folder / "ca.crt", folder / "tokens", folder / "passwords"
+        self.ca_file.write_bytes(pems(self.clients))
+        self.tokens.write_text("the-token\n")
+        self.passwords.write_text("api:password\n")
+
+    def set(self, tls: dict[str, Any] | None = None, authentication: dict[str, Any] | None = None) -> None:
+        """Write the GatewayConfiguration."""
+        settings = {"tls": tls or {}, "authentication": authentication or {}}
+        (self.config / "g.yaml").write_text(settings_document(**settings))
+
+    def connect(self, gateway: GatewayProcess) -> http.client.HTTPSConnection:
+        """Return a connection that shows a certificate, if it is asked for one."""
+        leaf = self.clients.issue_cert(common_name="kube-apiserver", key_type=trustme.KeyType.ECDSA)
+        context = Client(gateway, self.authority, shows=leaf).client_context
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", gateway.port, context=context, timeout=PATIENCE_S
+        )
+        connection.connect()
+        return connection
+
+    def tls(self, *names: str) -> dict[str, Any]:
+        return {"clientCAFile": str(self.ca_file), **({"clientNames": list(names)} if names else {})}
+
+
+def ask(connection: http.client.HTTPSConnection, headers: dict[str, str]) -> tuple[int, str | None]:
+    """Return status and ``Connection`` of the answer to a review."""
+    assert connection.sock is not None
+    head = {"Content-Type": "application/json", **headers}
+    connection.request("POST", "/validate", BODY, head)
+    response = connection.getresponse()
+    response.read()
+    return response.status, response.getheader("Connection")
+
+
+@pytest.fixture
+def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed:
+    made = Bed(tmp_path, authority)
+    documents = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    (made.config / "c.yaml").write_text(documents)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "told", "headers"),
+    [
+        (
+            lambda bed: bed.set(tls=bed.tls("other", "kube-apiserver")),
+            lambda bed: bed.set(tls=bed.tls("other")),
+            RELOADED,
+            {},
+        ),
+        (lambda bed: bed.set(tls=bed.tls()), lambda bed: bed.set(tls=bed.tls("other")), RELOADED, {}),
+        (
+            lambda bed: bed.set(tls=bed.tls(), authentication={"tokenFile": str(bed.tokens)}),
+            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            RELOADED,
+            {},
+        ),
+        (
+            lambda bed: bed.set(tls=bed.tls()),
+            lambda bed: bed.ca_file.write_bytes(pems(trustme.CA(key_type=trustme.KeyType.ECDSA))),
+            "loaded the TLS files anew",
+            {},
+        ),
+        (
+            lambda bed: bed.set(tls=bed.tls()),
+            lambda bed: bed.ca_file.unlink(),
+            "all client certificates are revoked",
+            {},
+        ),
+        (
+            lambda bed: bed.set(),
+            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            RELOADED,
+            {},
+        ),
+        (lambda bed: bed.set(), lambda bed: bed.set(tls=bed.tls()), RELOADED, {}),
+        (
+            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            lambda bed: bed.tokens.write_text("another-token\n"),
+            "read the changed credentials",
+            TOKEN,
+        ),
+        (
+            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            lambda bed: bed.tokens.unlink(),
+            REVOKED,
+            TOKEN,
+        ),
+        (
+            lambda bed: bed.set(authentication={"basicAuthFile": str(bed.passwords)}),
+            lambda bed: bed.passwords.write_text(""),
+            REVOKED,
+            {"Authorization": "Basic YXBpOnBhc3N3b3Jk"},
+        ),
+        (
+            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            lambda bed: bed.set(authentication={"basicAuthFile": str(bed.passwords)}),
+            RELOADED,
+            TOKEN,
+        ),
+    ],
+    ids=[
+        "a name is withdrawn",
+        "names are asked for",
+        "certificates count no more",
+        "another client CA",
+        "no client CA",
+        "tokens are asked for",
+        "certificates are asked for",
+        "another token",
+        "no token file",
+        "an empty password file",
+        "another way",
+    ],
+)
+def test_next_request_of_an_open_connection_is_refused(
+    bed: Bed,
+    start_gateway: StartGateway,
+    before: Callable[[Bed], None],
+    change: Callable[[Bed], None],
+    told: str,
+    headers: dict[str, str],
+) -> None:
+    before(bed)
+    gateway = start_gateway(bed.config)
+    with closing(bed.connect(gateway)) as connection:
+        assert ask(connection, headers) == (200, None)
+        seen = len(gateway.log)
+        change(bed)
+        gateway.expect(told, after=seen)
+        assert ask(connection, headers) == (401, "close")
+    assert gateway.metric("admission_gateway_review_duration_seconds_count") == 1
+
+
+def test_change_that_leaves_a_client_its_right_costs_it_its_connection_only(
+    bed: Bed, start_gateway: StartGateway
+) -> None:
+    bed.set(tls=bed.tls("kube-apiserver", "other"), authentication={"tokenFile": str(bed.tokens)})
+    gateway = start_gateway(bed.config)
+
+    def change_tokens() -> None:
+        bed.tokens.write_text("the-token\nanother-token\n")
+
+    def change_names() -> None:
+        bed.set(tls=bed.tls("kube-apiserver"), authentication={"tokenFile": str(bed.tokens)})
+
+    for change, told in ((change_tokens, "read the changed credentials"), (change_names, RELOADED)):
+        with closing(bed.connect(gateway)) as by_certificate, closing(gateway.connect()) as by_token:
+            assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, None)
+            seen = len(gateway.log)
+            change()
+            gateway.expect(told, after=seen)
+            assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, "close")
+
+
+def test_state_of_a_revoked_file_is_seen(bed: Bed, start_gateway: StartGateway) -> None:
+    metric = "admission_gateway_config_last_reload_successful"
+    bed.set(authentication={"tokenFile": str(bed.tokens)})
+    gateway = start_gateway(bed.config)
+    assert gateway.metric(metric) == 1
+    bed.tokens.unlink()
+    gateway.expect(REVOKED)
+    assert gateway.metric(metric) == 0
+    seen = len(gateway.log)
+    bed.tokens.write_text("the-token\n")
+    gateway.expect("read the changed credentials", after=seen)
+    assert gateway.metric(metric) == 1
+    with closing(gateway.connect()) as connection:
+        assert ask(connection, TOKEN) == (200, None)
