@@ -6,6 +6,9 @@
 # commented lines count in place of the last two and build with that folder:
 #
 #     docker build -f deploy/worker.Dockerfile -t pod-policies:1.0.0 path/to/folder
+# The gateway's image is one that you have built; once it is pushed, name it by its digest:
+#
+#     --build-arg GATEWAY_IMAGE=registry.example/admission-gateway@sha256:...
 ARG GATEWAY_IMAGE=admission-gateway:0.1.0
 
 FROM ${GATEWAY_IMAGE}

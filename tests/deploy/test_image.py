@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -21,7 +22,7 @@ from packaging.requirements import Requirement
 from deploy.pinned import _name, roots_of, select
 from gateway import __version__
 from gateway.cli import _parser
-from tests.deploy.cluster import DEPLOY
+from tests.deploy.cluster import DEPLOY, GATEWAY, WORKER, container
 from tests.kit import ROOT
 from workers.main import parse_options
 
@@ -223,6 +224,22 @@ def test_every_stage_starts_from_an_image_that_can_be_replaced_and_is_not_the_la
             assert name
             assert re.search(r":\d[^/]*$", defaults[name[1]])
     assert ":latest" not in file.read_text()
+
+
+def test_the_base_image_is_pinned_by_its_digest() -> None:
+    defaults = dict(rest.split("=", 1) for word, rest in instructions(DOCKERFILE) if word == "ARG")
+    assert re.search(r":3\.11-[a-z-]+@sha256:[0-9a-f]{64}$", defaults["PYTHON_IMAGE"])
+
+
+def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:
+    """The digests are those of images that whoever deploys has built: none is made up here."""
+    document = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    assert document["resources"] == ["manifest.yaml"]
+    images = {image["name"]: image["digest"] for image in document["images"]}
+    assert {f"{name}:{__version__}" for name in images} == {
+        container(name)["image"] for name in (GATEWAY, WORKER)
+    }
+    assert all(re.fullmatch(r"sha256:DIGEST_OF_[A-Z_]+", digest) for digest in images.values())
 
 
 def test_the_worker_is_built_on_the_gateway_of_this_version() -> None:

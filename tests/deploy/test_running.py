@@ -30,8 +30,10 @@ def start_sample_worker(processes: ExitStack) -> str:
     return worker.expect(r"serving \d+ policies on (\S+)")[1]
 
 
-def call_as_the_api_server(gateway: GatewayProcess, certificates: Path) -> http.client.HTTPSConnection:
-    """A connection by the Service's name, trusting only the CA that registration.yaml would hold."""
+def call_as_the_api_server(
+    gateway: GatewayProcess, certificates: Path, context: ssl.SSLContext | None = None
+) -> http.client.HTTPSConnection:
+    """A connection by the Service's name, by default trusting only the CA of the registration."""
     (names,) = {
         (service["name"], service["namespace"])
         for o in objects(REGISTRATION)
@@ -39,7 +41,7 @@ def call_as_the_api_server(gateway: GatewayProcess, certificates: Path) -> http.
     }
     host = f"{'.'.join(names)}.svc"
     connection = http.client.HTTPSConnection(host, timeout=PATIENCE_S)
-    context = ssl.create_default_context(cafile=certificates / "ca.crt")
+    context = context or ssl.create_default_context(cafile=certificates / "ca.crt")
     raw = socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S)
     connection.sock = context.wrap_socket(raw, server_hostname=host)
     return connection

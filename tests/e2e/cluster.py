@@ -23,7 +23,7 @@ import trustme
 import yaml
 
 from tests.e2e.client import Api
-from tests.kit import PATIENCE_S, Process
+from tests.kit import PATIENCE_S, ROOT, Process
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Cluster:
         names = ("localhost", "127.0.0.1", "kubernetes.default.svc")
         _write(self.authority.issue_cert(*names, key_type=trustme.KeyType.ECDSA), folder, "server")
         caller = self.callers.issue_cert(common_name="kube-apiserver", key_type=trustme.KeyType.ECDSA)
-        caller_files = _write(caller, folder, "caller")
+        _write(caller, folder, "client")
         key = trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem
         key.write_to_path(str(folder / "service-accounts.key"))
         (folder / "tokens.csv").write_text(
@@ -195,28 +195,19 @@ class Cluster:
         (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
         for user in USERS:
             _write_kubeconfig(self.kubeconfig(user), self.port, self.ca_file, {user: {"token": user}})
-        users: dict[str, dict[str, str]] = {
-            self.caller_name("mtls"): {
-                "client-certificate": str(caller_files[0]),
-                "client-key": str(caller_files[1]),
-            },
-            self.caller_name("token"): {"token": self.webhook_token},
-        }
-        _write_kubeconfig(folder / "webhooks.kubeconfig", self.port, self.ca_file, users, current=False)
-        plugin = {
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "WebhookAdmissionConfiguration",
-            "kubeConfigFile": str(folder / "webhooks.kubeconfig"),
-        }
-        admission = {
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "AdmissionConfiguration",
-            "plugins": [
-                {"name": name, "configuration": plugin}
-                for name in ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
-            ],
-        }
-        (folder / "admission.yaml").write_text(yaml.safe_dump(admission))
+        # What deploy/ has for API servers, with the names of these Services.
+        admission, kubeconfig = (
+            (ROOT / "deploy" / "apiserver" / name)
+            .read_text()
+            .replace("/etc/kubernetes/admission", str(folder))
+            for name in ("admission-configuration.yaml", "webhooks.kubeconfig")
+        )
+        (folder / "admission.yaml").write_text(admission)
+        document = yaml.safe_load(kubeconfig)
+        (by_certificate,) = document["users"]
+        by_certificate["name"] = self.caller_name("mtls")
+        document["users"].append({"name": self.caller_name("token"), "user": {"token": self.webhook_token}})
+        (folder / "webhooks.kubeconfig").write_text(yaml.safe_dump(document))
 
     def caller_name(self, service: str) -> str:
         """Return the name under which the API server looks for credentials for *service*."""
@@ -319,17 +310,14 @@ def _write(issued: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Pat
     return certificate, key
 
 
-def _write_kubeconfig(
-    file: Path, port: int, ca_file: Path, users: dict[str, dict[str, str]], *, current: bool = True
-) -> None:
+def _write_kubeconfig(file: Path, port: int, ca_file: Path, users: dict[str, dict[str, str]]) -> None:
     server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(ca_file)}
-    document: dict[str, Any] = {
+    document = {
         "apiVersion": "v1",
         "kind": "Config",
+        "current-context": next(iter(users)),
         "clusters": [{"name": "e2e", "cluster": server}],
         "users": [{"name": name, "user": user} for name, user in users.items()],
         "contexts": [{"name": name, "context": {"cluster": "e2e", "user": name}} for name in users],
     }
-    if current:
-        document["current-context"] = next(iter(users))
     file.write_text(yaml.safe_dump(document))
