@@ -89,6 +89,8 @@ func denied(review *Review, denial *Denial) outcome {
 	}
 	status := &pb.Status{
 		Code: int32(code), Reason: validText(string(denial.Reason)), Message: validText(denial.Message),
+		RetryAfterSeconds: max(0, denial.RetryAfterSeconds), Name: validText(denial.Name),
+		Group: validText(denial.Group), Kind: validText(denial.Kind), Uid: validText(string(denial.UID)),
 	}
 	for _, cause := range denial.Causes {
 		status.Causes = append(status.Causes, &pb.StatusCause{
@@ -122,9 +124,10 @@ func limited(response *pb.ReviewResponse) outcome {
 	if !response.Allowed {
 		// It stays a denial whatever it is too large for.
 		return outcome{response: &pb.ReviewResponse{Status: &pb.Status{
-			Code:    response.Status.Code,
-			Reason:  firstRunes(response.Status.Reason, 64),
-			Message: firstRunes(response.Status.Message, 4096),
+			Code:              response.Status.Code,
+			Reason:            firstRunes(response.Status.Reason, 64),
+			Message:           firstRunes(response.Status.Message, 4096),
+			RetryAfterSeconds: response.Status.RetryAfterSeconds,
 		}}}
 	}
 	return errorOutcome(codes.ResourceExhausted, fmt.Sprintf(

@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	pb "admission-gateway.io/worker/internal/workerpb"
 )
 
 func policyOf(function PolicyFunc) *policy {
@@ -76,6 +78,24 @@ func TestADenialIsHonouredWhateverIsAroundIt(t *testing.T) {
 	}
 }
 
+func TestADenialSaysWhatItIsAboutAndWhenToTryAgain(t *testing.T) {
+	result := resultOf(func(context.Context, *Review) error {
+		return Deny(
+			"no", WithRetryAfterSeconds(30), WithName("web\xff"), WithKind("apps", "Deployment"), WithUID("u-2"),
+		)
+	})
+	want := &pb.Status{
+		Code: 403, Message: "no", RetryAfterSeconds: 30, Name: "web?", Group: "apps", Kind: "Deployment", Uid: "u-2",
+	}
+	if !proto.Equal(result.response.Status, want) {
+		t.Errorf("got %v, expected %v", result.response.Status, want)
+	}
+	result = resultOf(func(context.Context, *Review) error { return Deny("no", WithRetryAfterSeconds(-1)) })
+	if seconds := result.response.Status.RetryAfterSeconds; seconds != 0 {
+		t.Errorf("-1 is sent as %d", seconds)
+	}
+}
+
 func TestWarningsAndAnnotationsAreSent(t *testing.T) {
 	for _, answer := range []error{nil, Deny("no")} {
 		result := resultOf(func(_ context.Context, review *Review) error {
@@ -108,10 +128,10 @@ func TestWhatIsTooLarge(t *testing.T) {
 	}
 	result = resultOf(func(_ context.Context, review *Review) error {
 		review.Warn("w")
-		return Deny(large, WithCode(409), WithField("f"))
+		return Deny(large, WithCode(409), WithField("f"), WithRetryAfterSeconds(30))
 	})
 	status := result.response.GetStatus()
-	if status.GetCode() != 409 || status.GetMessage() != large[:2*4096] || len(status.Causes) > 0 || proto.Size(result.response) > 10_000 {
+	if status.GetCode() != 409 || status.GetRetryAfterSeconds() != 30 || status.GetMessage() != large[:2*4096] || len(status.Causes) > 0 || proto.Size(result.response) > 10_000 {
 		t.Errorf("the denial became %.200v", result)
 	}
 	result = resultOf(func(context.Context, *Review) error { return errors.New("x" + large) })

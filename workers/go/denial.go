@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Denial is the error with which a policy denies a request; [Deny] makes one. It may be wrapped in other
@@ -17,6 +18,13 @@ type Denial struct {
 	Reason metav1.StatusReason
 	// Causes say what is wrong with which field, and are shown in this order.
 	Causes []metav1.StatusCause
+	// RetryAfterSeconds is how long the client is to wait before it tries again, which it reads in the header
+	// Retry-After; anything below 1 is left out.
+	RetryAfterSeconds int32
+	// Name, Group, Kind and UID are of the object that the denial is about. With the reason Invalid kubectl
+	// prints "The KIND "NAME" is invalid" instead of the message.
+	Name, Group, Kind string
+	UID               types.UID
 }
 
 // Error returns the message.
@@ -56,6 +64,26 @@ func WithField(field string) DenyOption {
 // WithCauses adds causes.
 func WithCauses(causes ...metav1.StatusCause) DenyOption {
 	return func(denial *Denial) { denial.Causes = append(denial.Causes, causes...) }
+}
+
+// WithRetryAfterSeconds says how long the client is to wait before it tries again.
+func WithRetryAfterSeconds(seconds int32) DenyOption {
+	return func(denial *Denial) { denial.RetryAfterSeconds = seconds }
+}
+
+// WithName names the object that the denial is about.
+func WithName(name string) DenyOption {
+	return func(denial *Denial) { denial.Name = name }
+}
+
+// WithKind sets the API group and the kind of the object that the denial is about.
+func WithKind(group, kind string) DenyOption {
+	return func(denial *Denial) { denial.Group, denial.Kind = group, kind }
+}
+
+// WithUID sets the uid of the object that the denial is about.
+func WithUID(uid types.UID) DenyOption {
+	return func(denial *Denial) { denial.UID = uid }
 }
 
 // CauseTypeForbidden is Kubernetes' word for a value that is well-formed but that a policy does not permit.
