@@ -11,7 +11,12 @@ import { status } from "@grpc/grpc-js";
 
 import { denialIn, type Denied } from "./denied.js";
 import { cleanText, sorted, writeJson } from "./json.js";
-import { reviewResponse, type ErrorMessage, type ReviewResponseMessage } from "./messages.js";
+import {
+  reviewResponse,
+  type ErrorMessage,
+  type ReviewResponseMessage,
+  type StatusMessage,
+} from "./messages.js";
 import type { Policy } from "./policy.js";
 import { MalformedPayload, type Review } from "./review.js";
 
@@ -126,9 +131,21 @@ function denied(review: Review, denial: Denied): ReviewResponseMessage {
   const message = cleanText(denial.message);
   return {
     allowed: false,
-    status: { code: isCode ? denial.code : 400, reason, message, causes },
+    status: { code: isCode ? denial.code : 400, reason, message, causes, ...details(denial) },
     ...said(review),
   };
+}
+
+/** Only what there is: protobufjs would write a field that is empty. */
+function details({ retryAfterSeconds, about }: Denied): Partial<StatusMessage> {
+  const isTime = Number.isInteger(retryAfterSeconds) && retryAfterSeconds > 0 && retryAfterSeconds < 2 ** 31;
+  const found: Partial<StatusMessage> = isTime ? { retryAfterSeconds } : {};
+  // Denials of another copy of this package, of an earlier version, have neither.
+  for (const field of ["name", "group", "kind", "uid"] as const) {
+    const text = cleanText(about?.[field] ?? "");
+    if (text !== "") found[field] = text;
+  }
+  return found;
 }
 
 /** Returns the response, or the error that stands for one too large; a denial shrinks to its status. */
@@ -138,8 +155,14 @@ function limited(response: ReviewResponseMessage): Outcome {
   const size = reviewResponse.encode(response).length;
   if (size <= MAX_RESPONSE_BYTES) return { response, bytesAtMost: size + AROUND_A_TEXT };
   if (!response.allowed && response.status !== undefined) {
-    const { code, reason, message } = response.status;
-    const short = { code, reason: beginning(reason, 64), message: beginning(message, 4096), causes: [] };
+    const { code, reason, message, retryAfterSeconds } = response.status;
+    const texts = { reason: beginning(reason, 64), message: beginning(message, 4096) };
+    const short = {
+      code,
+      ...texts,
+      causes: [],
+      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+    };
     return limited({ allowed: false, status: short });
   }
   const patched = response.patch?.length ?? 0;
@@ -165,6 +188,7 @@ function bound(response: ReviewResponseMessage): number {
   if (response.status !== undefined) {
     add(response.status.reason);
     add(response.status.message);
+    for (const field of ["name", "group", "kind", "uid"] as const) add(response.status[field] ?? "");
     for (const cause of response.status.causes) {
       add(cause.reason);
       add(cause.message);

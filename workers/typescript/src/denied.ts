@@ -18,6 +18,19 @@ export interface DenialOptions {
   field?: string;
   /** Further causes, shown in this order. */
   causes?: Iterable<Cause>;
+  /**
+   * After how many seconds the client may try again, which it reads in the header `Retry-After`; anything but a whole
+   * number from 1 to 2^31 - 1 is left out.
+   */
+  retryAfterSeconds?: number;
+  /** Name of the object that the denial is about. */
+  name?: string;
+  /** Its API group. */
+  group?: string;
+  /** Its kind. With the reason `Invalid` kubectl prints `The KIND "NAME" is invalid` instead of the message. */
+  kind?: string;
+  /** Its uid. */
+  uid?: string;
 }
 
 /** Marks denials of every copy of this package: a policy may come from a package that has a copy of its own. */
@@ -28,6 +41,14 @@ export class Denied extends Error {
   readonly code: number;
   readonly reason: string;
   readonly causes: readonly Cause[];
+  readonly retryAfterSeconds: number;
+  /** What the denial is about; `name` is that of the error. */
+  readonly about: {
+    readonly name: string;
+    readonly group: string;
+    readonly kind: string;
+    readonly uid: string;
+  };
   readonly [BRAND] = true;
 
   constructor(message: string, options: DenialOptions = {}) {
@@ -37,6 +58,9 @@ export class Denied extends Error {
     this.reason = options.reason ?? "";
     const own = options.field === undefined ? [] : [{ message, field: options.field }];
     this.causes = [...own, ...(options.causes ?? [])];
+    this.retryAfterSeconds = options.retryAfterSeconds ?? 0;
+    const { name = "", group = "", kind = "", uid = "" } = options;
+    this.about = { name, group, kind, uid };
   }
 }
 

@@ -41,9 +41,21 @@ export interface StatusCause {
   field: string;
 }
 
+export interface StatusMessage {
+  code: number;
+  reason: string;
+  message: string;
+  causes: StatusCause[];
+  retryAfterSeconds?: number;
+  name?: string;
+  group?: string;
+  kind?: string;
+  uid?: string;
+}
+
 export interface ReviewResponseMessage {
   allowed: boolean;
-  status?: { code: number; reason: string; message: string; causes: StatusCause[] };
+  status?: StatusMessage;
   patch?: Buffer;
   auditAnnotations?: Record<string, string>;
   warnings?: string[];

@@ -142,6 +142,13 @@ describe("what a policy does is what arrives", () => {
   server.policy("denies-with-odd-causes", () => {
     throw new Denied("no", { causes: [null as never, { message: Object.create(null) as never }] });
   });
+  const about = { retryAfterSeconds: 30, name: "web", group: "apps", kind: "Deployment", uid: "u-2" };
+  server.policy("denies-with-details", () => {
+    throw new Denied("no", { code: 429, reason: "TooManyRequests", ...about });
+  });
+  server.policy("denies-with-odd-details", () => {
+    throw new Denied("no", { retryAfterSeconds: 1.5, name: "a\ud83d", kind: null as never });
+  });
   server.policy("denies-among-others", () => Promise.any([Promise.reject(new Error("x")), Promise.reject(new Denied("no"))])); // prettier-ignore
 
   test("denials", async () => {
@@ -162,6 +169,12 @@ describe("what a policy does is what arrives", () => {
     assert.equal((await ask("denies-oddly")).response?.status?.message, "no?");
     const odd = (await ask("denies-with-odd-causes")).response?.status;
     assert.deepEqual([odd?.message, odd?.causes.map(({ message }) => message)], ["no", ["", "?"]]);
+    assert.deepEqual(await ask("denies-with-details"), {
+      response: { allowed: false, status: { code: 429, reason: "TooManyRequests", message: "no", ...about } },
+    });
+    assert.deepEqual(await ask("denies-with-odd-details"), {
+      response: { allowed: false, status: { code: 403, reason: "", message: "no", name: "a?" } },
+    });
     assert.equal((await ask("denies-among-others")).response?.status?.message, "no");
   });
 
@@ -224,7 +237,7 @@ describe("what a policy does is what arrives", () => {
   });
   server.policy("denies-too-much", () => {
     const causes = [{ message: "x".repeat(LIMIT) }];
-    throw new Denied(`${"😀".repeat(5000)}`, { causes });
+    throw new Denied(`${"😀".repeat(5000)}`, { causes, retryAfterSeconds: 30 });
   });
   server.policy("just-fits", { mutating: true }, (review: Review) => {
     review.patch = [{ op: "add", path: "/b", value: "x".repeat(LIMIT - 50) }];
@@ -240,6 +253,7 @@ describe("what a policy does is what arrives", () => {
     const { response } = await ask("denies-too-much");
     assert.equal(response?.allowed, false);
     assert.equal(response?.status?.message, "😀".repeat(4096));
+    assert.equal(response?.status?.retryAfterSeconds, 30);
     assert.equal((await ask("just-fits")).response?.allowed, true);
   });
 
