@@ -114,6 +114,8 @@ class WorkerProcess(Process):
 class GatewayProcess(Process):
     """``admission-gateway serve`` with a configuration folder of the test's own."""
 
+    module = "gateway"
+
     def __init__(
         self, config: Path, certificate: tuple[Path, Path], authority: trustme.CA, *flags: str
     ) -> None:
@@ -121,7 +123,7 @@ class GatewayProcess(Process):
         self.client_context = ssl.create_default_context()
         authority.configure_trust(self.client_context)
         super().__init__(
-            *(sys.executable, "-m", "gateway", "serve", "--config", str(config)),
+            *(sys.executable, "-m", self.module, "serve", "--config", str(config)),
             *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
             *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), *flags),
         )

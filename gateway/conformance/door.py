@@ -55,9 +55,9 @@ class Ears:
 
     # -- called by the wire -----------------------------------------------------------------------
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes | bytearray) -> None:
         """Keep it."""
-        self.messages.append(message)
+        self.messages.append(bytes(message))
         self._news.set()
 
     def writable(self) -> None:

@@ -6,6 +6,7 @@ Source: gRPC core's channel arguments (grpc/impl/channel_arg_names.h) and the ke
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
+from gateway.dispatch.share import Account
 from gateway.dispatch.wire import Wire
 from gateway.errors import ConfigError, Problem
 
@@ -48,6 +50,10 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 )
 
 
+# It logs a traceback for every grpc-message that is not UTF-8, so that a worker could fill the log.
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
+
+
 class Unreachable(Exception):
     """No stream could be opened; the text says why."""
 
@@ -64,6 +70,8 @@ class Link:
             ConfigError: a file that *tls* names cannot be used, or *server_name* is none.
         """
         self.address = address
+        self.account = Account()
+        """What the bytes of whoever is there have cost."""
         self._server_name = server_name
         self._wires: set[Wire] = set()
         """Those whose connection may still be there."""
@@ -102,7 +110,9 @@ class Link:
         host = host.strip("[]")
         name = (self._server_name or ("localhost" if is_unix else host)).removesuffix(".")
         authority = f"[{name}]" if ":" in name else name
-        wire = Wire(StreamingCall(path, authority, "http" if self._ssl is None else "https"), owner)
+        wire = Wire(
+            StreamingCall(path, authority, "http" if self._ssl is None else "https"), owner, self.account
+        )
         server_hostname = None if self._ssl is None else name
         is_up = False
         try:
@@ -156,7 +166,7 @@ class Link:
 class _Nobody:
     """Owns a wire on which nothing is wanted but the worker's first word."""
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes | bytearray) -> None:
         """Read nothing."""
 
     def writable(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.channel import Link
     from gateway.dispatch.pending import Carrier, Pending
+    from gateway.dispatch.standing import Standing
     from gateway.dispatch.wire import Wire
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -55,6 +56,9 @@ class ConnectionOwner(Protocol):
     address: str
     failures: int
     """How often the worker was lost since it last answered."""
+    ban: CallStatus | None
+    """How the stream ended for which the worker is banned, or was the last time."""
+    standing: Standing
 
     def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
@@ -78,6 +82,9 @@ class ConnectionOwner(Protocol):
 
     def lost(self, connection: Connection, why: str) -> None:
         """The worker was lost, or cannot be reached."""
+
+    def banned(self, connection: Connection, status: CallStatus) -> None:
+        """The worker broke the protocol: nothing is to be asked of it for a while."""
 
     def draining(self, connection: Connection, distrust: str = "") -> None:
         """The worker finishes what it has, and wants nothing new; or it is not to be trusted with more."""
@@ -104,7 +111,7 @@ class Connection:
         self._metrics = metrics
         self._now = now
         self._channel: grpc.aio.Channel | None = None
-        self._unary = UnaryCalls(self._open_channel, self, now)
+        self._unary = UnaryCalls(self._open_channel, link.account, self, now)
         self._knocking: asyncio.Task[None] | None = None
         self._stream: ReviewStream | None = None
         self.is_streaming = transport != "Unary"
@@ -119,6 +126,9 @@ class Connection:
 
     def carrier(self, *, is_large: bool) -> Carrier:
         """Return what calls are to be submitted to; large ones would hold up others on the stream."""
+        ban = self._owner.ban
+        if ban is not None and self._now() < self._owner.standing.banned_until:
+            return Refusal(self.lose, ban)
         if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
@@ -173,6 +183,13 @@ class Connection:
             self._owner.lost(self, why)
             self._dial_at = self._when_to_dial()
 
+    def drop(self, why: str) -> None:
+        """Give the worker up, and reach it anew once that is allowed."""
+        if self._stream is not None:
+            self._stream.lose(why)
+        else:
+            self.unavailable(why)
+
     def opened(self) -> None:
         """The stream reached the worker."""
         self._is_lost.clear()
@@ -197,6 +214,9 @@ class Connection:
         # Whoever has answered serves it, and may have done what it was asked.
         is_refused = status.code == "UNIMPLEMENTED" and not (wire is not None and wire.has_spoken)
         self._stream = None
+        if status.is_misconduct:
+            self._leave_alone(status, unanswered)
+            return
         if is_refused and self._transport == "Auto":
             log.info("worker %s serves no ReviewStream: calling it by Review", self._owner.address)
             self.is_streaming = False
@@ -205,6 +225,8 @@ class Connection:
                 self._ask_by_itself(pending)
             return
         self._is_broken_by_an_answer = is_there = status.code in _BROKEN_BY_AN_ANSWER
+        if is_there and status.code != "OK":
+            self._owner.standing.broke(self._now())
         if status.code == "OK":
             status = CallStatus("UNAVAILABLE", "the worker ended the stream")
         self._why_lost = status
@@ -227,6 +249,14 @@ class Connection:
                 self._metrics.moved += pending.open
                 self._ask_by_itself(pending)
 
+    def _leave_alone(self, status: CallStatus, unanswered: list[Pending]) -> None:
+        """Ask nothing of a worker that broke the protocol, by Review neither."""
+        self._is_lost.set()
+        self._owner.banned(self, status)
+        self._dial_at = self._when_to_dial()
+        for pending in unanswered:
+            self._owner.lose(pending, failed_status(status.code, status.details), status.code)
+
     def _ask_by_itself(self, pending: Pending) -> None:
         pending.carrier = self._unary
         self._unary.submit(pending)
@@ -234,10 +264,13 @@ class Connection:
     def _when_to_dial(self) -> float:
         """Return when the worker may be called upon again, on the clock of ``now``.
 
-        One that takes connections and ends every stream must not be asked in a tight loop.
+        One that takes connections and ends every stream must not be asked in a tight loop, and one that broke
+        the protocol not before its ban ends.
         """
         failures = min(self._owner.failures, 10)
-        return self._now() + (min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**failures) if failures > 1 else 0.0)
+        backoff_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**failures) if failures > 1 else 0.0
+        standing = self._owner.standing
+        return max(self._now() + backoff_s, standing.banned_until, standing.stream_after)
 
     def _open_stream(self) -> ReviewStream:
         return ReviewStream(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.deadlines import Deadlines
     from gateway.dispatch.hedging import Hedging
     from gateway.dispatch.pending import Pending
+    from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.standing import State
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -53,6 +54,8 @@ class Endpoint(Ledger):
         self.state: State = "connecting"
         self.standing = Standing()
         self.failures = 0
+        self.ban: CallStatus | None = None
+        """How the stream ended for which the worker is banned, or was the last time."""
         self._hedging = hedging
         self._reach: State = "connecting"
         self._health: HealthWatch | None = None
@@ -180,6 +183,25 @@ class Endpoint(Ledger):
                 log.info("worker %s is not reached yet: %s", self.address, why)
             self._reach = "down"
             self.judge()
+
+    def banned(self, connection: Connection, status: CallStatus) -> None:
+        """The worker broke the protocol on *connection*, whose call ended with *status*: ask it nothing.
+
+        For how long depends on how often it did so.
+        """
+        if self._is_closing:
+            return
+        self.ban, for_s = status, self.standing.ban(self._deadlines.now())
+        log.warning(
+            "worker %s broke the protocol: %s. It is asked nothing for %g s",
+            self.address,
+            status.details,
+            for_s,
+        )
+        self._reach = "down"
+        self.judge()
+        if connection is not self._connection:
+            self._connection.drop(f"the worker is left alone after it broke the protocol: {status.details}")
 
     def draining(self, connection: Connection, distrust: str = "") -> None:
         """The worker is going away: whatever else is at the address is asked over a new connection.

@@ -165,7 +165,7 @@ class _Watch:
 
     # -- called by the wire -----------------------------------------------------------------------
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes | bytearray) -> None:
         """Take a status."""
         if self.over.done():
             return
@@ -176,7 +176,7 @@ class _Watch:
         try:
             if len(message) > _MAX_MESSAGE_BYTES:
                 raise DecodeError(f"{len(message)} bytes")
-            status = health_pb2.HealthCheckResponse.FromString(message).status
+            status = health_pb2.HealthCheckResponse.FromString(bytes(message)).status
         except DecodeError as error:
             text = f"the worker sent something that is no HealthCheckResponse: {error}"
             self.ended(CallStatus("INTERNAL", text))

@@ -3,55 +3,97 @@
 The long-lived stream to a worker does not go through grpc.aio, whose every read and write is handed through a
 completion queue, a polling thread and a pair of sockets: ten changes of thread for a review that travels
 alone, where two will do. Here a message is one write of the event loop that has the review, and its answer
-one read. ``hyperframe`` and ``hpack`` know the formats; ``h2``, of the same family, cannot go on reading
-after a GOAWAY, which is how servers announce that they are leaving.
+one read. ``hyperframe`` writes frames and ``hpack`` knows header blocks; ``h2``, of the same family, cannot
+go on reading after a GOAWAY, which is how servers announce that they are leaving.
 
 Only what one call needs is there: one stream, number 1, for as long as the connection lives. A peer that does
 what HTTP/2 forbids ends it, and nothing is raised.
 
-Source: RFC 9113 (sections 3.4, 4, 5.2, 6 and 7).
+What the connection brings is processed in steps, each of which costs at most a few milliseconds of CPU
+whatever the peer sent. The caller decides when the next step is taken.
+
+Source: RFC 9113 (sections 3.4, 4, 5.2, 6, 7 and 8); RFC 7541 (section 4.2).
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 import hpack
 from hpack.exceptions import HPACKError
-from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import (
-    ContinuationFrame,
     DataFrame,
     Frame,
     GoAwayFrame,
     HeadersFrame,
     PingFrame,
-    PushPromiseFrame,
     RstStreamFrame,
     SettingsFrame,
     WindowUpdateFrame,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _STREAM: Final = 1
-_FRAME_HEAD_BYTES: Final = 9
+_FRAME_HEAD: Final = struct.Struct(">HBBBL")
+"""Length (16 and 8 bits), type, flags, stream (31 bits)."""
 _MAX_FRAME_BYTES: Final = 16_384
 """What may be sent to a peer, and is taken from one, that has not said otherwise."""
-_MAX_HEADERS_BYTES: Final = 64 * 1024
+_MAX_HEADERS_BYTES: Final = 16 * 1024
+"""Of a header block, and of the fields in it with 32 bytes for each (RFC 9113, 6.5.2): the limit of gRPC's
+own clients."""
 _FIRST_WINDOW_BYTES: Final = 65_535
 _LARGEST_WINDOW_BYTES: Final = 2**31 - 1
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 """What the peer may send before it is told to go on: twice the longest message, so that none is held up."""
 
+STEP_FRAMES: Final = 64
+"""Frames that one step processes at most: less than a millisecond."""
 MAX_FRAMES_FOR_NOTHING: Final = 10_000
-"""Pings, settings and the like that may come while no data goes to and fro, before it is a flood."""
+"""Pings, settings, DATA frames of a few bytes and the like that may come before a call is answered."""
+MAX_HEADER_BLOCKS: Final = 10
+"""On a connection. A gRPC call has two: the response and its trailers."""
+_MAX_SETTINGS: Final = 32
+"""In one frame. RFC 9113 defines six, and extensions a handful."""
+_SMALL_DATA_BYTES: Final = 256
+"""DATA frames with less count as frames for nothing."""
 
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 3, 6, 8, 11
 """Error codes of RFC 9113, section 7."""
+
+_NAMES: Final = (
+    "DATA",
+    "HEADERS",
+    "PRIORITY",
+    "RST_STREAM",
+    "SETTINGS",
+    "PUSH_PROMISE",
+    "PING",
+    "GOAWAY",
+    "WINDOW_UPDATE",
+    "CONTINUATION",
+)
+_DATA, _HEADERS, _PRIORITY, _RST_STREAM, _SETTINGS = range(5)
+_PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = range(5, 10)
+"""Frame types of RFC 9113, section 6."""
+_ACK = _END_STREAM = 0x1
+_END_HEADERS, _PADDED, _HAS_PRIORITY = 0x4, 0x8, 0x20
+"""Flags."""
+
+_FRAME_BYTES: Final = {_PRIORITY: 5, _RST_STREAM: 4, _PING: 8, _WINDOW_UPDATE: 4}
+"""Of the frames that have one length."""
+_STREAMS: Final[dict[int, tuple[int, ...]]] = {
+    _RST_STREAM: (_STREAM,),
+    _SETTINGS: (0,),
+    _PING: (0,),
+    _GOAWAY: (0,),
+    _WINDOW_UPDATE: (0, _STREAM),
+}
+"""On which streams frames may come."""
 
 
 class Violation(Exception):
@@ -63,15 +105,20 @@ class Violation(Exception):
         self.status = status
         """Name of the gRPC status in which the call ends."""
 
+    @property
+    def is_misconduct(self) -> bool:
+        """Whether the peer broke the rules of HTTP/2, rather than answered what cannot be used."""
+        return self.error_code not in (NO_ERROR, CANCEL)
+
 
 class Http2Owner(Protocol):
     """Whom the stream reports to. ``headers`` and ``data`` may raise a Violation."""
 
-    def headers(self, fields: Mapping[str, str], *, ends: bool) -> None:
-        """Take a block of fields; *ends*: the peer sends nothing after it."""
+    def headers(self, fields: Iterable[tuple[bytes, bytes]], *, ends: bool) -> None:
+        """Take a block of fields as they came; *ends*: the peer sends nothing after it."""
 
-    def data(self, body: bytes, *, ends: bool) -> None:
-        """Take a piece of the body."""
+    def data(self, body: bytes, *, ends: bool) -> bool:
+        """Take a piece of the body; return whether the step is to end with it."""
 
     def reset(self, error_code: int | None) -> None:
         """The peer gave the stream up; None: it has not even looked at it."""
@@ -92,28 +139,25 @@ class Http2Stream:
         """Whether the peer has introduced itself as one that speaks HTTP/2."""
         self.is_leaving = False
         """Whether the peer takes no further streams on this connection; this one goes on."""
+        self.has_rest = False
+        """Whether a frame that was received may still have to be processed."""
         self._owner = owner
-        self._input = bytearray()
+        self._input = b""
+        self._position = 0
         self._block: bytearray | None = None
         self._ends = False
+        self._blocks = 0
         self._decoder = hpack.Decoder(max_header_list_size=_MAX_HEADERS_BYTES)
         self._unacknowledged_bytes = self._frames_for_nothing = 0
         self._unsent: deque[memoryview] = deque()
         self._connection_window = self._stream_window = self._first_window = _FIRST_WINDOW_BYTES
         self._max_frame_bytes = _MAX_FRAME_BYTES
         self._is_ending = self._has_ended = False
-        self._taken: Mapping[type[Frame], Callable[..., None]] = {
-            DataFrame: self._take_data,
-            SettingsFrame: self._take_settings,
-            PingFrame: self._take_ping,
-            WindowUpdateFrame: self._take_window,
-            HeadersFrame: self._take_headers,
-            ContinuationFrame: self._take_headers,
-            RstStreamFrame: self._take_reset,
-            GoAwayFrame: self._take_goaway,
-            PushPromiseFrame: self._take_promise,
+        settings = {
+            SettingsFrame.ENABLE_PUSH: 0,
+            SettingsFrame.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+            SettingsFrame.MAX_HEADER_LIST_SIZE: _MAX_HEADERS_BYTES,
         }
-        settings = {SettingsFrame.ENABLE_PUSH: 0, SettingsFrame.INITIAL_WINDOW_SIZE: WINDOW_BYTES}
         self.output += _PREFACE
         self._write(SettingsFrame(settings=settings))
         self._write(WindowUpdateFrame(0, WINDOW_BYTES - _FIRST_WINDOW_BYTES))
@@ -146,109 +190,167 @@ class Http2Stream:
         """Give the stream up, and the connection with it."""
         if not self.is_over:
             self.is_over = True
+            self.has_rest = False
             self._write(RstStreamFrame(_STREAM, CANCEL))
             self._write(GoAwayFrame(0, error_code=NO_ERROR))
 
     def receive(self, read: bytes) -> None:
-        """Take what the connection brought."""
-        if self._input:
-            self._input += read
-            read = bytes(self._input)
-            self._input.clear()
-        view, position = memoryview(read), 0
-        try:
-            while not self.is_over and len(view) - position >= _FRAME_HEAD_BYTES:
-                body = position + _FRAME_HEAD_BYTES
-                frame, length = Frame.parse_frame_header(view[position:body])
-                if length > _MAX_FRAME_BYTES:
-                    raise Violation(
-                        FRAME_SIZE_ERROR, f"what the worker sent is no HTTP/2: {length} bytes a frame"
-                    )
-                if len(view) - body < length:
-                    break
-                position = body + length
-                frame.parse_body(view[body:position])
-                self._take(frame)
-        except HyperframeError as error:
-            self._end(Violation(PROTOCOL_ERROR, f"what the worker sent is no HTTP/2: {error}"))
-        except Violation as violation:
-            self._end(violation)
+        """Take what the connection brought; :meth:`advance` processes it."""
         if not self.is_over:
-            self._input += view[position:]
+            self._input = self._input[self._position :] + read
+            self._position = 0
+            self.has_rest = True
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much was received and not processed."""
+        return len(self._input) - self._position
+
+    def advance(self) -> None:
+        """Take a step: up to ``STEP_FRAMES`` frames, and no more than one header block."""
+        received = self._input
+        try:
+            for _ in range(STEP_FRAMES):
+                begin = self._position + _FRAME_HEAD.size
+                if begin > len(received):
+                    self.has_rest = False
+                    break
+                high, low, kind, flags, stream = _FRAME_HEAD.unpack_from(received, self._position)
+                end = begin + (high << 8 | low)
+                if end - begin > _MAX_FRAME_BYTES:
+                    raise Violation(
+                        FRAME_SIZE_ERROR, f"what the worker sent is no HTTP/2: {end - begin} bytes a frame"
+                    )
+                if end > len(received):
+                    self.has_rest = False
+                    break
+                self._position = end
+                if (
+                    self._take(kind, flags, stream & _LARGEST_WINDOW_BYTES, received[begin:end])
+                    or self.is_over
+                ):
+                    break
+        except Violation as violation:
+            self.fail(violation)
+        if self.is_over or self._position == len(received):
+            self.has_rest = False
+            self._input, self._position = b"", 0
+
+    def fail(self, violation: Violation) -> None:
+        """End the connection for a *violation* of the peer's."""
+        if not self.is_over:
+            self.is_over = True
+            self.has_rest = False
+            self._write(GoAwayFrame(0, error_code=violation.error_code))
+            self._owner.violated(violation)
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame) -> None:
-        if not self.is_settled and type(frame) is not SettingsFrame:
-            raise Violation(PROTOCOL_ERROR, "what the worker sent is no HTTP/2: no SETTINGS")
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
+        """Process a frame; return whether the step is to end with it."""
         self._frames_for_nothing += 1
         if self._frames_for_nothing > MAX_FRAMES_FOR_NOTHING:
             raise Violation(ENHANCE_YOUR_CALM, "a flood of frames from the worker")
-        if self._block is not None and type(frame) is not ContinuationFrame:
+        if not self.is_settled and kind != _SETTINGS:
+            raise Violation(PROTOCOL_ERROR, "what the worker sent is no HTTP/2: no SETTINGS")
+        if self._block is not None and kind != _CONTINUATION:
             raise Violation(PROTOCOL_ERROR, "headers of the worker's that do not end")
-        take = self._taken.get(type(frame))
-        if take is not None:
-            take(frame)
+        if kind == _DATA:
+            return self._take_data(flags, stream, payload)
+        if kind in (_HEADERS, _CONTINUATION):
+            return self._take_headers(kind, flags, stream, payload)
+        # Of frames of unknown types nothing is known.
+        if kind < _CONTINUATION:
+            self._take_control(kind, flags, stream, payload)
+        return False
 
-    def _take_data(self, frame: DataFrame) -> None:
-        if frame.stream_id != _STREAM:
+    def _take_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if len(payload) != _FRAME_BYTES.get(kind, len(payload)):
+            raise Violation(
+                FRAME_SIZE_ERROR, f"a {_NAMES[kind]} frame with {len(payload)} bytes from the worker"
+            )
+        if stream not in _STREAMS.get(kind, (stream,)):
+            raise Violation(PROTOCOL_ERROR, f"a {_NAMES[kind]} frame on stream {stream} from the worker")
+        if kind == _SETTINGS:
+            self._take_settings(flags, payload)
+        elif kind == _PING and not flags & _ACK:
+            self._write(PingFrame(opaque_data=payload, flags=["ACK"]))
+        elif kind == _WINDOW_UPDATE:
+            self._take_window(stream, int.from_bytes(payload) & _LARGEST_WINDOW_BYTES)
+        elif kind == _GOAWAY:
+            self._take_goaway(payload)
+        elif kind == _RST_STREAM:
+            self._owner.reset(int.from_bytes(payload))
+        elif kind == _PUSH_PROMISE:
+            raise Violation(PROTOCOL_ERROR, "a push from the worker, which was forbidden")
+
+    def _take_data(self, flags: int, stream: int, payload: bytes) -> bool:
+        if stream != _STREAM:
             raise Violation(PROTOCOL_ERROR, "data from the worker where none may be")
-        if frame.data:
-            self._frames_for_nothing = 0
-        self._unacknowledged_bytes += frame.flow_controlled_length
+        self._unacknowledged_bytes += len(payload)
         if self._unacknowledged_bytes > WINDOW_BYTES:
             raise Violation(FLOW_CONTROL_ERROR, "more data from the worker than it may send")
         if self._unacknowledged_bytes > WINDOW_BYTES // 2:
-            for stream in (0, _STREAM):
-                self._write(WindowUpdateFrame(stream, self._unacknowledged_bytes))
+            for number in (0, _STREAM):
+                self._write(WindowUpdateFrame(number, self._unacknowledged_bytes))
             self._unacknowledged_bytes = 0
-        self._owner.data(frame.data, ends="END_STREAM" in frame.flags)
+        if flags & _PADDED:
+            payload = _without_padding(payload)
+        if len(payload) >= _SMALL_DATA_BYTES:
+            self._frames_for_nothing -= 1
+        return self._owner.data(payload, ends=bool(flags & _END_STREAM))
 
-    def _take_headers(self, frame: HeadersFrame | ContinuationFrame) -> None:
-        if frame.stream_id != _STREAM or (self._block is None and type(frame) is ContinuationFrame):
+    def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
+        if stream != _STREAM or (self._block is None and kind == _CONTINUATION):
             raise Violation(PROTOCOL_ERROR, "headers from the worker where none may be")
         if self._block is None:
             self._block = bytearray()
-            self._ends = "END_STREAM" in frame.flags
-        self._block += frame.data
+            self._ends = bool(flags & _END_STREAM)
+            self._blocks += 1
+            if self._blocks > MAX_HEADER_BLOCKS:
+                raise Violation(
+                    ENHANCE_YOUR_CALM, f"more than {MAX_HEADER_BLOCKS} blocks of headers from the worker"
+                )
+            if flags & _PADDED:
+                payload = _without_padding(payload)
+            if flags & _HAS_PRIORITY:
+                payload = payload[5:]
+        self._block += payload
         if len(self._block) > _MAX_HEADERS_BYTES:
             raise Violation(
-                PROTOCOL_ERROR, f"more than {_MAX_HEADERS_BYTES} bytes of headers from the worker"
+                ENHANCE_YOUR_CALM, f"more than {_MAX_HEADERS_BYTES} bytes of headers from the worker"
             )
-        if "END_HEADERS" in frame.flags:
-            block, self._block = bytes(self._block), None
-            try:
-                decoded = self._decoder.decode(block, raw=True)
-            except HPACKError as error:
-                # Its text can hold a memory address: the same answer would read differently each time.
-                raise Violation(
-                    PROTOCOL_ERROR, f"headers of the worker's that cannot be read: {type(error).__name__}"
-                ) from None
-            fields = {
-                bytes(name).decode("latin-1"): bytes(value).decode("latin-1") for name, value in decoded
-            }
-            self._owner.headers(fields, ends=self._ends)
+        if not flags & _END_HEADERS:
+            return False
+        block, self._block = bytes(self._block), None
+        try:
+            _check_size_updates(block)
+            decoded = self._decoder.decode(block, raw=True)
+        except HPACKError as error:
+            # Its text can hold a memory address: the same answer would read differently each time.
+            raise Violation(
+                PROTOCOL_ERROR, f"headers of the worker's that cannot be read: {type(error).__name__}"
+            ) from None
+        self._owner.headers(decoded, ends=self._ends)
+        return True
 
-    def _take_reset(self, frame: RstStreamFrame) -> None:
-        if frame.stream_id == _STREAM:
-            self._owner.reset(frame.error_code)
-
-    def _take_goaway(self, frame: GoAwayFrame) -> None:
+    def _take_goaway(self, payload: bytes) -> None:
+        if len(payload) < 8:
+            raise Violation(FRAME_SIZE_ERROR, f"a GOAWAY frame with {len(payload)} bytes from the worker")
         self.is_leaving = True
-        if frame.last_stream_id < _STREAM:
+        if int.from_bytes(payload[:4]) & _LARGEST_WINDOW_BYTES < _STREAM:
             self._owner.reset(None)
 
-    def _take_promise(self, _: PushPromiseFrame) -> None:
-        raise Violation(PROTOCOL_ERROR, "a push from the worker, which was forbidden")
-
-    def _take_ping(self, frame: PingFrame) -> None:
-        if "ACK" not in frame.flags:
-            self._write(PingFrame(opaque_data=frame.opaque_data, flags=["ACK"]))
-
-    def _take_settings(self, frame: SettingsFrame) -> None:
-        if "ACK" in frame.flags:
+    def _take_settings(self, flags: int, payload: bytes) -> None:
+        if len(payload) % 6 or (flags & _ACK and payload):
+            raise Violation(FRAME_SIZE_ERROR, f"a SETTINGS frame with {len(payload)} bytes from the worker")
+        if len(payload) // 6 > _MAX_SETTINGS:
+            raise Violation(
+                ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame from the worker"
+            )
+        if flags & _ACK:
             return
-        settings = frame.settings
+        settings = dict(struct.iter_unpack(">HL", payload))
         window = settings.get(SettingsFrame.INITIAL_WINDOW_SIZE, self._first_window)
         max_frame_bytes = settings.get(SettingsFrame.MAX_FRAME_SIZE, self._max_frame_bytes)
         if window > _LARGEST_WINDOW_BYTES or not _MAX_FRAME_BYTES <= max_frame_bytes < 2**24:
@@ -257,13 +359,20 @@ class Http2Stream:
         self._first_window, self._max_frame_bytes = window, max_frame_bytes
         self.is_settled = True
         self._write(SettingsFrame(flags=["ACK"]))
-        self._pump()
+        self._open_windows()
 
-    def _take_window(self, frame: WindowUpdateFrame) -> None:
-        if frame.stream_id == 0:
-            self._connection_window += frame.window_increment
-        elif frame.stream_id == _STREAM:
-            self._stream_window += frame.window_increment
+    def _take_window(self, stream: int, increment: int) -> None:
+        if not increment or stream not in (0, _STREAM):
+            raise Violation(
+                PROTOCOL_ERROR, f"a window of stream {stream} opened by {increment} by the worker"
+            )
+        if stream == 0:
+            self._connection_window += increment
+        else:
+            self._stream_window += increment
+        self._open_windows()
+
+    def _open_windows(self) -> None:
         if max(self._connection_window, self._stream_window) > _LARGEST_WINDOW_BYTES:
             raise Violation(FLOW_CONTROL_ERROR, "a window of the worker's that is too large")
         self._pump()
@@ -278,8 +387,9 @@ class Http2Stream:
             room = min(self._connection_window, self._stream_window, self._max_frame_bytes, len(piece))
             if room <= 0:
                 return
-            self._write(DataFrame(_STREAM, piece[:room]))  # type: ignore[arg-type] # it is only joined
-            self._frames_for_nothing = 0
+            self.output += _FRAME_HEAD.pack(room >> 8, room & 0xFF, _DATA, 0, _STREAM)
+            self.output += piece[:room]
+            self._frames_for_nothing = max(0, self._frames_for_nothing - room // 1024)
             self._connection_window -= room
             self._stream_window -= room
             if room == len(piece):
@@ -293,7 +403,18 @@ class Http2Stream:
     def _write(self, frame: Frame) -> None:
         self.output += frame.serialize()
 
-    def _end(self, violation: Violation) -> None:
-        self.is_over = True
-        self._write(GoAwayFrame(0, error_code=violation.error_code))
-        self._owner.violated(violation)
+
+def _without_padding(payload: bytes) -> bytes:
+    if not payload or payload[0] >= len(payload):
+        raise Violation(PROTOCOL_ERROR, "a frame from the worker with more padding than payload")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def _check_size_updates(block: bytes) -> None:
+    """Refuse more dynamic table size updates than a block may begin with: each costs what a field does."""
+    position = 0
+    for _ in range(2):
+        if position < len(block) and block[position] & 0xE0 == 0x20:
+            position += hpack.hpack.decode_integer(block[position:], 5)[1]
+    if position < len(block) and block[position] & 0xE0 == 0x20:
+        raise Violation(PROTOCOL_ERROR, "headers of the worker's with more than two size updates")

@@ -9,18 +9,21 @@ statuses (grpc/doc/http-grpc-status-mapping.md).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from gateway.dispatch.fields import read_fields
 from gateway.dispatch.http2 import CANCEL, NO_ERROR, PROTOCOL_ERROR, Http2Stream, Violation
-from gateway.dispatch.verdicts import status_name
+from gateway.dispatch.verdicts import one_line, status_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """gRPC's own receive limit of 4 MiB is too small for the update of a large object, which carries it twice."""
+
+_COPIED_BYTES: Final = 64 * 1024
 
 _MESSAGE_HEAD: Final = struct.Struct(">BI")
 """Whether the message is compressed, and its length."""
@@ -51,6 +54,8 @@ class CallStatus:
     code: str
     """Name of a gRPC status."""
     details: str
+    is_misconduct: bool = field(default=False, compare=False)
+    """Whether the worker broke the rules of the protocol, so that it is to be left alone for a while."""
 
 
 class StreamingCall:
@@ -60,8 +65,9 @@ class StreamingCall:
         """Begin the call of the method *path* at *authority*; *scheme* is ``http`` or ``https``."""
         self.status: CallStatus | None = None
         """How the call ended; None while it goes on."""
-        self._messages: list[bytes] = []
         self._partial = bytearray()
+        self._wanted_bytes = _MESSAGE_HEAD.size
+        """What ``_partial`` must hold for the next step: the head of a message, or all of it."""
         self._has_response = False
         fields = {
             ":method": "POST",
@@ -81,52 +87,60 @@ class StreamingCall:
     def cancel(self) -> None:
         """End the call from this side."""
         self.http2.cancel()
-        self._end("CANCELLED", "the stream was closed")
+        self._forget()
+        self._end(CallStatus("CANCELLED", "the stream was closed"))
 
-    def receive(self, read: bytes) -> list[bytes]:
-        """Take what the connection brought, and return the messages that are complete with it."""
-        messages: list[bytes] = []
-        self._messages = messages
-        self.http2.receive(read)
-        return messages
+    @property
+    def has_rest(self) -> bool:
+        """Whether :meth:`next_message` may have something to do."""
+        return self.http2.has_rest or len(self._partial) >= self._wanted_bytes
+
+    def next_message(self) -> bytes | bytearray | None:
+        """Take a step in what was received, and return a message if one is complete with it."""
+        if len(self._partial) < self._wanted_bytes:
+            self.http2.advance()
+            if len(self._partial) < self._wanted_bytes:
+                return None
+        try:
+            return self._cut()
+        except Violation as violation:
+            self.fail(violation)
+            return None
+
+    def fail(self, violation: Violation) -> None:
+        """End the call for what the worker did."""
+        self._forget()
+        self.http2.fail(violation)
 
     # -- called by the HTTP/2 stream --------------------------------------------------------------
 
-    def headers(self, fields: Mapping[str, str], *, ends: bool) -> None:
+    def headers(self, fields: Iterable[tuple[bytes, bytes]], *, ends: bool) -> None:
         """Take the worker's headers or trailers."""
-        if not self._has_response:
-            http_status = fields.get(":status", "")
-            if http_status.startswith("1"):
-                return
-            self._check_response(http_status, fields.get("content-type", ""))
-            self._has_response = True
-        elif not ends:
+        if self._has_response and not ends:
             raise Violation(PROTOCOL_ERROR, "headers from the worker where none may be")
+        found = read_fields(fields, is_response=not self._has_response)
+        if not self._has_response:
+            http_status = found[":status"]
+            if http_status.startswith("1"):
+                if ends:
+                    raise Violation(PROTOCOL_ERROR, "an informational response that ends the stream")
+                return
+            self._check_response(http_status, found.get("content-type", ""))
+            self._has_response = True
         if ends:
-            code = fields.get("grpc-status", "")
+            code = found.get("grpc-status", "")
             number = int(code) if code.isdecimal() and len(code) < 3 else -1
-            self._end("OK" if number == 0 else status_name(number), unquote(fields.get("grpc-message", "")))
+            details = one_line(unquote(found.get("grpc-message", "")))
+            self._end(CallStatus("OK" if number == 0 else status_name(number), details))
 
-    def data(self, body: bytes, *, ends: bool) -> None:
-        """Take a piece of the worker's messages."""
+    def data(self, body: bytes, *, ends: bool) -> bool:
+        """Take a piece of the worker's messages; return whether a message, or its head, is complete."""
         if not self._has_response:
             raise Violation(PROTOCOL_ERROR, "data from the worker where none may be")
-        partial = self._partial
-        partial += body
-        while len(partial) >= _MESSAGE_HEAD.size:
-            is_compressed, length = _MESSAGE_HEAD.unpack_from(partial)
-            if is_compressed:
-                raise Violation(CANCEL, "a compressed message, which was not asked for")
-            if length > MAX_MESSAGE_BYTES:
-                text = f"a message larger than max ({length} vs. {MAX_MESSAGE_BYTES} bytes)"
-                raise Violation(CANCEL, text, "RESOURCE_EXHAUSTED")
-            end = _MESSAGE_HEAD.size + length
-            if len(partial) < end:
-                break
-            self._messages.append(bytes(partial[_MESSAGE_HEAD.size : end]))
-            del partial[:end]
+        self._partial += body
         if ends:
             raise Violation(NO_ERROR, "the worker ended the stream without a status")
+        return len(self._partial) >= self._wanted_bytes
 
     def reset(self, error_code: int | None) -> None:
         """The worker gave the call up."""
@@ -135,21 +149,49 @@ class StreamingCall:
             if error_code is None
             else f"reset the stream: error {error_code}"
         )
-        self._end(_RESET_STATUSES.get(error_code, "INTERNAL"), f"the worker {what}")
+        self._end(CallStatus(_RESET_STATUSES.get(error_code, "INTERNAL"), f"the worker {what}"))
 
     def violated(self, violation: Violation) -> None:
         """The worker cannot be understood."""
-        self._end(violation.status, str(violation))
+        self._end(CallStatus(violation.status, str(violation), violation.is_misconduct))
 
     def _check_response(self, http_status: str, content_type: str) -> None:
         if http_status != "200":
-            text = f"expected HTTP status 200, found {http_status[:3] or 'none'}"
+            text = f"expected HTTP status 200, found {http_status}"
             raise Violation(CANCEL, text, _HTTP_STATUSES.get(http_status, "UNKNOWN"))
         if not content_type.startswith("application/grpc"):
             text = f"expected content-type application/grpc, found {content_type[:100] or 'none'}"
             raise Violation(CANCEL, text, "UNKNOWN")
 
-    def _end(self, code: str, details: str) -> None:
+    def _cut(self) -> bytes | bytearray | None:
+        """Return the message at the beginning of what has come, or None and note how much is wanted of it."""
+        partial, head_bytes = self._partial, _MESSAGE_HEAD.size
+        is_compressed, length = _MESSAGE_HEAD.unpack_from(partial)
+        if is_compressed:
+            raise Violation(CANCEL, "a compressed message, which was not asked for")
+        if length > MAX_MESSAGE_BYTES:
+            text = f"a message larger than max ({length} vs. {MAX_MESSAGE_BYTES} bytes)"
+            raise Violation(CANCEL, text, "RESOURCE_EXHAUSTED")
+        end = head_bytes + length
+        if len(partial) < end:
+            self._wanted_bytes = end
+            return None
+        self._wanted_bytes = head_bytes
+        if length < _COPIED_BYTES:
+            message = bytes(partial[head_bytes:end])
+            del partial[:end]
+            return message
+        # What is large is passed on as it is: to copy it takes milliseconds.
+        self._partial = partial[end:]
+        del partial[end:]
+        del partial[:head_bytes]
+        return partial
+
+    def _forget(self) -> None:
+        self._partial.clear()
+        self._wanted_bytes = _MESSAGE_HEAD.size
+
+    def _end(self, status: CallStatus) -> None:
         self.http2.is_over = True
         if self.status is None:
-            self.status = CallStatus(code, details)
+            self.status = status

@@ -22,6 +22,13 @@ EJECT_AFTER: Final = 5
 FIRST_EJECTION_S: Final = 2.0
 LONGEST_EJECTION_S: Final = 60.0
 
+FIRST_BAN_S: Final = 1.0
+LONGEST_BAN_S: Final = 60.0
+FREE_BREAKS: Final = 5
+"""Streams that answers may break before the next one has to wait."""
+HONEST_FOR_S: Final = 60.0
+"""After the end of a ban, answers must come for so long before the next ban is as short as the first."""
+
 _NO_FAULT: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
 """Statuses that are no reason by themselves to ask somebody else: if a worker has too much to do, the others
 would soon have too much too; and time runs out for one policy that never ends, too."""
@@ -32,18 +39,32 @@ class Standing:
 
     __slots__ = (
         "_answered_at",
+        "_ban_s",
+        "_breaks",
+        "_broke_at",
         "_ejection_s",
         "_readmitted_at",
+        "_served_at",
+        "banned_until",
         "ejected_until",
         "failed_in_a_row",
         "is_serving",
         "probed_at",
         "stalled_at",
+        "stream_after",
     )
 
     def __init__(self) -> None:
         self.is_serving = True
         """By its own word, see ``gateway.dispatch.health``."""
+        self.banned_until = 0.0
+        """When a worker that broke the protocol may be asked again, also over a new connection."""
+        self.stream_after = 0.0
+        """When it may be asked over a stream again after answers broke several."""
+        self._ban_s = 0.0
+        self._served_at = 0.0
+        self._breaks = 0
+        self._broke_at = 0.0
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +91,7 @@ class Standing:
     def answered(self, now: float) -> None:
         """Take note of a good answer at *now*."""
         self.failed_in_a_row = 0
-        self._answered_at = now
+        self._answered_at = self._served_at = now
 
     def failed(self, code: str, number: int) -> None:
         """Take note of *number* calls that ended with gRPC status *code*, which is not OK."""
@@ -89,6 +110,22 @@ class Standing:
         self._ejection_s = min(LONGEST_EJECTION_S, max(FIRST_EJECTION_S, 2 * self._ejection_s))
         self.ejected_until = now + self._ejection_s
         return self._ejection_s
+
+    def ban(self, now: float) -> float:
+        """Have nothing asked of it from *now* on; return for how many seconds. Each time it is for longer."""
+        is_honest = self._served_at - self.banned_until >= HONEST_FOR_S
+        self._ban_s = FIRST_BAN_S if is_honest else min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * self._ban_s))
+        self.banned_until = now + self._ban_s
+        return self._ban_s
+
+    def broke(self, now: float) -> None:
+        """Take note of a stream that an answer broke at *now*. Each time the next one waits for longer."""
+        if now - self._broke_at > 2 * LONGEST_BAN_S:
+            self._breaks = 0
+        self._breaks = min(self._breaks + 1, 2 * FREE_BREAKS + 1)
+        self._broke_at = now
+        if self._breaks > FREE_BREAKS:
+            self.stream_after = now + min(LONGEST_BAN_S, FIRST_BAN_S * 2 ** (self._breaks - FREE_BREAKS))
 
     def readmit(self, now: float) -> None:
         """Put it back into the rotation at *now*, on probation: one more failure is enough."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from gateway.dispatch.answers import bounded
+from gateway.dispatch.answers import pieces
 from gateway.dispatch.channel import Unreachable
 from gateway.dispatch.pending import MAX_CALLS
 from gateway.dispatch.rpc import CallStatus
@@ -30,7 +30,7 @@ from gateway.dispatch.verdicts import (
 from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from gateway.core.verdict import Verdict
     from gateway.dispatch.pending import Pending
@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
 that the next batch does not wait long behind it."""
+
+STEP_VERDICTS: Final = 32
+"""After which others may go on: each ends a call, which may end a review."""
 
 
 class StreamOwner(Protocol):
@@ -134,14 +137,19 @@ class ReviewStream:
 
     # -- called by the wire -----------------------------------------------------------------------
 
-    def received(self, message: bytes) -> None:
-        """Take a batch of verdicts."""
+    def received(self, message: bytes | bytearray) -> Iterator[int]:
+        """Take a batch of verdicts, in steps that each yield how many calls they have answered."""
         if self._is_over:
             return
         try:
-            self._take(worker_pb2.VerdictBatch.FromString(bounded(message)))
+            for piece in pieces(message):
+                if piece:
+                    batch = worker_pb2.VerdictBatch.FromString(piece)  # type: ignore[arg-type] # a buffer
+                    yield from self._take(batch)
+                else:
+                    yield 0
         except Flood as flood:
-            self._break(CallStatus("INTERNAL", str(flood)))
+            self._break(CallStatus("INTERNAL", str(flood), flood.is_misconduct))
         except DecodeError as error:
             self._break(CallStatus("INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"))
         except Exception:
@@ -249,16 +257,22 @@ class ReviewStream:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _take(self, batch: worker_pb2.VerdictBatch) -> None:
+    def _take(self, batch: worker_pb2.VerdictBatch) -> Iterator[int]:
         written, finish = self._written, self._owner.finish
-        answered = 0
+        answered = used = 0
         try:
-            for verdict in batch.verdicts:
+            for place, verdict in enumerate(batch.verdicts):
+                if place and not place % STEP_VERDICTS:
+                    yield used
+                    used = 0
+                    if self._is_over:
+                        return
                 number, index = divmod(verdict.id, MAX_CALLS)
                 pending = written.get(number)
                 if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
-                    self._not_asked(verdict.id)
+                    used += self._was_withdrawn(verdict.id)
                     continue
+                used += 1
                 if pending.open == 1:
                     del written[number]
                 # What is not set reads as not allowed, so that nearly every verdict needs no second question.
@@ -280,16 +294,18 @@ class ReviewStream:
             if answered:
                 self._owner.count("OK", answered)
         if not (batch.verdicts or batch.draining):
-            self._unasked.count("batches without a verdict")
+            self._unasked.count("batches without a verdict", is_misconduct=True)
         if self._is_finishing and not written:
             self._wake()
         if batch.draining:
             self._owner.draining()
+        yield used
 
-    def _not_asked(self, number: int) -> None:
-        """Take a verdict on no call in flight: it comes too late, or twice, or was never asked for."""
+    def _was_withdrawn(self, number: int) -> bool:
+        """Take a verdict on no call in flight; return whether it answers one that was withdrawn."""
         if self._unasked.is_late(number):
-            return
+            return True
         # What else this worker says of its calls may be as wrong. Those that it has are left to it.
         self._owner.draining(f"answered a call that it was not asked, or had answered (id {number})")
         self._unasked.count("verdicts that nobody asked for")
+        return False

@@ -9,7 +9,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.core.verdict import Failed
-from gateway.dispatch.answers import TooManyPartsError, read_response
+from gateway.dispatch.answers import WHOLE_BYTES, TooManyPartsError, read_response
+from gateway.dispatch.share import in_slices
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pb import worker_pb2
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
     from gateway.dispatch.pending import Pending
+    from gateway.dispatch.share import Account
 
     Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
@@ -43,9 +45,14 @@ class UnaryCalls:
     """The ``Review`` method of one connection."""
 
     def __init__(
-        self, open_channel: Callable[[], grpc.aio.Channel], owner: UnaryOwner, now: Callable[[], float]
+        self,
+        open_channel: Callable[[], grpc.aio.Channel],
+        account: Account,
+        owner: UnaryOwner,
+        now: Callable[[], float],
     ) -> None:
         self._open_channel = open_channel
+        self._account = account
         self._method: Method | None = None
         self._owner = owner
         self._now = now
@@ -110,7 +117,11 @@ class UnaryCalls:
                 request.SerializeToString(), timeout=max(0.0, pending.deadline - self._now())
             )
             assert isinstance(answer, bytes)
-            return "OK", verdict_of(read_response(answer))
+            if len(answer) <= WHOLE_BYTES:
+                return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))
+            response = await in_slices(read_response(answer), self._account)
+            self._account.pay(1)
+            return "OK", verdict_of(response)
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":

@@ -13,6 +13,11 @@ MAX_UNASKED: Final = 1000
 class Flood(Exception):
     """The worker sends more that was not asked for than may be read."""
 
+    def __init__(self, text: str, *, is_misconduct: bool) -> None:
+        super().__init__(text)
+        self.is_misconduct = is_misconduct
+        """Whether it is the worker's fault, and not that of one of its policies."""
+
 
 class Unasked:
     """The verdicts, of one stream, on calls that are not in flight."""
@@ -37,15 +42,16 @@ class Unasked:
         del self._withdrawn[number]
         return True
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, *, is_misconduct: bool = False) -> None:
         """Count one thing that nobody asked for.
 
         Raises:
-            Flood: there were too many; the text names *what* as it is in the plural.
+            Flood: there were too many; the text names *what* as it is in the plural. *is_misconduct* says
+                whose fault it is.
         """
         self._count += 1
         if self._count > MAX_UNASKED:
-            raise Flood(f"the worker sent more than {MAX_UNASKED} {what}")
+            raise Flood(f"the worker sent more than {MAX_UNASKED} {what}", is_misconduct=is_misconduct)
 
     def forgive(self) -> None:
         """Count anew."""

@@ -6,15 +6,23 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.dispatch.http2 import WINDOW_BYTES
+from gateway.dispatch.http2 import ENHANCE_YOUR_CALM, Violation
 from gateway.dispatch.rpc import CallStatus
+from gateway.dispatch.share import MOST_DEBT_S, SLICE_S, SMALL_READ_BYTES, Account, share_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gateway.dispatch.rpc import StreamingCall
 
 _WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Unsent bytes past which nothing new is written: what is asked meanwhile goes out in one batch."""
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+"""Unsent bytes past which a connection is ended: a batch, which has little more than 2 MiB, and answers to
+pings and settings of a worker that does not read them."""
 
+UNMEASURED_S: Final = 0.00002
+"""What a small read that answers no call is taken to cost."""
 
 PING_AFTER_S: Final = 30.0
 """Of silence on a connection; servers must allow that, see protos/README.md."""
@@ -29,8 +37,11 @@ UNHEARD_MS: Final = 10_000
 class WireOwner(Protocol):
     """Whom a wire reports to, from when it has settled on."""
 
-    def received(self, message: bytes) -> None:
-        """Take a message."""
+    def received(self, message: bytes | bytearray) -> Iterator[int] | None:
+        """Take a message: as a whole, or in steps that each yield how many calls they have answered.
+
+        A step costs at most a few milliseconds.
+        """
 
     def writable(self) -> None:
         """There is room for another message."""
@@ -45,7 +56,9 @@ class WireOwner(Protocol):
 class Wire(asyncio.Protocol):
     """One connection, from its beginning to the end of its call."""
 
-    def __init__(self, call: StreamingCall, owner: WireOwner) -> None:
+    def __init__(self, call: StreamingCall, owner: WireOwner, account: Account | None = None) -> None:
+        """Begin *call* for *owner* once there is a connection; *account* is the address's."""
+        self.account = Account() if account is None else account
         self._call = call
         self._http2 = call.http2
         self._owner: WireOwner | None = owner
@@ -60,6 +73,13 @@ class Wire(asyncio.Protocol):
         self.owes_a_pong = False
         """Whether nothing has come since the last ping."""
         self._probes = 0
+        self._share = share_of(loop)
+        self._steps: Iterator[int] | None = None
+        """What is left to do of a message."""
+        self._cost_s = 0.0
+        """CPU of this connection that answered no call, since it was last forgiven."""
+        self._is_waiting = self._is_held = False
+        """Whether the next slice is to come, and whether nothing is read from the socket until then."""
         self.settled: asyncio.Future[None] = loop.create_future()
         """Done when the worker has introduced itself; an EOFError says why it did not."""
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -82,6 +102,7 @@ class Wire(asyncio.Protocol):
 
     def forgive(self) -> None:
         """Count anew what the worker says for nothing."""
+        self._cost_s = 0.0
         self._http2.forgive()
 
     def ping(self) -> None:
@@ -102,6 +123,8 @@ class Wire(asyncio.Protocol):
         """End call and connection from this side; the owner is not told."""
         self._owner = None
         self._call.cancel()
+        self._steps = None
+        self._share.leave(self)
         self._write()
         self._hang_up()
         if not self.settled.done():
@@ -136,19 +159,83 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        call, http2 = self._call, self._http2
         self.heard_at = self._loop.time()
         self.owes_a_pong = False
-        for message in call.receive(data):
+        if self._http2.is_over:
+            return
+        self._http2.receive(data)
+        if not self._is_waiting:
+            if self.account.has_credit or self._share.may_read():
+                self.read_on()
+            else:
+                self._wait()
+
+    def read_on(self) -> None:
+        """Process what has come, for as long as a slice lasts."""
+        self._is_waiting = False
+        if self._transport is None:
+            return
+        share, account = self._share, self.account
+        has_credit = account.has_credit
+        is_measured = not has_credit or self._http2.unread_bytes > SMALL_READ_BYTES
+        cpu_s = share.cpu() if is_measured else 0.0
+        end = share.clock() + SLICE_S
+        answered = self._step()
+        while self._has_rest and share.clock() < end:
+            answered += self._step()
+        if answered:
+            account.pay(answered)
+            self._cost_s = 0.0 if account.has_credit else self._cost_s
+            self._http2.forgive()
+        else:
+            cost_s = share.cpu() - cpu_s if is_measured else UNMEASURED_S
+            account.charge(cost_s, self._loop.time())
+            self._cost_s += cost_s
+            if not has_credit:
+                share.spend(cost_s)
+            if self._cost_s > MOST_DEBT_S:
+                self._call.fail(
+                    Violation(ENHANCE_YOUR_CALM, "the worker cost too much CPU and answered no calls")
+                )
+        self._after_slice()
+
+    @property
+    def _has_rest(self) -> bool:
+        return self._steps is not None or self._call.has_rest
+
+    def _step(self) -> int:
+        """Take a step in what has come, and return how many calls it answered."""
+        if self._steps is None:
+            message = self._call.next_message()
+            if message is None:
+                return 0
             self.has_spoken = True
             self._probes = 0
-            if self._owner is not None:
-                self._owner.received(message)
+            if self._owner is None:
+                return 0
+            self._steps = self._owner.received(message)
+            if self._steps is None:
+                return 0
+        answered = next(self._steps, -1)
+        if answered >= 0:
+            return answered
+        self._steps = None
+        return 0
+
+    def _after_slice(self) -> None:
+        """Write what is to be written, tell the owner what has changed, and see to the rest."""
+        call, http2 = self._call, self._http2
         if http2.output:
             self._write()
         if http2.is_settled and not self.settled.done():
             self.settled.set_result(None)
-        if call.status is not None:
+        if self._has_rest:
+            self.heard_at = self._loop.time()
+            self._wait()
+        elif self._is_held and self._transport is not None:
+            self._is_held = False
+            self._transport.resume_reading()
+        if call.status is not None and not self._has_rest:
             self._end(call.status)
         elif self._owner is not None:
             if http2.is_leaving:
@@ -156,6 +243,17 @@ class Wire(asyncio.Protocol):
             if self._was_blocked and not http2.is_blocked:
                 self._was_blocked = False
                 self._owner.writable()
+
+    def _wait(self) -> None:
+        """Have the next slice come when it is time for it, and read nothing more until then."""
+        self._is_waiting = True
+        if not self._is_held and self._transport is not None and not self._transport.is_closing():
+            self._is_held = True
+            self._transport.pause_reading()
+        if self.account.has_credit:
+            self._loop.call_soon(self.read_on)
+        else:
+            self._share.wait(self)
 
     def pause_writing(self) -> None:
         """The worker reads more slowly than it is written to."""
@@ -171,6 +269,7 @@ class Wire(asyncio.Protocol):
         """The connection is gone."""
         why = f": {exc}" if exc is not None and str(exc) else ""
         self._transport = None
+        self._share.leave(self)
         if not self.closed.done():
             self.closed.set_result(None)
         self._end(CallStatus("UNAVAILABLE", f"the connection to the worker broke{why}"))
@@ -181,7 +280,7 @@ class Wire(asyncio.Protocol):
         if transport is not None and output and not transport.is_closing():
             transport.write(bytes(output))
             output.clear()
-            if self._is_paused and transport.get_write_buffer_size() > 2 * WINDOW_BYTES:
+            if self._is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 # Answers to what the worker keeps asking for, which it does not read.
                 transport.abort()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -11,15 +13,27 @@ from gateway.dispatch import answers
 from gateway.dispatch.answers import (
     MAX_PARTS,
     MAX_VERDICTS,
-    UNREADABLE,
     TooManyPartsError,
-    bounded,
-    read_response,
+    pieces,
 )
 from gateway.pb import worker_pb2
 
 TOO_MANY = MAX_PARTS * 5
 """One-character texts, three bytes each: enough for the answer to be looked at."""
+
+
+def bounded(message: bytes) -> bytes:
+    return b"".join(pieces(message))
+
+
+def read_response(message: bytes) -> worker_pb2.ReviewResponse:
+    steps = answers.read_response(message)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response: worker_pb2.ReviewResponse = end.value
+            return response
 
 
 def warned(count: int, *, allowed: bool = True) -> worker_pb2.ReviewResponse:
@@ -79,7 +93,7 @@ def test_a_call_of_its_own_has_the_same_bound() -> None:
 
 def test_a_large_message_within_the_bounds_is_left_as_it_is() -> None:
     message = batch(*[warned(1000)] * 100)
-    assert bounded(message) is message
+    assert bounded(message) == message
 
 
 def test_an_answer_in_pieces_counts_as_one() -> None:
@@ -103,9 +117,8 @@ def test_an_answer_in_pieces_counts_as_one() -> None:
     ],
 )
 def test_what_nobody_can_read_stays_unreadable(message: bytes) -> None:
-    assert bounded(message) == UNREADABLE
     with pytest.raises(DecodeError):
-        worker_pb2.VerdictBatch.FromString(UNREADABLE)
+        bounded(message)
 
 
 texts = st.text(max_size=5)
@@ -140,7 +153,7 @@ def test_whatever_is_within_the_bounds_reads_the_same(
 ) -> None:
     message = worker_pb2.VerdictBatch(verdicts=given_verdicts, draining=draining).SerializeToString()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "_UNSEEN_BYTES", 0)
+        patched.setattr(answers, "WHOLE_BYTES", 0)
         assert bounded(message) == message
 
 
@@ -148,8 +161,9 @@ def test_whatever_is_within_the_bounds_reads_the_same(
 @given(message=st.binary(max_size=60))
 def test_no_bytes_are_too_odd(message: bytes) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "_UNSEEN_BYTES", 0)
-        assert bounded(message) in (message, UNREADABLE)
+        patched.setattr(answers, "WHOLE_BYTES", 0)
+        with contextlib.suppress(DecodeError):
+            assert bounded(message) == message
 
 
 @pytest.mark.slow
@@ -159,7 +173,7 @@ def test_too_many_parts_never_turn_a_denial_into_anything_else(
 ) -> None:
     message = response.SerializeToString()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "_UNSEEN_BYTES", 0)
+        patched.setattr(answers, "WHOLE_BYTES", 0)
         patched.setattr(answers, "MAX_PARTS", parts)
         try:
             assert read_response(message).allowed is response.allowed

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 
 from gateway.dispatch.http2 import MAX_FRAMES_FOR_NOTHING, WINDOW_BYTES
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, CallStatus, StreamingCall
+from tests.frames import take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def exchange(call: StreamingCall, server: Server, pieces: Callable[[bytes], Sequ
             server.take(sent)
         answer = server.h2.data_to_send()
         for piece in pieces(answer):
-            received += call.receive(piece)
+            received += take(call, piece)
         if not sent and not answer:
             return received
 
@@ -172,21 +173,21 @@ def test_more_than_the_window_is_taken_since_it_is_opened_again() -> None:
 
 def test_a_stream_that_is_told_of_a_goodbye_goes_on() -> None:
     call = settled()
-    assert call.receive(response() + GoAwayFrame(0, last_stream_id=1).serialize()) == []
+    assert take(call, response() + GoAwayFrame(0, last_stream_id=1).serialize()) == []
     assert call.http2.is_leaving
-    assert call.receive(data(framed(b"late"))) == [b"late"]
+    assert take(call, data(framed(b"late"))) == [b"late"]
     assert call.status is None
 
 
 def test_a_goodbye_that_leaves_the_stream_out_ends_it() -> None:
     call = settled()
-    call.receive(GoAwayFrame(0, last_stream_id=0).serialize())
+    take(call, GoAwayFrame(0, last_stream_id=0).serialize())
     assert call.status == CallStatus("UNAVAILABLE", "the worker takes no calls on this connection")
 
 
 def test_a_ping_is_answered_and_one_can_be_sent() -> None:
     call = settled()
-    call.receive(PingFrame(opaque_data=b"12345678").serialize())
+    take(call, PingFrame(opaque_data=b"12345678").serialize())
     assert bytes(call.http2.output) == PingFrame(opaque_data=b"12345678", flags=["ACK"]).serialize()
     call.http2.output.clear()
     call.http2.ping()
@@ -201,7 +202,7 @@ def test_a_cancelled_call_is_reset_and_takes_nothing_more() -> None:
     call.cancel()
     server.take(bytes(call.http2.output))
     assert server.is_reset
-    assert call.receive(response() + data(framed(b"late"))) == []
+    assert take(call, response() + data(framed(b"late"))) == []
     assert call.status == CallStatus("CANCELLED", "the stream was closed")
 
 
@@ -222,16 +223,16 @@ def test_how_a_call_can_end(status: str, message: str, expected: CallStatus, has
     call = settled()
     trailers = [("grpc-status", status), ("grpc-message", message)]
     if has_response:
-        call.receive(response())
+        take(call, response())
     else:
         trailers = [*RESPONSE, *trailers]
-    call.receive(headers(trailers, "END_STREAM"))
+    take(call, headers(trailers, "END_STREAM"))
     assert call.status == expected
 
 
 def test_an_informational_response_is_not_the_response() -> None:
     call = settled()
-    call.receive(headers([(":status", "103")]) + response() + data(framed(b"m")))
+    take(call, headers([(":status", "103")]) + response() + data(framed(b"m")))
     assert call.status is None
 
 
@@ -243,7 +244,7 @@ def test_headers_may_come_in_pieces_and_unknown_frames_between_messages() -> Non
         HeadersFrame(1, block[:3]).serialize()
         + ContinuationFrame(1, block[3:], flags=["END_HEADERS"]).serialize()
     )
-    assert call.receive(read + unknown + data(framed(b"a", b""))) == [b"a", b""]
+    assert take(call, read + unknown + data(framed(b"a", b""))) == [b"a", b""]
 
 
 VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
@@ -268,7 +269,7 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
         "headers without end",
         lambda: HeadersFrame(1, b"").serialize() + 5 * endless(),
         "INTERNAL",
-        "65536 bytes",
+        "16384 bytes",
     ),
     (
         "garbled headers",
@@ -279,7 +280,7 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
     ("headers twice", lambda: response() + response(), "INTERNAL", "where none may be"),
     ("an error page", lambda: headers([(":status", "503")]), "UNAVAILABLE", "found 503"),
     ("a page that is not there", lambda: headers([(":status", "404")]), "UNIMPLEMENTED", "found 404"),
-    ("no status", lambda: headers([("a", "b")]), "UNKNOWN", "found none"),
+    ("no status", lambda: headers([("a", "b")]), "INTERNAL", "no :status"),
     (
         "a web page",
         lambda: headers([(":status", "200"), ("content-type", "text/html")]),
@@ -309,18 +310,18 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
 )
 def test_what_a_worker_must_not_do_ends_the_call(read: Callable[[], bytes], code: str, text: str) -> None:
     call = settled()
-    assert call.receive(read()) == []
+    assert take(call, read()) == []
     assert call.status is not None
     assert (call.status.code, text in call.status.details) == (code, True), call.status
     # Nothing that comes later counts.
-    assert call.receive(response() + data(framed(b"m"))) == []
+    assert take(call, response() + data(framed(b"m"))) == []
 
 
 def test_more_data_than_the_window_is_a_violation() -> None:
     call = settled()
-    call.receive(response())
+    take(call, response())
     call.http2._unacknowledged_bytes = WINDOW_BYTES
-    call.receive(data(b"x"))
+    take(call, data(b"x"))
     assert call.status == CallStatus("INTERNAL", "more data from the worker than it may send")
 
 
@@ -331,20 +332,21 @@ def test_more_data_than_the_window_is_a_violation() -> None:
 )
 def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
     call = settled()
-    call.receive(response())
+    take(call, response())
     one = frame.serialize()
     for _ in range(20):
-        # Something is said now and then: no flood.
-        call.receive(one * (MAX_FRAMES_FOR_NOTHING // 10) + data(framed(b"m")))
+        take(call, one * (MAX_FRAMES_FOR_NOTHING // 10))
         assert call.status is None
-    call.receive(one * (MAX_FRAMES_FOR_NOTHING + 1))
+        # A call is answered now and then: no flood.
+        call.http2.forgive()
+    take(call, one * (MAX_FRAMES_FOR_NOTHING + 1))
     assert call.status == CallStatus("INTERNAL", "a flood of frames from the worker")
 
 
 @pytest.mark.parametrize("first", [PingFrame(opaque_data=b"12345678"), WindowUpdateFrame(0, 1)], ids=repr)
 def test_a_peer_that_does_not_begin_with_settings_is_none(first: Frame) -> None:
     call = made()
-    call.receive(first.serialize())
+    take(call, first.serialize())
     assert not call.http2.is_settled
     assert call.status is not None
 
@@ -352,7 +354,7 @@ def test_a_peer_that_does_not_begin_with_settings_is_none(first: Frame) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_raise(read: bytes) -> None:
     for call in (made(), settled()):
-        call.receive(read)
+        take(call, read)
         call.send(b"m")
         call.cancel()
         assert call.status is not None
@@ -360,7 +362,7 @@ def test_no_bytes_make_it_raise(read: bytes) -> None:
 
 def settled() -> StreamingCall:
     call = made()
-    call.receive(SettingsFrame().serialize())
+    take(call, SettingsFrame().serialize())
     call.http2.output.clear()
     return call
 

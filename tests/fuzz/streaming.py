@@ -36,12 +36,21 @@ class Transport:
         self.unread_bytes = 0
         self.is_read = True
         self.is_gone = False
+        self.is_heard = True
 
     def write(self, payload: bytes) -> None:
         assert not self.is_gone, "written after the end"
         if not self.is_read:
             self.unread_bytes += len(payload)
             assert self.unread_bytes < MOST_UNREAD_BYTES
+
+    def pause_reading(self) -> None:
+        assert self.is_heard
+        self.is_heard = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_heard
+        self.is_heard = True
 
     def close(self) -> None:
         self.is_gone = True
@@ -71,6 +80,7 @@ class Bed:
         self._is_lost = self._is_over = False
         self._asked: list[Pending] = []
         self._open = 0
+        self._unheard: list[bytes] = []
         self.stream = ReviewStream(self._dial, self, _METRICS, lambda: 0.0)
 
     async def _dial(self, owner: WireOwner) -> Wire:
@@ -126,11 +136,12 @@ class Bed:
         self._settle(pending, index)
 
     def hear(self, pieces: Iterable[bytes]) -> None:
-        """Have the worker say something, in so many reads."""
-        for piece in pieces:
+        """Have the worker say something, in so many reads; while it is not heard, it waits with it."""
+        self._unheard += pieces
+        while self._unheard and self._transport.is_heard:
             if self._wire is None or self._transport.is_gone or self._is_lost:
                 break
-            self._wire.data_received(piece)
+            self._wire.data_received(self._unheard.pop(0))
         if self._transport.is_gone:
             self.break_connection()
 

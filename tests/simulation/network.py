@@ -61,6 +61,7 @@ class Connection(asyncio.Transport):
         self._down.hold()
         self._high_bytes = 64 * 1024
         self._is_open = self._is_stopped = self._is_closing = self._is_paused = self._is_lost = False
+        self._is_unread = False
 
     def open(self) -> None:
         """Have the gateway's end begin.
@@ -73,8 +74,7 @@ class Connection(asyncio.Transport):
         self._is_open = True
         self._network.connections[self] = None
         self._protocol.connection_made(self)
-        if not self._is_stopped:
-            self._down.release()
+        self._release()
 
     def forget(self) -> None:
         """Give it up before the gateway's end began."""
@@ -98,6 +98,14 @@ class Connection(asyncio.Transport):
         assert high is not None
         assert low is None
         self._high_bytes = high
+
+    def pause_reading(self) -> None:
+        self._is_unread = True
+        self._down.hold()
+
+    def resume_reading(self) -> None:
+        self._is_unread = False
+        self._release()
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -158,9 +166,12 @@ class Connection(asyncio.Transport):
     def go_on(self) -> None:
         """Let through what was held back."""
         self._is_stopped = False
-        if self._is_open:
-            self._down.release()
+        self._release()
         self._up.release()
+
+    def _release(self) -> None:
+        if self._is_open and not (self._is_stopped or self._is_unread):
+            self._down.release()
 
     # -- what arrives -----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from gateway.dispatch import pool
 from gateway.dispatch.channel import Link
 from gateway.dispatch.connection import Connection
 from gateway.dispatch.deadlines import Deadlines
+from gateway.dispatch.share import Share
 from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
@@ -277,4 +278,7 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(pool, "Endpoint", counting(simulation)))
         stack.enter_context(mock.patch.object(Connection, "_ask_by_itself", repeating(simulation)))
         stack.enter_context(mock.patch.object(Link, "open_channel", open_channel))
+        # Real CPU time would differ from run to run. In virtual time nothing costs any.
+        for clock in ("cpu", "clock"):
+            stack.enter_context(mock.patch.object(Share, clock, simulation.loop.time))
         yield

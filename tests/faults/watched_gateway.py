@@ -1,0 +1,34 @@
+"""``python -m gateway``, which says at its end for how long what workers sent held the event loop at most."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from gateway.cli import main
+from gateway.dispatch.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_holds_s = [0.0]
+
+
+def _watched(handle: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*arguments: Any) -> Any:
+        begun = time.thread_time()
+        try:
+            return handle(*arguments)
+        finally:
+            _holds_s[0] = max(_holds_s[0], time.thread_time() - begun)
+
+    return watched
+
+
+if __name__ == "__main__":
+    for name in ("data_received", "read_on", "connection_lost", "resume_writing"):
+        setattr(Wire, name, _watched(getattr(Wire, name)))
+    atexit.register(lambda: print(f"longest hold: {_holds_s[0]:.6f} s", file=sys.stderr))  # noqa: T201
+    main()
