@@ -1,4 +1,4 @@
-"""The command line: ``serve``, ``check``, ``review``, ``import``, ``manifests``, ``conformance``.
+"""The command line: ``serve``, ``check``, ``review``, ``import``, ``sync``, ``manifests``, ``conformance``.
 
 Results go to standard output and everything else to standard error. Exit status: 0 done, 1 it failed, 2 it
 was called wrongly. An error is words for a person, never a traceback.
@@ -19,6 +19,7 @@ from gateway import __version__, logs, manifests
 from gateway.conformance import command as conformance
 from gateway.errors import ConfigError, GatewayError
 from gateway.importing import command as importing
+from gateway.importing import sync
 from gateway.inspection import command as inspection
 from gateway.text import printable_json
 
@@ -102,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
 
     importing.add_arguments(
         commands.add_parser("import", help="write the webhooks of a cluster, or of files, as a configuration")
+    )
+    sync.add_arguments(
+        commands.add_parser("sync", help="keep what import has written equal to the cluster's objects")
     )
     registering = commands.add_parser(
         "manifests", help="print or apply what registers the gateway in a cluster"

@@ -110,12 +110,15 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         if value is not None
         for text in (option, str(value))
     ]
+    target = ["--as", parsed.form] if parsed.form == "CustomResources" else []
+    if parsed.output is not None or not target:
+        target += ["--output", str(parsed.output or "DIR")]
     written = {id(one.document) for one in (prepared if parsed.with_problems else good)}
     _say(
         found.notes,
         [line for one in notes.warnings(documents, config, found.deselected) for line in one.lines()],
         notes.summary(documents, config) if documents else (),
-        notes.unregistering([one for one in found.removable if id(one) in written], options),
+        notes.unregistering([one for one in found.removable if id(one) in written], options, target),
     )
     if len(good) < len(prepared):
         logs.say(_left_out(prepared, with_problems=parsed.with_problems))
@@ -143,7 +146,7 @@ def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) ->
             )
         elif own and len(own) == len(entries(document)):
             found.notes.append(f"{title(document)}: left out, since it registers a gateway itself")
-        elif (names and not _matches(document, names)) or _matches(document, excluded):
+        elif (names and not matches(document, names)) or matches(document, excluded):
             found.deselected.append(document)
         else:
             found.imported.append(without(document, own))
@@ -160,7 +163,7 @@ def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) ->
     return found
 
 
-def _matches(document: Json, globs: Iterable[str]) -> bool:
+def matches(document: Json, globs: Iterable[str]) -> bool:
     """Whether any of *globs* matches the name of *document*, or ``KIND/NAME`` where it has a slash."""
     from gateway.importing.objects import name_of
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import PHASES
 from gateway.importing.objects import name_of, texts, title
-from gateway.importing.writers import CA_BUNDLE, SELECTING, writers
-from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, match_conditions
+from gateway.importing.writers import CA_BUNDLE, SELECTING, is_rewritten, writers
+from gateway.registration.exclusions import KUBE_SYSTEM, match_conditions
+from gateway.registration.losses import is_called_in
 from gateway.registration.own import entries
 from gateway.text import printable
 
@@ -36,11 +37,11 @@ _MANAGING: Final = {
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _RULES_WRITTEN: Final = (
     "a controller writes rules or selectors of {}, and may change them at any time: what is written here is "
-    "how they are now. Import again when they have changed"
+    "how they are now; admission-gateway sync follows it"
 )
 _CA_WRITTEN: Final = (
     "a controller writes the caBundle of {}, and what is written here has the one of today: calls fail once "
-    "the certificate is renewed by another CA. Import again then, or write a longer-lived CA"
+    "the certificate is renewed by another CA; admission-gateway sync follows it"
 )
 _WIDTH: Final = 110
 
@@ -106,27 +107,26 @@ def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
 
 
 def in_kube_system(webhooks: Sequence[Webhook]) -> list[Webhook]:
-    """Return those of *webhooks* that are called for objects in kube-system."""
-    return [
-        hook
-        for hook in webhooks
-        if any(rule.scope != "Cluster" for rule in hook.rules)
-        and hook.namespace_selector.matches({NAMESPACE_LABEL: KUBE_SYSTEM})
-    ]
+    """Return those of *webhooks* that are called in kube-system, if this has no labels but its own."""
+    return [hook for hook in webhooks if is_called_in(hook, KUBE_SYSTEM, {})]
 
 
-def unregistering(documents: Sequence[Json], options: Sequence[str]) -> list[str]:
-    """Return the commands that take *documents*, in the order in which they are called, out of the cluster.
+def unregistering(documents: Sequence[Json], options: Sequence[str], target: Sequence[str]) -> list[str]:
+    """Return the commands that end the API server's own calls to *documents*, in the order of the calls.
 
-    Mutating ones first: what they do twice can show, what validating ones do twice cannot. *options* are
-    those of kubectl that choose the cluster.
+    Mutating ones first: what they do twice can show, what validating ones do twice cannot. What a controller
+    goes on writing is not deleted, but left to ``sync``. *options* are those of kubectl that choose the
+    cluster, *target* those of ``sync`` that name the configuration.
     """
-    return [
-        shlex.join(["kubectl", *options, "delete", one["kind"].lower(), name_of(one)])
+    commands = [
+        ["kubectl", *options, "delete", one["kind"].lower(), name_of(one)]
         for one in documents
         # No shell quotes for a terminal.
-        if name_of(one).isprintable() and name_of(one)
+        if name_of(one).isprintable() and name_of(one) and not is_rewritten(one)
     ]
+    if any(map(is_rewritten, documents)):
+        commands.insert(0, ["admission-gateway", "sync", *options, *target, "--unregister"])
+    return [shlex.join(command) for command in commands]
 
 
 def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[Warned]:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from gateway.config.documents import PHASES
 from gateway.config.webhooks import V1, V1BETA1, Version
 from gateway.registration.own import entries
+from gateway.registration.unregistered import registered_again
 from gateway.text import printable
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def without(document: Json, places: Collection[int]) -> Json:
 def cleaned(document: Json, *, as_resource: bool) -> Json:
     """Return *document* as it is written: its name, labels, annotations and webhooks.
 
+    Its webhooks are called, also where they are unregistered in the cluster.
+
     What was once made as ``v1beta1``, with sideEffects that only this takes, a cluster gives out as ``v1``:
     it becomes ``v1beta1`` again. With *as_resource* it is a custom resource, with the defaults of ``v1``,
     and without labels and annotations, by which tools take objects for theirs. Where the version changes,
@@ -91,7 +94,7 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
         found = texts(document, field)
         if found := {key: found[key] for key in sorted(found) if key != LAST_APPLIED}:
             kept[field] = found
-    webhooks = document.get("webhooks")
+    webhooks = registered_again(document).get("webhooks")
     version = document["apiVersion"]
     written = RESOURCE_VERSION if as_resource else _OLD if _is_older_than_it_says(webhooks) else version
     is_changed = (written == _OLD) is not (version == _OLD)

@@ -45,10 +45,18 @@ def writers(document: Json) -> dict[str, list[str]]:
     for annotation, name in _INJECTING.items():
         if annotation in annotations:
             _note(found, CA_BUNDLE, f"{name} ({annotation})")
-    for manager, owned in _owned(document):
+    for manager, owned, _ in _owned(document):
         for field in owned:
             _note(found, field, manager)
     return found
+
+
+def is_rewritten(document: Json) -> bool:
+    """Whether a controller writes fields of webhooks in *document* that others have made."""
+    annotations = texts(document, "annotations")
+    return any(annotation in annotations for annotation in _INJECTING) or any(
+        not is_maker for _, _, is_maker in _owned(document)
+    )
 
 
 def last_writer(document: Json) -> str:
@@ -69,8 +77,11 @@ def _note(found: dict[str, list[str]], field: str, name: str) -> None:
         names.append(name)
 
 
-def _owned(document: Json) -> Iterator[tuple[str, list[str]]]:
-    """Yield the controllers among the field managers of *document*, each with the fields that it wrote."""
+def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
+    """Yield the controllers among the field managers of *document*, each with the fields that it wrote.
+
+    With it comes whether it has made the webhooks, too.
+    """
     metadata = document.get("metadata")
     entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
     for entry in entries if isinstance(entries, list) else ():
@@ -89,7 +100,7 @@ def _owned(document: Json) -> Iterator[tuple[str, list[str]]]:
             if not webhooks or any(_has(of, field) for of in fields)
         ]
         if owned:
-            yield printable(manager), owned
+            yield printable(manager), owned, all("." in of for of in fields)
 
 
 def _has(fields: Json, field: str) -> bool:

@@ -10,6 +10,7 @@ from gateway.config.documents import PHASES
 from gateway.inspection.finding import REGISTER, Finding
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.registration.own import entries
+from gateway.registration.unregistered import is_unregistered
 from gateway.text import printable
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _also_registered(config: Config, seen: Seen) -> Iterator[Finding]:
         twice = [
             str(entry.get("name"))
             for entry in entries(document)
-            if (PHASES[kind], name, entry.get("name")) in configured
+            if (PHASES[kind], name, entry.get("name")) in configured and not is_unregistered(entry)
         ]
         if twice:
             message = f"is called twice, directly and by the gateway: {', '.join(map(printable, twice))}"

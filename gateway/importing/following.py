@@ -1,0 +1,111 @@
+"""What has to be done so that the gateway's configuration is what the cluster's objects say now. Pure.
+
+An object is followed once the gateway's configuration has it, or once it is unregistered. It is only
+unregistered after an earlier look has found it in the configuration as it is in the cluster, so that a rule
+that is new is never checked by nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from gateway.importing.checked import Prepared, prepare
+from gateway.importing.command import matches, sort
+from gateway.importing.objects import file_name, is_configuration, title
+from gateway.registration.own import entries, own_places
+from gateway.registration.unregistered import is_unregistered, registered_again, unregistered
+from gateway.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Json = dict[str, Any]
+
+_NOT_REGISTERED: Final = frozenset({"clientConfig", "metadata"})
+"""Fields that the registration of the gateway does not depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which objects are followed, and how they are written."""
+
+    names: Sequence[str]
+    excluded: Sequence[str]
+    as_resource: bool
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look at the cluster and the configuration comes to."""
+
+    followed: list[Prepared] = field(default_factory=list)
+    changed: dict[str, list[str]] = field(default_factory=dict)
+    """File name to the fields that changed, of what has to be written; all of them where there is no file."""
+    refused: list[Prepared] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    """Files whose object is no longer in the cluster."""
+    to_unregister: list[Json] = field(default_factory=list)
+    """Objects as they have to be in the cluster; the configuration has them already as they are."""
+    called: list[str] = field(default_factory=list)
+    """``KIND/NAME`` of all objects that the API server calls itself, too."""
+    to_restore: list[Json] = field(default_factory=list)
+    """Unregistered objects as they were before."""
+    has_gateway: bool = False
+    """Whether a gateway is registered at all."""
+
+    @property
+    def needs_registration(self) -> bool:
+        """Whether something changed that the registration of the gateway depends on."""
+        return any(set(fields) - _NOT_REGISTERED for fields in self.changed.values())
+
+
+def look(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> Look:
+    """Return what follows from the objects *read* of the cluster and the files *kept*, name to text."""
+    found = Look()
+    configurations = [one for one in read if is_configuration(one)]
+    own = {
+        title(document): places
+        for document, places in zip(configurations, own_places(configurations), strict=True)
+    }
+    found.has_gateway = any(own.values())
+    originals = {title(document): document for document in configurations}
+    for document in sort(read, choice.names, choice.excluded).imported:
+        name, file = title(document), file_name(document)
+        marked = [is_unregistered(entry) for entry in entries(document)]
+        if any(marked):
+            found.to_restore.append(registered_again(originals[name]))
+        elif file not in kept:
+            continue
+        (prepared,) = prepare([document], as_resource=choice.as_resource)
+        found.followed.append(prepared)
+        if prepared.problems:
+            found.refused.append(prepared)
+        elif kept.get(file) != prepared.text:
+            found.changed[file] = _changed(kept.get(file, ""), prepared.text)
+        if not all(marked):
+            found.called.append(name)
+            if not prepared.problems and file not in found.changed:
+                found.to_unregister.append(unregistered(originals[name], own[name]))
+    for file, text in kept.items():
+        document = yaml.safe_load(text)
+        chosen = not choice.names or matches(document, choice.names)
+        if title(document) not in originals and chosen and not matches(document, choice.excluded):
+            found.gone.append(file)
+    return found
+
+
+def _changed(before: str, after: str) -> list[str]:
+    """Return which fields of webhooks differ between two texts, of which the first may be empty."""
+    old, new = (yaml.safe_load(text) if text else {} for text in (before, after))
+    old_entries = {printable(one.get("name")): one for one in entries(old)}
+    new_entries = {printable(one.get("name")): one for one in entries(new)}
+    fields: dict[str, None] = {}
+    if list(old_entries) != list(new_entries):
+        fields["webhooks"] = None
+    for name in old_entries.keys() & new_entries.keys():
+        one, other = old_entries[name], new_entries[name]
+        fields.update(dict.fromkeys(key for key in sorted({*one, *other}) if one.get(key) != other.get(key)))
+    return sorted(fields) or ["metadata"]

@@ -1,0 +1,299 @@
+"""``admission-gateway sync``: keeps the gateway's configuration equal to the cluster's objects behind it.
+
+For webhooks whose rules and caBundle a controller writes while it runs. Their objects are not deleted but
+unregistered: they stay, the controller goes on writing them, and the API server never calls them
+(``gateway.registration.unregistered``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.cluster import chosen as cluster
+from gateway.errors import ClusterError, GatewayError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from gateway.cluster.api import ApiServer
+    from gateway.config.model import Kubernetes
+    from gateway.importing.following import Choice, Look
+    from gateway.importing.targets import Target
+
+    Json = dict[str, Any]
+
+_ATTEMPTS: Final = 5
+"""Of one run, where objects change between being read and written."""
+_SOON_S: Final = 5.0
+"""Until the next look after something was written; the gateway looks for changed files every second."""
+_LATER_S: Final = 60.0
+_PUT_BACK_EVERY_S: Final = 60.0
+"""For each object, so that a controller that insists is not met with a write for each of its own."""
+_CONFLICT: Final = 409
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add to *parser* what the command takes."""
+    add = parser.add_argument
+    cluster.add_arguments(parser, "whose webhook configurations are followed")
+    add("--name", metavar="GLOB", action="append", default=[], help="only configurations of such a name")
+    add(
+        "--exclude", metavar="GLOB", action="append", default=[], help="leave these out; both may be repeated"
+    )
+    add("--output", metavar="DIR", type=Path, help="the folder that import has written")
+    add(
+        "--as",
+        dest="form",
+        choices=("WebhookConfigurations", "CustomResources"),
+        default="WebhookConfigurations",
+        help="as for import; CustomResources without --output are those of the cluster itself",
+    )
+    add("--unregister", action="store_true", help="have the API server no longer call what the gateway has")
+    add(
+        "--restore", action="store_true", help="have the API server call again what was unregistered, and end"
+    )
+    add("--prune", action="store_true", help="remove from the configuration what is gone from the cluster")
+    add("--watch", action="store_true", help="go on until told to stop")
+    add(
+        "--then",
+        metavar="COMMAND",
+        type=shlex.split,
+        help="run this, without a shell, at first and when rules or selectors have changed",
+    )
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Follow the cluster, once or until told to stop, and return the exit status. *refuse* exits."""
+    from gateway.importing.following import Choice
+    from gateway.importing.targets import CustomResources, Folder
+
+    as_resource = parsed.form == "CustomResources"
+    if parsed.restore and (parsed.unregister or parsed.watch or parsed.then or parsed.prune):
+        refuse("--restore stands alone: it goes back")
+    if parsed.output is None and not as_resource and not parsed.restore:
+        refuse("--output DIR or --as CustomResources is needed")
+    target: Target = CustomResources() if parsed.output is None else Folder(parsed.output)
+    choice = Choice(parsed.name, parsed.exclude, as_resource)
+    settings = cluster.chosen(None, parsed.kubeconfig, parsed.context)
+    sync = Sync(target, choice, parsed)
+    return asyncio.run(_watch(settings, sync) if parsed.watch else _once(settings, sync))
+
+
+class Sync:
+    """Looks at the cluster and does what follows from it, as often as it is asked to."""
+
+    def __init__(self, target: Target, choice: Choice, parsed: argparse.Namespace) -> None:
+        self._target = target
+        self._choice = choice
+        self._parsed = parsed
+        self._told: set[str] = set()
+        self._found: dict[str, None] = {}
+        """What this look has to tell, in order."""
+        self._must_run = True
+        """Whether the command of ``--then`` has to run; also at first, since it may have missed something."""
+        self._put_back_at: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
+        """When what was written last, by file, on the monotonic clock in seconds."""
+
+    async def look(self, api: ApiServer, read: Sequence[Json]) -> tuple[int, bool]:
+        """Act on the objects *read*; return the exit status, and whether to look again soon.
+
+        Raises:
+            GatewayError: the configuration or the cluster cannot be read or written to.
+        """
+        from gateway.importing.following import look
+
+        self._found = {}
+        if self._parsed.restore:
+            for document in look(read, {}, self._choice).to_restore:
+                await self._write(api, document)
+                _say(f"{_title(document)} registered again: the API server calls it")
+            return 0, False
+        found = look(read, await self._target.read(api), self._choice)
+        await self._bring_up_to_date(api, found)
+        is_well = self._tell(found)
+        is_well &= await self._run_command(found)
+        if self._parsed.unregister:
+            is_well &= await self._unregister(api, found)
+        for line in self._found:
+            # One that goes on is told once.
+            if line not in self._told:
+                print(line, file=sys.stderr, flush=True)
+        self._told = set(self._found)
+        return (0 if is_well else 1), bool(found.changed) or not is_well
+
+    async def _bring_up_to_date(self, api: ApiServer, found: Look) -> None:
+        texts = {one.file: one.text for one in found.followed if one.file in found.changed}
+        if texts:
+            await self._target.write(api, texts)
+        for file, fields in found.changed.items():
+            self._written_at[file] = time.monotonic()
+            _say(f"{self._target.place(file)} written: {', '.join(fields)}")
+        if self._parsed.prune and found.gone:
+            await self._target.remove(api, found.gone)
+            for file in found.gone:
+                _say(f"{self._target.place(file)} removed: its object is gone from the cluster")
+            self._must_run = True
+
+    def _tell(self, found: Look) -> bool:
+        """Note what is not as it should be, and return whether nothing is."""
+        lines = [f"error: {problem}; what was written last stays" for problem in _problems(found)]
+        if not self._parsed.prune:
+            lines += [
+                f"error: {self._target.place(file)} stays, and its object is gone from the cluster: --prune "
+                "removes what is gone, --exclude leaves out what never was there"
+                for file in found.gone
+            ]
+        if found.to_restore and not found.has_gateway:
+            lines.append(
+                f"error: {len(found.to_restore)} configurations are unregistered and no gateway is "
+                "registered: nobody checks what they are for; use manifests, or sync --restore"
+            )
+        self._found.update(dict.fromkeys(lines))
+        if found.needs_registration and not self._parsed.then:
+            self._found["warning: rules or selectors have changed: apply what manifests makes again"] = None
+        if found.called and not self._parsed.unregister:
+            names = ", ".join(found.called)
+            self._found[f"warning: called by the API server, too: {names}; --unregister ends that"] = None
+        return not lines
+
+    async def _run_command(self, found: Look) -> bool:
+        command = self._parsed.then
+        self._must_run |= found.needs_registration
+        if not (command and self._must_run):
+            return True
+        try:
+            process = await asyncio.create_subprocess_exec(*command)
+            status: object = await process.wait()
+        except OSError as error:
+            status = error.strerror
+        self._must_run = status != 0
+        if self._must_run:
+            line = f"error: --then {shlex.join(command)} ended with {status}: it runs again at the next look"
+            self._found[line] = None
+        return not self._must_run
+
+    async def _unregister(self, api: ApiServer, found: Look) -> bool:
+        """Unregister what the gateway has had for a while, and return whether that was all."""
+        from gateway.importing.objects import file_name
+
+        if found.called and not found.has_gateway:
+            self._found["error: nothing is unregistered, since no gateway is registered: use manifests"] = (
+                None
+            )
+            return False
+        if found.called and self._parsed.then and self._must_run:
+            return False
+        now = time.monotonic()
+        ready = [
+            document
+            for document in found.to_unregister
+            if now - self._written_at.get(file_name(document), -_SOON_S) >= _SOON_S
+        ]
+        for document in ready:
+            title = _title(document)
+            last = self._put_back_at.get(title)
+            if last is not None:
+                self._found[f"warning: {title} was registered again by {_writer(document)}"] = None
+                if now - last < _PUT_BACK_EVERY_S:
+                    continue
+            await self._write(api, document)
+            self._put_back_at[title] = now
+            _say(f"{title} unregistered: the API server no longer calls it")
+        refused = [_title(one.document) for one in found.refused]
+        if late := [one for one in found.called if one not in (*map(_title, ready), *refused)]:
+            line = (
+                f"warning: to be unregistered once the gateway has read what was written: {', '.join(late)}"
+            )
+            self._found[line if self._parsed.watch else f"{line}; run sync again"] = None
+        return not late
+
+    async def _write(self, api: ApiServer, document: Json) -> None:
+        from gateway.cluster.registrations import write
+        from gateway.importing.writers import FIELD_MANAGER
+
+        await write(api, document, FIELD_MANAGER)
+
+
+async def _once(settings: Kubernetes, sync: Sync) -> int:
+    from gateway.cluster.access import connect
+    from gateway.cluster.registrations import registered
+
+    api = await asyncio.to_thread(connect, settings)
+    try:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return (await sync.look(api, await registered(api)))[0]
+            except ClusterError as error:
+                if error.status != _CONFLICT or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError
+    finally:
+        await api.close()
+
+
+async def _watch(settings: Kubernetes, sync: Sync) -> int:
+    from gateway.cluster.access import Access
+    from gateway.cluster.registrations import Registrations
+
+    logging.getLogger("gateway.cluster").setLevel(logging.INFO)
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    access = Access(settings)
+    registrations = Registrations(access)
+    following = asyncio.create_task(registrations.run())
+    told = ""
+    try:
+        await registrations.wait_until_synced()
+        while True:
+            registrations.changed.clear()
+            soon = True
+            try:
+                async with access.api() as api:
+                    _, soon = await sync.look(api, registrations.documents)
+                told = ""
+            except GatewayError as error:
+                if str(error) != told and getattr(error, "status", 0) != _CONFLICT:
+                    told = str(error)
+                    print(f"error: {error}; trying again", file=sys.stderr, flush=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SOON_S if soon else _LATER_S):
+                    await registrations.changed.wait()
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await access.close()
+
+
+def _problems(found: Look) -> list[str]:
+    return [str(problem) for one in found.refused for problem in one.problems]
+
+
+def _title(document: Json) -> str:
+    from gateway.importing.objects import title
+
+    return title(document)
+
+
+def _writer(document: Json) -> str:
+    from gateway.importing.writers import last_writer
+
+    return last_writer(document)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,234 @@
+"""``admission-gateway sync`` as it is called, with a cluster whose objects change meanwhile."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config.fields import Fields, Report
+from gateway.config.selectors import read_selector
+from gateway.importing.objects import cleaned
+from gateway.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
+from tests.cluster.server import ApiServer
+from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
+from tests.kit import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from subprocess import CompletedProcess
+
+    Json = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+CUSTOM = "/apis/admission-gateway.io/v1alpha1"
+FILE = "validating-policies.yaml"
+AT = f"{GROUP}/validatingwebhookconfigurations/policies"
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+def hold(server: ApiServer, *documents: Json) -> None:
+    """Have *server* hold these objects, and no others of their kinds."""
+    for kind in (MUTATING, VALIDATING):
+        path = f"{GROUP}/{kind.lower()}s"
+        items = [one for one in documents if one["kind"] == kind]
+        server.objects[path] = {"kind": f"{kind}List", "items": items}
+        server.objects.update((f"{path}/{one['metadata']['name']}", one) for one in items)
+
+
+def written(caller: CompletedProcess[str]) -> list[str]:
+    return caller.stdout.splitlines()
+
+
+class Bed:
+    """A folder that was imported from a cluster with the object ``policies`` and a registered gateway."""
+
+    def __init__(self, server: ApiServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder / "config"
+        self.kubeconfig = server.kubeconfig(folder)
+        self.hold()
+        assert run("--kubeconfig", self.kubeconfig, "--output", self.folder).returncode == 0
+
+    def hold(self, *documents: Json) -> None:
+        """Have the cluster hold *documents*, else ``policies`` as it was imported, and the gateway."""
+        hold(self.server, registering(), *(documents or (configuration(),)))
+
+    def sync(self, *arguments: object) -> CompletedProcess[str]:
+        options = ("--kubeconfig", self.kubeconfig, "--output", self.folder)
+        return run_command("sync", *options, *arguments)
+
+    @property
+    def text(self) -> str:
+        return (self.folder / FILE).read_text()
+
+
+@pytest.fixture
+def bed(server: ApiServer, tmp_path: Path) -> Bed:
+    return Bed(server, tmp_path)
+
+
+def test_what_a_controller_writes_is_written_and_then_nothing(bed: Bed) -> None:
+    bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    service = entry()["clientConfig"]["service"]
+    rule = {**entry()["rules"][0], "resources": ["secrets"]}
+    changed = entry(clientConfig={"service": service, "caBundle": bundle}, rules=[rule])
+    bed.hold(configuration(VALIDATING, "policies", changed), configuration(MUTATING, "another"))
+    done = bed.sync()
+    assert done.returncode == 0, done.stderr
+    assert written(done) == [f"{bed.folder}/{FILE} written: clientConfig, rules"]
+    assert "rules or selectors have changed: apply what manifests makes again" in done.stderr
+    assert yaml.safe_load(bed.text)["webhooks"] == [changed]
+    assert [file.name for file in bed.folder.iterdir()] == [FILE], "only import takes further objects"
+    assert written(bed.sync()) == []
+
+
+def test_what_the_gateway_would_refuse_is_not_taken(bed: Bed) -> None:
+    before = bed.text
+    bed.hold(configuration(VALIDATING, "policies", entry(timeoutSeconds=31)))
+    done = bed.sync()
+    assert (done.returncode, done.stdout, bed.text) == (1, "", before)
+    assert f'error: {VALIDATING} "policies": webhooks[0].timeoutSeconds: found the number 31' in done.stderr
+
+
+def test_what_is_gone_stays_until_it_is_pruned(bed: Bed) -> None:
+    (bed.folder / "gateway.yaml").write_text("kind: GatewayConfiguration")
+    bed.hold(configuration(MUTATING, "another"))
+    done = bed.sync()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {bed.folder}/{FILE} stays, and its object is gone" in done.stderr
+    assert bed.sync("--exclude", "polic*").returncode == 0
+    done = bed.sync("--prune")
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in bed.folder.iterdir()] == ["gateway.yaml"]
+
+
+def test_a_cluster_that_is_away_changes_nothing(bed: Bed) -> None:
+    before = bed.text
+    bed.kubeconfig.write_text(bed.kubeconfig.read_text().replace(bed.server.url, "http://127.0.0.1:1"))
+    done = bed.sync("--prune", "--unregister")
+    assert (done.returncode, done.stdout, bed.text) == (1, "", before)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
+    before, text = bed.server.objects[AT], bed.text
+    assert "called by the API server, too: ValidatingWebhookConfiguration/policies" in bed.sync().stderr
+    done = bed.sync("--unregister")
+    assert done.returncode == 0, done.stderr
+    assert written(done) == [f"{VALIDATING}/policies unregistered: the API server no longer calls it"]
+    (hook,) = bed.server.objects[AT]["webhooks"]
+    assert is_unregistered(hook)
+    bed.hold(bed.server.objects[AT])
+    again = bed.sync("--unregister")
+    assert (again.returncode, again.stdout, again.stderr, bed.text) == (0, "", "", text)
+    imported = run("--kubeconfig", bed.kubeconfig)
+    assert imported.stdout == text, "the mark is not imported"
+    (bed.folder / FILE).unlink()
+    assert bed.sync().returncode == 0
+    assert bed.text == text, "nobody else would check what is unregistered"
+    restored = run_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
+    assert restored.returncode == 0, restored.stderr
+    assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it"]
+    assert bed.server.objects[AT]["webhooks"] == before["webhooks"]
+
+
+def test_nothing_is_unregistered_before_the_gateway_has_it(bed: Bed) -> None:
+    """A change is written first, and the object is unregistered when it is found unchanged."""
+    bed.hold(configuration(VALIDATING, "policies", entry(failurePolicy="Ignore")))
+    done = bed.sync("--unregister")
+    assert done.returncode == 1
+    assert "to be unregistered once the gateway has read what was written" in done.stderr
+    assert not is_unregistered(bed.server.objects[AT]["webhooks"][0])
+    assert bed.sync("--unregister").returncode == 0
+    assert is_unregistered(bed.server.objects[AT]["webhooks"][0])
+
+
+def test_nothing_is_unregistered_where_no_gateway_is_registered(bed: Bed) -> None:
+    hold(bed.server, configuration())
+    done = bed.sync("--unregister")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing is unregistered, since no gateway is registered" in done.stderr
+    hold(bed.server, unregistered(configuration()))
+    done = bed.sync()
+    assert done.returncode == 1
+    assert "1 configurations are unregistered and no gateway is registered" in done.stderr
+
+
+def test_a_write_that_meets_another_is_made_again_with_what_is_there_then(bed: Bed) -> None:
+    bed.server.faults["put"].append(lambda handler: handler.refuse(409, "the object has been modified"))
+    done = bed.sync("--unregister")
+    assert done.returncode == 0, done.stderr
+    assert is_unregistered(bed.server.objects[AT]["webhooks"][0])
+
+
+def test_a_command_runs_until_it_has_worked(bed: Bed, tmp_path: Path) -> None:
+    done = bed.sync("--then", f"touch '{tmp_path}/the file'")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "the file").exists()
+    done = bed.sync("--then", "false", "--unregister")
+    assert done.returncode == 1
+    assert "error: --then false ended with 1" in done.stderr
+    assert not is_unregistered(bed.server.objects[AT]["webhooks"][0]), "the registration may be an old one"
+
+
+def test_custom_resources_are_followed_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+    marked = unregistered(configuration())
+    hold(server, registering(), marked)
+    kubeconfig = server.kubeconfig(tmp_path)
+    sync = ("sync", "--kubeconfig", kubeconfig, "--as", "CustomResources")
+    done = run_command(*sync)
+    assert done.returncode == 0, done.stderr
+    made = server.objects[f"{CUSTOM}/validatingwebhookconfigurations/policies"]
+    assert made["webhooks"] == cleaned(configuration(), as_resource=True)["webhooks"]
+    assert written(run_command(*sync)) == []
+    marked["webhooks"][0]["timeoutSeconds"] = 7
+    done = run_command(*sync)
+    assert written(done) == ["custom resource policies written: timeoutSeconds"], done.stderr
+    made = server.objects[f"{CUSTOM}/validatingwebhookconfigurations/policies"]
+    assert made["webhooks"][0]["timeoutSeconds"] == 7
+
+
+@pytest.mark.parametrize("arguments", [(), ("--restore", "--watch"), ("--restore", "--unregister")])
+def test_options_that_contradict_each_other_are_refused(arguments: tuple[str, ...]) -> None:
+    done = run_command("sync", *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+# -- the mark --------------------------------------------------------------------------------------
+
+labels = st.dictionaries(st.sampled_from([LABEL, "team", "kind"]), st.sampled_from(["", "a", "b"]))
+
+
+@settings(max_examples=60)
+@given(configurations(), labels)
+def test_what_is_unregistered_matches_nothing_and_comes_back_as_it_was(
+    documents: list[Json], found: dict[str, str]
+) -> None:
+    for document in documents:
+        marked = unregistered(document)
+        assert unregistered(marked) == marked
+        for hook in marked["webhooks"]:
+            assert is_unregistered(hook)
+            for field in ("namespaceSelector", "objectSelector"):
+                report = Report("")
+                selector = read_selector(Fields(hook[field], "", report))
+                assert not report.found
+                assert not selector.matches(found)
+        restored = registered_again(marked)
+        for before, after in zip(document["webhooks"], restored["webhooks"], strict=True):
+            assert {"namespaceSelector": {}, "objectSelector": {}, **before} == after
