@@ -5,18 +5,18 @@ Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cel import operators
 from gateway.cel.errors import EvaluationError
-from gateway.cel.lexer import Misread
-from gateway.cel.meter import METER
+from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
 from gateway.cel.standard import equality, inequality
-from gateway.cel.syntax import Call, ListLiteral, Literal, Node
-from gateway.cel.values import Duration, Optional, Timestamp, type_name
+from gateway.cel.syntax import Call, Literal
+from gateway.cel.values import Duration, Optional, Timestamp, Uint, type_name
 
 if TYPE_CHECKING:
     from gateway.cel.functions import Function
@@ -26,51 +26,36 @@ Code = Callable[[Frame], object]
 Built = tuple[Code, int]
 """Code, and what it costs beside what it charges itself."""
 
-CONVERSIONS: Final = frozenset(
-    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
-)
-
 
 def call_code(node: Call, built: list[Built]) -> Built:
     """Return the code of *node*, whose operands, the receiver first, are *built*."""
     if (special := _SPECIAL.get(node.function)) is not None and len(built) > 1:
         return special(built)
-    if node.function == "@in" and isinstance(held := node.arguments[1], ListLiteral) and not held.elements:
-        # As cel-go's planner has it, whatever is to be in it.
-        return constant_code(value=False), 0
+    overloads = node.overloads
     codes = [code for code, _ in built]
+    if node.function == "@in" and len(overloads) == 1 and isinstance(held := node.arguments[1], Literal):
+        if not held.value:
+            # As cel-go's planner has it, whatever is to be in it.
+            return constant_code(value=False), 0
+        if isinstance(held.value, list) and all(type(each) in _IN_SETS for each in held.value):
+            return _membership(codes[0], held.value), built[0][1]
     cost = sum(each for _, each in built)
     if node.function in ("_==_", "_!=_"):
-        return _equality(node, codes, is_equal=node.function == "_==_"), cost + 1
+        code, price = _equality(node, codes, is_equal=node.function == "_==_")
+        return code, cost + price
     if node.function == "!_":
         return _negation(codes[0]), cost + 1
+    cost += overloads[0].cost
+    # cel-go charges by the overload, where there are several and the values decide a flat price.
+    extra = overloads[0].extra if len(overloads) == 1 else None
     if (holds := _ORDER.get(node.function)) is not None:
-        return _comparison(holds, *codes), cost + 1
-    if node.function == "@in" and len(node.overloads) > 1:
-        wanted, container = codes
-        return (lambda frame: operators.is_in(wanted(frame), container(frame), is_typed=False)), cost + 1
+        return _comparison(node.function, holds, codes, extra), cost
     if (combine := _OPERATORS.get(node.function)) is not None:
         left, right = codes
-        return (lambda frame: combine(left(frame), right(frame))), cost + 1
-    overloads = node.overloads
-    return _dispatch(overloads, codes), cost + overloads[0].cost
-
-
-def folded(node: Node) -> Node:
-    """Return *node*, or the constant that it is: constants are converted beforehand.
-
-    Raises:
-        InvalidExpression: a constant cannot be converted.
-    """
-    if not isinstance(node, Call) or node.function not in CONVERSIONS or node.target is not None:
-        return node
-    constant = folded(node.arguments[0])
-    if not isinstance(constant, Literal):
-        return node
-    try:
-        return Literal(node.at, _dispatch(node.overloads, [constant_code(constant.value)])([]))
-    except EvaluationError as error:
-        raise Misread(str(error), constant.at) from None
+        if extra is not None:
+            return _priced(extra, combine, left, right), cost
+        return (lambda frame: combine(left(frame), right(frame))), cost
+    return dispatch(overloads, codes, extra), cost
 
 
 def constant_code(value: object) -> Code:
@@ -78,18 +63,68 @@ def constant_code(value: object) -> Code:
     return lambda _: value
 
 
-def _equality(node: Call, codes: list[Code], *, is_equal: bool) -> Code:
+def _priced(
+    extra: Callable[..., int], combine: Callable[[object, object], object], left: Code, right: Code
+) -> Code:
+    def call(frame: Frame) -> object:
+        first, second = left(frame), right(frame)
+        charge(extra(first, second))
+        return combine(first, second)
+
+    return call
+
+
+def _membership(wanted: Code, held: list[object]) -> Code:
+    """The code of ``wanted in [constants]``: a lookup, for which cel-go charges nothing."""
+    # Numbers of each type, as cel-go converts those of the list; what a double cannot hold is rounded.
+    sets: dict[type, set[object]] = {kind: set() for kind in _IN_SETS}
+    for each in held:
+        sets[type(each)].add(each)
+        if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
+            continue
+        if isinstance(each, int):
+            sets[float].add(float(each))
+        elif not each.is_integer():
+            continue
+        if -(1 << 63) <= each < 1 << 63:
+            sets[int].add(int(each))
+        if 0 <= each < 1 << 64:
+            sets[Uint].add(int(each))
+    texts = sets[str]
+
+    def is_member(frame: Frame) -> object:
+        value = wanted(frame)
+        kind = type(value)
+        if kind is str:
+            return value in texts
+        if kind is bytes:
+            raise EvaluationError("internal error: runtime error: hash of unhashable type types.Bytes")
+        return kind in sets and value in sets[kind]
+
+    return is_member
+
+
+def _equality(node: Call, codes: list[Code], *, is_equal: bool) -> Built:
     left, right = codes
+    compare = equality if is_equal else inequality
     constant = node.arguments[1]
-    if isinstance(constant, Literal) and isinstance(constant.value, str) and len(constant.value) <= 100:
-        # Of a short constant the price is known to be next to nothing, and no other type can be equal to it.
-        text = constant.value
-        if is_equal:
-            return lambda frame: left(frame) == text
-        return lambda frame: left(frame) != text
-    if is_equal:
-        return lambda frame: equality(left(frame), right(frame))
-    return lambda frame: inequality(left(frame), right(frame))
+    if not isinstance(constant, Literal) or not isinstance(constant.value, str):
+        return (lambda frame: compare(left(frame), right(frame))), 1
+    text = constant.value
+    size, price = len(text), math.ceil(len(text) * 0.1)
+
+    def compare_text(frame: Frame) -> object:
+        value = left(frame)
+        if type(value) is not str:
+            METER.left += price - 1
+            return compare(value, text)
+        if value == text:
+            return is_equal
+        if len(value) < size:
+            METER.left += price - math.ceil(len(value) * 0.1)
+        return not is_equal
+
+    return compare_text, price
 
 
 def _negation(operand: Code) -> Code:
@@ -158,7 +193,7 @@ def _or(built: list[Built], *, is_value: bool) -> Built:
         METER.left -= other_cost
         return other(frame)
 
-    return choose, cost + 1
+    return choose, cost
 
 
 _SPECIAL: Final[dict[str, Callable[[list[Built]], Built]]] = {
@@ -173,8 +208,8 @@ _OPERATORS: Final[dict[str, Callable[[object, object], object]]] = {
     "_+_": operators.add,
     "_-_": operators.subtract,
     "_*_": operators.multiply,
-    "_[_]": operators.index,
-    "_[?_]": operators.optional_index,
+    "_/_": operators.divide,
+    "_%_": operators.modulo,
     "@in": operators.is_in,
 }
 _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -183,22 +218,41 @@ _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "_>_": operator.gt,
     "_>=_": operator.ge,
 }
+_PLAIN: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "-_"})
+"""Those that look at their arguments themselves in cel-go, and do not say what they got."""
+_IN_SETS: Final = (str, int, Uint, float, bool)
 _KINDS: Final = {Timestamp: "timestamp", Duration: "duration"}
 
 
-def _comparison(holds: Callable[[Any, Any], bool], first: Code, second: Code) -> Code:
+def _comparison(
+    name: str, holds: Callable[[Any, Any], bool], codes: list[Code], extra: Callable[..., int] | None
+) -> Code:
+    first, second = codes
+
     def compare(frame: Frame) -> object:
         left, right = first(frame), second(frame)
         if type(left) is int and type(right) is int:
             return holds(left, right)
-        return holds(operators.compare(left, right), 0)
+        if extra is not None:
+            charge(extra(left, right))
+        return holds(operators.compare(left, right, name), 0)
 
     return compare
 
 
-def _dispatch(overloads: list[Function], codes: list[Code]) -> Code:
-    """Call the first of *overloads* that is for values of the types that there are."""
+def dispatch(overloads: list[Function], codes: list[Code], extra: Callable[..., int] | None = None) -> Code:
+    """Call the first of *overloads* that is for values of the types that there are, for *extra* units."""
     known: dict[tuple[type, ...], Callable[..., object]] = {}
+
+    def paid(call: Callable[..., object]) -> Callable[..., object]:
+        assert extra is not None
+        price = extra
+
+        def pay(*values: object) -> object:
+            charge(price(*values))
+            return call(*values)
+
+        return pay
 
     def find(values: tuple[object, ...]) -> Callable[..., object]:
         kinds = [_KINDS.get(type(value)) or type_name(value) for value in values]
@@ -208,9 +262,13 @@ def _dispatch(overloads: list[Function], codes: list[Code]) -> Code:
                 for parameter, kind in zip(each.parameters, kinds, strict=True)
             ]
             if all(wanted):
-                known[tuple(map(type, values))] = each.call
-                return each.call
-        raise no_overload()
+                known[tuple(map(type, values))] = call = each.call if extra is None else paid(each.call)
+                return call
+        name = overloads[0].name
+        if name in _PLAIN:
+            raise no_overload()
+        given = "" if name == "size" else f"({', '.join(map(type_name, values))})"
+        raise EvaluationError(f"no such overload: {name}{given}")
 
     if len(codes) == 1:
         (only,) = codes

@@ -10,8 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.lexer import Misread
-from gateway.cel.literals import check_homogeneous, check_literal, literals_in
-from gateway.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from gateway.cel.literals import check_homogeneous, check_literal
+from gateway.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Ident,
+    Let,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    nodes,
+)
 from gateway.cel.types import (
     BOOL,
     BYTES,
@@ -81,6 +93,8 @@ class _Checker:
             self._map(node)
         elif isinstance(node, Fold):
             self._fold(node)
+        elif isinstance(node, Let):
+            self._let(node)
         else:
             assert isinstance(node, Bind)
             self._bind(node)
@@ -98,29 +112,21 @@ class _Checker:
 
     def _variable(self, name: str, at: int) -> Type:
         for scope in reversed(self._scopes):
-            if name in scope:
+            if name in scope and not name.startswith("."):
                 return scope[name]
-        found = self._environment.variables.get(name)
+        found = self._environment.variables.get(name.removeprefix("."))
         if found is None:
             raise Misread(f"undeclared reference to '{name}' (in container '')", at)
         return found
 
-    def _dotted(self, node: Node) -> str | None:
-        """Return ``a.b.c`` where *node* is that and ``a`` no variable of a macro."""
-        names: list[str] = []
-        while isinstance(node, Select) and not node.is_test and not node.is_optional:
-            names.append(node.field)
-            node = node.operand
-        if not isinstance(node, Ident) or any(node.name in scope for scope in self._scopes):
-            return None
-        return ".".join([*names, node.name][::-1] if not names else [node.name, *names[::-1]])
-
     def _select(self, node: Select) -> Node:
-        name = self._dotted(node)
-        if name is not None and name in self._environment.variables:
-            ident = Ident(node.at, name)
-            ident.type = self._environment.variables[name]
-            return ident
+        name = _dotted(node)
+        if name is not None and name.removeprefix(".") in self._environment.variables:
+            first = name[: name.index(".", 1)]
+            if first.startswith(".") or not any(first in scope for scope in self._scopes):
+                ident = Ident(node.at, name)
+                ident.type = self._environment.variables[name.removeprefix(".")]
+                return ident
         node.operand = self.check(node.operand)
         operand = self._types.resolve(node.operand.type)
         is_optional = operand.name == "optional_type"
@@ -146,16 +152,20 @@ class _Checker:
 
     def _call(self, node: Call) -> None:
         if node.function == "format":
-            self._exempt.update(map(id, literals_in(node)))
+            self._exempt.update(map(id, nodes(node)))
         node.arguments[:] = map(self.check, node.arguments)
         functions = self._environment.functions
+        name = node.function.removeprefix(".")
         if node.target is not None:
-            prefix = self._dotted(node.target)
-            if prefix is not None and f"{prefix}.{node.function}" in functions:
-                node.function, node.target = f"{prefix}.{node.function}", None
+            # A variable of a macro does not hide a function: ``optional.of`` is one whatever optional is.
+            prefix = _dotted(node.target)
+            if prefix is not None and f"{prefix}.{name}".removeprefix(".") in functions:
+                name, node.target = f"{prefix}.{name}".removeprefix("."), None
             else:
                 node.target = self.check(node.target)
-        if node.function not in functions:
+        if name in functions:
+            node.function = name
+        else:
             raise Misread(f"undeclared reference to '{node.function}' (in container '')", node.at)
         node.type = self._overload(node)
 
@@ -277,6 +287,13 @@ class _Checker:
             node.type = list_of(single) if node.macro == "filter" else BOOL
         node.type = self._types.resolve(node.type)
 
+    def _let(self, node: Let) -> None:
+        node.target = self.check(node.target)
+        self._scopes.append({node.variable: node.target.type})
+        node.body = self.check(node.body)
+        self._scopes.pop()
+        node.type = node.body.type
+
     def _bind(self, node: Bind) -> None:
         node.target = self.check(node.target)
         value = self._types.fresh()
@@ -292,3 +309,12 @@ class _Checker:
             node.type = self._types.resolve(wanted)
         else:
             node.type = optional_of(node.body.type)
+
+
+def _dotted(node: Node) -> str | None:
+    """Return ``a.b.c`` or ``.a.b.c`` where *node* is that."""
+    fields: list[str] = []
+    while isinstance(node, Select) and not node.is_test and not node.is_optional:
+        fields.append(node.field)
+        node = node.operand
+    return ".".join([node.name, *reversed(fields)]) if isinstance(node, Ident) else None

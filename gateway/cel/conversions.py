@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from typing import Final
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import charge
+from gateway.cel.meter import count_text
 from gateway.cel.operators import checked_int, checked_timestamp, checked_uint
 from gateway.cel.times import SECOND, format_duration, format_timestamp, parse_duration, parse_timestamp
-from gateway.cel.values import Duration, Timestamp, TypeName, Uint, type_name
+from gateway.cel.values import Duration, Timestamp, TypeName, Uint, format_double, type_name
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _DIGITS: Final = "[0-9](?:_?[0-9])*"
@@ -108,7 +107,7 @@ def to_bytes(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        charge(0.1 * len(value))
+        count_text(len(value))
         return value.encode("utf-8", "surrogatepass")
     raise _no_conversion(value, "bytes")
 
@@ -124,7 +123,7 @@ def to_string(value: object) -> str:
     if isinstance(value, float):
         return format_double(value)
     if isinstance(value, bytes):
-        charge(0.1 * len(value))
+        count_text(len(value))
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -164,24 +163,3 @@ def to_dyn(value: object) -> object:
 def to_type(value: object) -> TypeName:
     """``type(value)``."""
     return TypeName(type_name(value))
-
-
-def format_double(value: float) -> str:
-    """Return *value* as Go's ``%g`` writes it: the shortest digits; an exponent below -4 and from 6 on."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    power = len(digits) + exponent - 1
-    if value and (power < -4 or power >= 6):
-        text = "".join(map(str, digits))
-        mantissa = text[0] + ("." + text[1:] if len(text) > 1 else "")
-        return f"{'-' if sign else ''}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
-    return plain_double(value)
-
-
-def plain_double(value: float) -> str:
-    """Return the shortest digits of *value* without an exponent."""
-    if not value:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    return f"{Decimal(repr(value)).normalize():f}"

@@ -9,20 +9,36 @@ Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from gateway.cel import folds
-from gateway.cel.calls import Built, Code, Frame, call_code, constant_code, folded
+from gateway.cel.calls import Built, Code, Frame, call_code, constant_code
+from gateway.cel.constants import folded
 from gateway.cel.environment import GLOBALS, TYPE_NAMES
-from gateway.cel.meter import charge
+from gateway.cel.errors import EvaluationError
+from gateway.cel.lexer import Misread
+from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
-from gateway.cel.select import has_field, optional_field, select_field
-from gateway.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
-from gateway.cel.values import NONE, Optional
+from gateway.cel.select import KEY_TYPES, Step, has_field, invalid_key, select
+from gateway.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Ident,
+    Let,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    nodes,
+)
+from gateway.cel.values import NONE, Optional, TypeName, type_name
 
 _LIST: Final = 10
 _MAP: Final = 30
-_KEYS: Final = frozenset({str, int})
+_INDEX: Final = frozenset({"_[_]", "_[?_]"})
 
 
 class Program:
@@ -37,40 +53,74 @@ class Program:
         self.slots = builder.slots - len(GLOBALS)
 
 
+def _is_attribute(node: Node) -> bool:
+    """Whether cel-go evaluates *node* as one with the steps that follow it."""
+    match node:
+        case Call(function=function):
+            return function in _INDEX or function == "_?_:_"
+    return isinstance(node, Ident | Select | Bind)
+
+
+def _own_cost(node: Node) -> int:
+    """What *node* costs only where it stands alone: not as a branch of a condition, nor between brackets."""
+    match node:
+        case Ident():
+            return 1
+        case Select(is_test=False, operand=operand) | Call(function="_[_]" | "_[?_]", arguments=[operand, _]):
+            return _own_cost(operand) if _is_attribute(operand) else 1
+    return 0
+
+
 class _Builder:
     def __init__(self) -> None:
-        self._names: list[dict[str, int]] = [{name: number for number, name in enumerate(GLOBALS)}]
+        self._globals = {name: number for number, name in enumerate(GLOBALS)}
+        self._names: list[dict[str, int]] = [self._globals]
         self.slots = len(GLOBALS)
 
     def build(self, node: Node) -> Built:
         """Return the code of *node*, and what it costs beside what it charges itself."""
-        node = folded(node)
+        node = self._folded(node)
         match node:
             case Literal(value=value):
                 return constant_code(value), 0
             case Ident(name=name):
-                return self._variable(name)
+                slot = self._slot(name)
+                assert slot is not None, name
+                return (lambda frame: frame[slot]), 1
             case Select():
                 return self._select(node)
-            case Call():
-                return self._call(node)
+            case Call(function=function):
+                return self._select(node) if function in _INDEX else self._call(node)
             case ListLiteral():
                 return self._list(node)
             case MapLiteral():
                 return self._map(node)
             case Fold():
                 return self._fold(node)
+            case Let():
+                return self._let(node)
         assert isinstance(node, Bind)
         return self._bind(node)
 
     def _slot(self, name: str) -> int | None:
+        if name.startswith("."):
+            return self._globals.get(name[1:])
         return next((names[name] for names in reversed(self._names) if name in names), None)
 
-    def _variable(self, name: str) -> Built:
-        slot = self._slot(name)
-        if slot is None:
-            return constant_code(TYPE_NAMES[name]), 1
-        return (lambda frame: frame[slot]), 1
+    def _folded(self, node: Node) -> Node:
+        return folded(node, self._type)
+
+    def _type(self, name: str, at: int) -> TypeName | None:
+        if self._slot(name) is not None:
+            return None
+        if self._is_hidden(name):
+            raise Misread(f"reference to undefined type: {name}", at)
+        return TYPE_NAMES.get(name.removeprefix("."))
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether *name* is a global one, ``.object``, and a macro has a variable ``object``."""
+        dot, first, *_ = f"{name}.".split(".")
+        return not dot and any(first in names for names in self._names[1:])
 
     def _enter(self, *names: str) -> list[int]:
         """Give variables of a macro their slots, until the scope is popped."""
@@ -79,33 +129,65 @@ class _Builder:
         self._names.append(dict(zip(names, slots, strict=True)))
         return slots
 
-    def _select(self, node: Select) -> Built:
-        operand, cost = self.build(node.operand)
-        field = node.field
-        if node.is_test:
-            return (lambda frame: has_field(operand(frame), field)), cost
-        if node.is_optional:
-            return (lambda frame: optional_field(operand(frame), field)), cost + 1
-        slow = lambda frame: select_field(operand(frame), field)  # noqa: E731
-        path = [field]
-        root = node.operand
-        while isinstance(root, Select) and not root.is_test and not root.is_optional:
-            path.insert(0, root.field)
-            root = root.operand
-        slot = self._slot(root.name) if isinstance(root, Ident) else None
-        return (slow if slot is None else _path(slot, tuple(path), slow)), cost + 1
+    def _select(self, node: Select | Call) -> Built:
+        """The code of all steps from what is no step."""
+        test = node if isinstance(node, Select) and node.is_test else None
+        at: Node = node if test is None else test.operand
+        steps: list[Step] = []
+        while True:
+            if isinstance(at, Select) and not at.is_test:
+                steps.insert(0, Step(at.field, None, at.is_optional, 1))
+                at = at.operand
+            elif isinstance(at, Call) and at.function in _INDEX:
+                steps.insert(0, self._step(at))
+                at = at.arguments[0]
+            else:
+                break
+        at = self._folded(at)
+        root, cost = self.build(at)
+        if not _is_attribute(at):
+            cost += 1
+        is_counted = not isinstance(at, Ident) or not self._is_hidden(at.name)
+        if not is_counted:
+            # cel-go looks these up outside of what it counts.
+            steps = [replace(step, cost=0) for step in steps]
+        cost += sum(step.cost for step in steps)
+        code = select(root, steps, after=int(test is not None))
+        slot = self._slot(at.name) if isinstance(at, Ident) else None
+        path = [step.field for step in steps if step.key is None and not step.is_optional]
+        if slot is not None and len(path) == len(steps):
+            code = _path(slot, tuple(path), code)
+        if test is None:
+            return code, cost
+        field = test.field
+        # The test costs a unit, and what is tested a unit less than if it were used.
+        return (lambda frame: has_field(code(frame), field)), cost + int(is_counted) - 1
+
+    def _step(self, node: Call) -> Step:
+        key = self._folded(node.arguments[1])
+        is_optional = node.function == "_[?_]"
+        if isinstance(key, Literal):
+            if type(key.value) not in KEY_TYPES:
+                raise Misread(str(invalid_key(key.value)), key.at)
+            if isinstance(key.value, str):
+                return Step(key.value, None, is_optional, 1)
+        code, cost = self.build(key)
+        return Step("", code, is_optional, 1 + cost - _own_cost(key))
 
     def _call(self, node: Call) -> Built:
+        node.arguments[:] = map(self._folded, node.arguments)
         given = node.arguments if node.target is None else [node.target, *node.arguments]
         built = [self.build(each) for each in given]
+        if node.function == "_?_:_":
+            for number, branch in enumerate(given[1:], 1):
+                code, cost = built[number]
+                built[number] = code, cost - _own_cost(branch)
         return call_code(node, built)
 
     def _list(self, node: ListLiteral) -> Built:
-        if not node.optional and all(isinstance(each, Literal) for each in node.elements):
-            return constant_code([each.value for each in node.elements if isinstance(each, Literal)]), 0
         built = [self.build(each) for each in node.elements]
         codes = [code for code, _ in built]
-        cost = sum(each for _, each in built) + max(_LIST, len(codes))
+        cost = sum(each for _, each in built) + _LIST
         if not node.optional:
             return (lambda frame: [code(frame) for code in codes]), cost
         optional = node.optional
@@ -125,19 +207,11 @@ class _Builder:
         return build_list, cost
 
     def _map(self, node: MapLiteral) -> Built:
-        if all(isinstance(key, Literal) and isinstance(value, Literal) for key, value, _ in node.entries):
-            pairs = [
-                (key.value, value.value)
-                for key, value, is_optional in node.entries
-                if isinstance(key, Literal) and isinstance(value, Literal) and not is_optional
-            ]
-            if len(pairs) == len(node.entries) and all(type(key) in _KEYS for key, _ in pairs):
-                return constant_code(dict(pairs)), 0
         built = [
             (self.build(key), self.build(value), is_optional) for key, value, is_optional in node.entries
         ]
         codes = [(key[0], value[0], is_optional) for key, value, is_optional in built]
-        cost = sum(key[1] + value[1] for key, value, _ in built) + max(_MAP, len(codes))
+        cost = sum(key[1] + value[1] for key, value, _ in built) + _MAP
 
         def build_map(frame: Frame) -> object:
             found: dict[object, object] = {}
@@ -147,6 +221,7 @@ class _Builder:
                     if not isinstance(value, Optional):
                         raise no_overload()
                     if not value.present:
+                        found.pop(key, None)
                         continue
                     value = value.value
                 folds.check_key(key)
@@ -159,25 +234,49 @@ class _Builder:
         over, cost = self.build(node.range)
         slots = self._enter(*([node.variable] if node.variable2 is None else [node.variable, node.variable2]))
         condition = None if node.condition is None else self.build(node.condition)
+        node.body = self._folded(node.body)
         body = self.build(node.body)
+        if node.macro == "map" and isinstance(node.body, Literal):
+            # The list of one element that cel-go adds for each is a constant, too.
+            body = body[0], -_LIST
         self._names.pop()
         second = slots[1] if len(slots) == 2 else None
         return folds.fold(node.macro, over, slots[0], second, condition, body), cost + folds.ENTRY[node.macro]
 
+    def _let(self, node: Let) -> Built:
+        target, cost = self.build(node.target)
+        (slot,) = self._enter(node.variable)
+        body, body_cost = self.build(node.body)
+        self._names.pop()
+
+        def let(frame: Frame) -> object:
+            frame[slot] = target(frame)
+            return body(frame)
+
+        return let, cost + body_cost
+
     def _bind(self, node: Bind) -> Built:
+        """The code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
+
+        cel-go evaluates the target for its value once more, if the body has the variable.
+        """
         target, cost = self.build(node.target)
         (slot,) = self._enter(node.variable)
         body, body_cost = self.build(node.body)
         self._names.pop()
         is_flat = node.is_flat
+        is_used = any(isinstance(each, Ident) and each.name == node.variable for each in nodes(node.body))
+        price = body_cost + (0 if is_flat else 1) + (cost + 1 if is_used else 0)
 
         def bind(frame: Frame) -> object:
+            left = METER.left
             value = target(frame)
             if not isinstance(value, Optional):
-                raise no_overload()
+                raise EvaluationError(f"no such overload: hasValue({type_name(value)})")
             if not value.present:
+                METER.left -= 1
                 return NONE
-            charge(body_cost + 1)
+            charge(price + (left - METER.left if is_used else 0))
             frame[slot] = value.value
             found = body(frame)
             return found if is_flat else Optional(found)

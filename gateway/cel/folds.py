@@ -7,46 +7,41 @@ Source: cel-go interpreter/interpretable.go (evalFold), parser/macro.go, ext/com
 
 from __future__ import annotations
 
+from operator import length_hint
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.meter import EXCEEDED, METER, charge
-from gateway.cel.operators import no_overload, show
-from gateway.cel.values import type_name
+from gateway.cel.meter import EXCEEDED, METER, charge, count_values
+from gateway.cel.operators import no_overload
+from gateway.cel.values import Optional, go_type, show, type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     Code = Callable[[list[object]], object]
     Built = tuple[Code, int]
-    Rounds = Callable[[list[object], float], Iterator[None]]
+    Rounds = Callable[[list[object], float], Iterator[object]]
 
-# What the accumulator costs: to make and to return, and for each round with or without a new element.
+# What cel-go's accumulator costs: to return it, and what is done with it for an element.
 ENTRY: Final = {
     "all": 1,
     "exists": 1,
     "existsOne": 2,
-    "map": 11,
-    "filter": 11,
-    "transformMap": 31,
-    "transformMapEntry": 31,
-}
-_ROUND: Final = {
-    "all": 3,
-    "exists": 4,
-    "existsOne": 1,
-    "map": 12,
+    "map": 1,
     "filter": 1,
-    "transformMap": 3,
-    "transformMapEntry": 2,
+    "transformMap": 1,
+    "transformMapEntry": 1,
 }
-_KEPT: Final = 12
-"""An element that a filter keeps; one that it leaves out costs 1."""
+_ROUND: Final = {"all": 3, "exists": 4}
+_LAST: Final = {"all": 2, "exists": 3}
+"""To find out that a further element does not count."""
+_KEPT: Final = {"existsOne": 2, "map": 12, "filter": 13, "transformMap": 3, "transformMapEntry": 2}
+"""For an element that is kept. The others cost nothing."""
 
 
 def check_key(key: object) -> None:
-    """Raise EvaluationError where a map cannot have *key*."""
-    if not isinstance(key, bool | int | str | float):
+    """Raise EvaluationError where a map cannot have *key*. cel-go takes lists and maps, and finds none."""
+    if isinstance(key, bytes | list | dict | Optional) or hasattr(key, "cel_type"):
         raise EvaluationError(f"unsupported key type: {type_name(key)}")
 
 
@@ -58,37 +53,44 @@ def _insert(into: dict[object, object], key: object, value: object) -> None:
     into[key] = value
 
 
-def _rounds(container: object, *, is_single: bool) -> Iterable[tuple[object, object]]:
-    """Yield the values of the two variables; of one alone it is the first that counts."""
-    if isinstance(container, list):
-        return ((item, None) for item in container) if is_single else enumerate(container)
-    if isinstance(container, dict):
-        return container.items()
-    raise EvaluationError(f"got '{type_name(container)}', expected iterable type")
+def _single(over: Code, slot: int) -> Rounds:
+    def rounds(frame: list[object], price: float) -> Iterator[object]:
+        """Set the variable for each element, after charging for it; yield what knows how many are left."""
+        container = over(frame)
+        if type(container) is not list and type(container) is not dict:
+            raise EvaluationError(f"got '{go_type(container)}', expected iterable type")
+        items = iter(container)
+        for item in items:
+            METER.left -= price
+            if METER.left < 0:
+                raise CostExceeded(EXCEEDED)
+            frame[slot] = item
+            yield items
+
+    return rounds
+
+
+def _double(over: Code, slot: int, slot2: int) -> Rounds:
+    def rounds(frame: list[object], price: float) -> Iterator[object]:
+        container = over(frame)
+        if isinstance(container, dict):
+            items = iter(container.items())
+        elif isinstance(container, list):
+            items = iter(container)
+        else:
+            raise EvaluationError(f"unsupported comprehension range type: {go_type(container)}")
+        for frame[slot], frame[slot2] in items if isinstance(container, dict) else enumerate(items):
+            charge(price)
+            yield items
+
+    return rounds
 
 
 def fold(macro: str, over: Code, slot: int, slot2: int | None, condition: Built | None, body: Built) -> Code:
     """Return the code of a macro over what *over* is; its variables are in the slots."""
-
-    def rounds(frame: list[object], price: float) -> Iterator[None]:
-        """Set the variables for each element, after charging for it."""
-        if slot2 is None and type(container := over(frame)) is list:
-            for item in container:
-                METER.left -= price
-                if METER.left < 0:
-                    raise CostExceeded(EXCEEDED)
-                frame[slot] = item
-                yield
-            return
-        for first, second in _rounds(container if slot2 is None else over(frame), is_single=slot2 is None):
-            charge(price)
-            frame[slot] = first
-            if slot2 is not None:
-                frame[slot2] = second
-            yield
-
+    rounds = _single(over, slot) if slot2 is None else _double(over, slot, slot2)
     if macro in ("all", "exists"):
-        return _quantifier(rounds, body, _ROUND[macro], decisive=macro == "exists")
+        return _quantifier(rounds, body, macro)
     if macro == "existsOne":
         return _exactly_one(rounds, body)
     if macro == "filter":
@@ -98,19 +100,23 @@ def fold(macro: str, over: Code, slot: int, slot2: int | None, condition: Built 
     return _map_of(rounds, slot if macro == "transformMap" else None, condition, body)
 
 
-def _quantifier(rounds: Rounds, body: Built, price: int, *, decisive: bool) -> Code:
+def _quantifier(rounds: Rounds, body: Built, macro: str) -> Code:
     code, cost = body
-    price += cost
+    price = cost + _ROUND[macro]
+    last = _LAST[macro]
+    decisive = macro == "exists"
 
     def decide(frame: list[object]) -> object:
         failure = None
-        for _ in rounds(frame, price):
+        for items in rounds(frame, price):
             try:
                 value = code(frame)
             except EvaluationError as error:
                 failure = failure or error
                 continue
             if value is decisive:
+                if length_hint(items):
+                    METER.left -= last
                 return decisive
             if value is not (not decisive):
                 failure = failure or no_overload()
@@ -128,14 +134,13 @@ def _is_true(value: object) -> bool:
 
 
 def _exactly_one(rounds: Rounds, body: Built) -> Code:
-    code, cost = body
-    price = _ROUND["existsOne"] + cost
+    code, price = body
 
     def count(frame: list[object]) -> object:
         found = 0
         for _ in rounds(frame, price):
             if _is_true(code(frame)):
-                METER.left -= 1
+                METER.left -= _KEPT["existsOne"]
                 found += 1
         return found == 1
 
@@ -143,14 +148,14 @@ def _exactly_one(rounds: Rounds, body: Built) -> Code:
 
 
 def _filter(rounds: Rounds, slot: int, body: Built) -> Code:
-    code, cost = body
-    price = _ROUND["filter"] + cost
+    code, price = body
+    price_kept = _KEPT["filter"]
 
     def keep(frame: list[object]) -> object:
         kept = []
         for _ in rounds(frame, price):
             if _is_true(code(frame)):
-                METER.left -= _KEPT
+                METER.left -= price_kept
                 kept.append(frame[slot])
         return kept
 
@@ -159,20 +164,17 @@ def _filter(rounds: Rounds, slot: int, body: Built) -> Code:
 
 def _map(rounds: Rounds, condition: Built | None, body: Built) -> Code:
     code, cost = body
+    price = _KEPT["map"] + cost
     if condition is None:
-        price = _ROUND["map"] + cost
         return lambda frame: [code(frame) for _ in rounds(frame, price)]
     test, test_cost = condition
-    kept = _ROUND["map"] + cost
 
     def build(frame: list[object]) -> object:
         found = []
         for _ in rounds(frame, test_cost):
             if _is_true(test(frame)):
-                METER.left -= kept
+                METER.left -= price
                 found.append(code(frame))
-            else:
-                METER.left -= 1
         return found
 
     return build
@@ -182,20 +184,21 @@ def _map_of(rounds: Rounds, key: int | None, condition: Built | None, body: Buil
     """``transformMap``, with the slot of the key, and without it ``transformMapEntry``."""
     code, cost = body
     test, test_cost = condition or (lambda _: True, 0)
-    price = test_cost + cost + _ROUND["transformMapEntry" if key is None else "transformMap"]
+    price = cost + _KEPT["transformMapEntry" if key is None else "transformMap"]
 
     def build(frame: list[object]) -> object:
         found: dict[object, object] = {}
-        for _ in rounds(frame, price):
+        for _ in rounds(frame, test_cost):
             if not _is_true(test(frame)):
                 continue
+            charge(price)
             value = code(frame)
             if key is not None:
                 _insert(found, frame[key], value)
                 continue
             if not isinstance(value, dict):
-                raise no_overload()
-            charge(len(value))
+                raise EvaluationError(f"no such overload: cel.@mapInsert(map, {type_name(value)})")
+            count_values(len(value))
             for each, content in value.items():
                 _insert(found, each, content)
         return found

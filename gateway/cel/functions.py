@@ -30,9 +30,17 @@ class Function:
     is_member: bool
     cost: int
     """Units that every call costs, beside what ``call`` charges itself."""
+    extra: Callable[..., int] | None = None
+    """What a call with these arguments costs beside *cost*, if the checker found no other overload."""
 
 
-def function(overload: str, signature: str, call: Callable[..., object], cost: int = 0) -> Function:
+def function(
+    overload: str,
+    signature: str,
+    call: Callable[..., object],
+    cost: int = 0,
+    extra: Callable[..., int] | None = None,
+) -> Function:
     """Return the function with this *signature*.
 
     ``list(A)::indexOf(A) -> int`` is called on a list, ``sets.contains(list(A), list(A)) -> bool`` is not.
@@ -51,6 +59,7 @@ def function(overload: str, signature: str, call: Callable[..., object], cost: i
         call,
         bool(is_member),
         cost,
+        extra,
     )
 
 

@@ -16,8 +16,6 @@ from gateway.cel.regex import compile_regex
 from gateway.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gateway.cel.types import Type
 
 _CHECKED: Final = {
@@ -67,21 +65,6 @@ def _check_format(node: Call, target: Node) -> None:
         raise Misread(problem, target.at)
 
 
-def literals_in(node: Node) -> Iterator[Node]:
-    """All list and map literals in the arguments of *node*."""
-    waiting: list[Node] = [node]
-    while waiting:
-        match waiting.pop():
-            case ListLiteral(elements=elements) as found:
-                yield found
-                waiting.extend(elements)
-            case MapLiteral(entries=entries) as found:
-                yield found
-                waiting.extend(part for key, value, _ in entries for part in (key, value))
-            case Call(arguments=arguments):
-                waiting.extend(arguments)
-
-
 def check_homogeneous(node: Node) -> None:
     """Raise InvalidExpression where a literal mixes dyn with other types, which fit but are not equal."""
     columns: list[list[tuple[Node, bool]]] = []
@@ -95,7 +78,10 @@ def check_homogeneous(node: Node) -> None:
     for column in columns:
         wanted: Type | None = None
         for part, is_optional in column:
-            found = part.type.of[0] if is_optional and part.type.of else part.type
+            if is_optional and not part.type.of:
+                # The API server's check of these panics.
+                raise Misread(f"expected type 'optional_type({part.type})' but found '{part.type}'", part.at)
+            found = part.type.of[0] if is_optional else part.type
             if wanted is not None and wanted != found:
                 raise Misread(f"expected type '{wanted}' but found '{found}'", part.at)
             wanted = found

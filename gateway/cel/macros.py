@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cel.lexer import Misread
-from gateway.cel.syntax import Bind, Call, Fold, Ident, ListLiteral, Node, Select
+from gateway.cel.syntax import Bind, Call, Fold, Ident, Let, ListLiteral, Node, Select
 
 # How many variables a macro has, and how many arguments it may have with them.
 _ONE: Final = {
@@ -27,6 +27,7 @@ _TWO: Final = {
     "transformMap": (3, 4),
     "transformMapEntry": (3, 4),
 }
+_INPUT: Final = "@__sortBy_input__"
 _SAME: Final = {"exists_one": "existsOne", "transformList": "map"}
 
 
@@ -77,11 +78,12 @@ def _variable(argument: Node) -> str:
 
 def _sorted(call: Call, target: Node) -> Node:
     """``target.sortBy(x, key)``; cel-go takes these receivers only."""
-    if not isinstance(target, Fold | Call | Ident | ListLiteral | Select):
+    if not isinstance(target, Bind | Call | Fold | Ident | Let | ListLiteral | Select):
         raise Misread(
             "sortBy can only be applied to a list, a name, a macro, a call or a field",
             target.at,
         )
     variable = _variable(call.arguments[0])
-    keys = Fold(call.at, "map", target, variable, None, None, call.arguments[1])
-    return Call(call.at, "@sortByAssociatedKeys", target, [keys])
+    keys = Fold(call.at, "map", Ident(target.at, _INPUT), variable, None, None, call.arguments[1])
+    ordered = Call(call.at, "@sortByAssociatedKeys", Ident(target.at, _INPUT), [keys])
+    return Let(call.at, _INPUT, target, ordered)

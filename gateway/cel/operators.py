@@ -1,8 +1,6 @@
-"""The operators, as functions of values: arithmetic, order, indices, membership, size.
+"""The operators, as functions of values: arithmetic, order, membership, size. They charge nothing.
 
-Whoever calls them charges one unit; what costs more is charged here.
-
-Source: cel-go common/types/*.go, interpreter/runtimecost.go.
+Source: cel-go common/types/*.go.
 """
 
 from __future__ import annotations
@@ -12,8 +10,9 @@ from typing import Final
 
 from gateway.cel.equality import contains
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import charge
-from gateway.cel.values import Duration, Optional, Timestamp, Uint, type_name
+from gateway.cel.meter import count_items, count_text
+from gateway.cel.select import is_key
+from gateway.cel.values import Duration, Timestamp, Uint
 
 NO_OVERLOAD: Final = "no such overload"
 _INT64: Final = 1 << 63
@@ -21,18 +20,15 @@ _UINT64: Final = 1 << 64
 _SECOND: Final = 1_000_000_000
 _FIRST_NS: Final = -62135596800 * _SECOND
 _LAST_NS: Final = 253402300800 * _SECOND - 1
-_SHORT: Final = 10
-"""Characters that are charged no more than a call."""
-_KEYS_INCLUDED: Final = 20
-"""Keys that are looked at for a unit."""
-_LOOK_COST: Final = {str: 0.02, bytes: 0.02, int: 0.1, float: 0.1, type(None): 0.02}
-"""For a comparison with an item of a list, by what is looked for."""
-_ITEM_COST: Final = 0.2
-"""For an item of a list that is copied, where cel-go copies none."""
 
 
-def no_overload() -> EvaluationError:
-    """The error of a function that is not for values of these types."""
+def no_overload(operator: str = "", left: object = None) -> EvaluationError:
+    """The error of a function that is not for values of these types.
+
+    It names an *operator* whose *left* operand is of a type that does not have it at all.
+    """
+    if operator and type(left) not in _OPERANDS[operator]:
+        return EvaluationError(f"{NO_OVERLOAD}: {operator}")
     return EvaluationError(NO_OVERLOAD)
 
 
@@ -61,7 +57,7 @@ def checked_duration(ns: int) -> Duration:
     """Return the span. Raises EvaluationError: more than 64 bits of nanoseconds."""
     if -_INT64 <= ns < _INT64:
         return Duration(ns)
-    raise EvaluationError("duration overflow")
+    raise EvaluationError("integer overflow")
 
 
 def add(left: object, right: object) -> object:
@@ -72,15 +68,15 @@ def add(left: object, right: object) -> object:
             return checked_timestamp(left.ns + right.ns)
         if isinstance(left, Duration) and isinstance(right, Timestamp):
             return checked_timestamp(left.ns + right.ns)
-        raise no_overload()
+        raise no_overload("_+_", left)
     if isinstance(left, str) and isinstance(right, str):
-        charge(0.1 * (len(left) + len(right)) - 1)
+        count_text(len(left) + len(right))
         return left + right
     if isinstance(left, list) and isinstance(right, list):
-        charge(_ITEM_COST * (len(left) + len(right)))
+        count_items(len(left) + len(right))
         return left + right
     if isinstance(left, bytes) and isinstance(right, bytes):
-        charge(0.1 * (len(left) + len(right)) - 1)
+        count_text(len(left) + len(right))
         return left + right
     if isinstance(left, Duration) and isinstance(right, Duration):
         return checked_duration(left.ns + right.ns)
@@ -90,7 +86,7 @@ def add(left: object, right: object) -> object:
         return left + right  # type: ignore[operator]
     if kind is Uint:
         return checked_uint(left + right)  # type: ignore[operator]
-    raise no_overload()
+    raise no_overload("_+_", left)
 
 
 def subtract(left: object, right: object) -> object:
@@ -110,7 +106,7 @@ def subtract(left: object, right: object) -> object:
             return left - right  # type: ignore[operator]
         if kind is Uint:
             return checked_uint(int(left) - int(right))  # type: ignore[call-overload]
-    raise no_overload()
+    raise no_overload("_-_", left)
 
 
 def multiply(left: object, right: object) -> object:
@@ -123,19 +119,19 @@ def multiply(left: object, right: object) -> object:
             return left * right  # type: ignore[operator]
         if kind is Uint:
             return checked_uint(left * right)  # type: ignore[operator]
-    raise no_overload()
+    raise no_overload("_*_", left)
 
 
 def divide(left: object, right: object) -> object:
     """``left / right``, of integers towards zero."""
     kind = type(left)
     if kind is not type(right) or not isinstance(left, int | float) or not isinstance(right, int | float):
-        raise no_overload()
+        raise no_overload("_/_", left)
     if kind is float:
         if right:
             return left / right
         return (
-            math.nan
+            float("nan")
             if not left or math.isnan(left)
             else math.copysign(math.inf, left) * math.copysign(1, right)
         )
@@ -155,7 +151,7 @@ def _integer(left: object, right: object, by_zero: str, *, is_quotient: bool) ->
         or not isinstance(left, int)
         or not isinstance(right, int)
     ):
-        raise no_overload()
+        raise no_overload("_/_" if is_quotient else "_%_", left)
     if not right:
         raise EvaluationError(by_zero)
     quotient, rest = divmod(abs(left), abs(right))
@@ -176,18 +172,17 @@ def negate(value: object) -> object:
     raise no_overload()
 
 
-def compare(left: object, right: object) -> int:
-    """Return a negative number, zero or a positive one, as *left* is less, equal or greater."""
+def compare(left: object, right: object, name: str = "_<_") -> int:
+    """Return a negative number, zero or a positive one, as *left* is less, equal or greater.
+
+    *name* is that of the operator.
+    """
     kind, other = type(left), type(right)
     if kind is other:
-        if isinstance(left, str | bytes):
-            size = min(len(left), len(right))  # type: ignore[arg-type]
-            if size > _SHORT:
-                charge(math.ceil(0.1 * size) - 1)
-        elif kind not in _ORDERED:
-            raise no_overload()
+        if kind not in _ORDERED:
+            raise no_overload(name, left)
     elif kind not in _NUMBERS or other not in _NUMBERS:
-        raise no_overload()
+        raise no_overload(name, left)
     if isinstance(left, Timestamp | Duration) and isinstance(right, Timestamp | Duration):
         left, right = left.ns, right.ns
     elif kind is not other and float in (kind, other):
@@ -199,72 +194,27 @@ def compare(left: object, right: object) -> int:
 
 
 _NUMBERS: Final = frozenset({int, float, Uint})
-_ORDERED: Final = _NUMBERS | {bool, Timestamp, Duration}
+_ORDERED: Final = _NUMBERS | {str, bytes, bool, Timestamp, Duration}
+_OPERANDS: Final = {
+    "_+_": _NUMBERS | {str, bytes, list, Timestamp, Duration},
+    "_-_": _NUMBERS | {Timestamp, Duration},
+    "_*_": _NUMBERS,
+    "_/_": _NUMBERS,
+    "_%_": frozenset({int, Uint}),
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ORDERED),
+}
+"""Types of left operands that have an operator."""
 
 
-def index(container: object, key: object) -> object:
-    """``container[key]``."""
-    if type(container) is dict:
-        return _of_map(container, key)
-    if type(container) is list:
-        if isinstance(key, float) and key.is_integer():
-            key = int(key)
-        if not isinstance(key, int) or isinstance(key, bool):
-            raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
-        if 0 <= key < len(container):
-            return container[key]
-        raise EvaluationError(f"index out of bounds: {key}")
-    if isinstance(container, Optional):
-        return optional_index(container, key)
-    raise EvaluationError(f"no such key: {show(key)}")
-
-
-def _of_map(container: dict[object, object], key: object) -> object:
-    try:
-        found = container[key]
-    except (KeyError, TypeError):
-        raise EvaluationError(f"no such key: {show(key)}") from None
-    if key in _BOOL_LIKE and not _has_bool_or_number(container, key):
-        raise EvaluationError(f"no such key: {show(key)}")
-    return found
-
-
-_BOOL_LIKE: Final = (0, 1)
-"""Of all keys these alone may be there as another: to Python, True is 1."""
-
-
-def _has_bool_or_number(container: dict[object, object], key: object) -> bool:
-    """Whether the key is there as what it is, which takes a look at all keys."""
-    charge(len(container) // _KEYS_INCLUDED)
-    return any(each == key and isinstance(each, bool) is isinstance(key, bool) for each in container)
-
-
-def optional_index(container: object, key: object) -> Optional:
-    """``container[?key]``."""
-    if isinstance(container, Optional):
-        return optional_index(container.value, key) if container.present else container
-    if isinstance(container, dict | list):
-        try:
-            return Optional(index(container, key))
-        except EvaluationError as error:
-            if str(error).startswith(("no such key", "index out of")):
-                return Optional(present=False)
-            raise
-    return Optional(present=False)
-
-
-def is_in(wanted: object, container: object, *, is_typed: bool = True) -> bool:
-    """``wanted in container``. Without *is_typed* cel-go charges nothing for it, however long a list is."""
+def is_in(wanted: object, container: object) -> bool:
+    """``wanted in container``."""
     if isinstance(container, list):
-        price = 1.0 if is_typed else _LOOK_COST.get(type(wanted), 0.3)
-        charge(max(0.0, len(container) * price - 1))
         return contains(container, wanted)
     if isinstance(container, dict):
         try:
-            is_there = wanted in container
+            return wanted in container and is_key(container, wanted)
         except TypeError:
             return False
-        return is_there and (wanted not in _BOOL_LIKE or _has_bool_or_number(container, wanted))
     raise no_overload()
 
 
@@ -273,10 +223,3 @@ def size(value: object) -> int:
     if isinstance(value, str | bytes | list | dict):
         return len(value)
     raise no_overload()
-
-
-def show(value: object) -> str:
-    """Return *value* as an error message names it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return str(value)

@@ -214,9 +214,10 @@ class _Parser:
             return self._list(token.at)
         if token.text == "{" and token.kind == "symbol":
             return self._map(token.at)
+        dot = ""
         if token.text == "." and self._peek.kind == "name":
-            # From the root of all names, where all of ours are.
-            token = self._peek
+            # A global name, also where a macro has a variable of that name. No macro's name begins with it.
+            dot, token = ".", self._peek
             self._next += 1
         if token.kind != "name" or token.text == "in":
             self._next -= 1
@@ -224,8 +225,9 @@ class _Parser:
         if token.text in _RESERVED:
             raise Misread(f"reserved identifier: {token.text}", token.at)
         if opening := self._take("("):
-            return expand(Call(opening.at, token.text, None, self._arguments()))
-        return Ident(token.at, token.text)
+            call = Call(opening.at, dot + token.text, None, self._arguments())
+            return call if dot else expand(call)
+        return Ident(token.at, dot + token.text)
 
     def _number(self, sign: str) -> Node:
         token = self._peek

@@ -20,6 +20,15 @@ _STEPS: Final = 2000
 """What a character takes to compile."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
+_IN_GO: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "invalid named capture group": "invalid named capture",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+}
 _ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
 """RE2 matches a single byte by it, Go refuses it."""
 
@@ -66,5 +75,10 @@ def compile_regex(pattern: str) -> Regex:
 
 
 def _said(error: Exception) -> str:
+    """Return RE2's message in the words of Go."""
     what = error.args[0] if error.args else error
-    return what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
+    text = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
+    problem, colon, where = text.partition(": ")
+    if problem == "trailing \\":
+        problem, colon = "trailing backslash at end of expression", ": "
+    return f"{_IN_GO.get(problem, problem)}: `{where}`" if colon else problem

@@ -15,12 +15,38 @@ from gateway.cel import conversions, operators, times
 from gateway.cel.equality import equal
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import Function, function
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_values
 from gateway.cel.regex import compile_regex
-from gateway.cel.values import NONE, Duration, Optional, Timestamp
+from gateway.cel.values import NONE, Duration, Optional, Timestamp, Uint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+_SMALL: Final = frozenset({int, float, bool, type(None), Uint})
+"""Types of values of the size 1."""
+
+
+def _size(value: object) -> int:
+    """What cel-go takes for the size of *value* to charge for it."""
+    if isinstance(value, str | bytes | list | dict):
+        return len(value)
+    if isinstance(value, Optional):
+        return _size(value.value) if value.present else 1
+    return getattr(value, "size", 1)
+
+
+def _compared(left: object, right: object) -> int:
+    """What a comparison costs beyond a unit."""
+    return math.ceil(min(_size(left), _size(right)) * 0.1) - 1
+
+
+def _added(left: object, right: object) -> int:
+    return math.ceil((_size(left) + _size(right)) * 0.1) - 1
+
+
+def _traversed(text: object) -> int:
+    return math.ceil(_size(text) * 0.1) - 1
 
 
 def _many(name: str, signatures: Iterable[str], call: Callable[..., object], cost: int = 1) -> list[Function]:
@@ -32,6 +58,7 @@ def _unused(*_: object) -> object:
 
 
 _NUMBERS: Final = ("int", "uint", "double")
+_TEXTS: Final = ("string", "bytes")
 _ORDERED: Final = [
     *((left, right) for left in _NUMBERS for right in _NUMBERS),
     *((kind, kind) for kind in ("bool", "string", "bytes", "timestamp", "duration")),
@@ -40,20 +67,26 @@ _ORDERED: Final = [
 
 def _order(symbol: str, decide: Callable[[int], bool]) -> list[Function]:
     name = f"_{symbol}_"
-    signatures = [f"{name}({left}, {right}) -> bool" for left, right in _ORDERED]
-    return _many(name, signatures, lambda left, right: decide(operators.compare(left, right)))
+    return [
+        function(
+            f"{name}_{left}_{right}",
+            f"{name}({left}, {right}) -> bool",
+            lambda one, other: decide(operators.compare(one, other)),
+            1,
+            _compared if left in _TEXTS else None,
+        )
+        for left, right in _ORDERED
+    ]
 
 
 def _arithmetic(symbol: str, kinds: Iterable[str], call: Callable[..., object]) -> list[Function]:
     name = f"_{symbol}_"
-    signatures = [
-        f"{name}({parts[0]}, {parts[1]}) -> {parts[2]}"
-        if len(parts) == 3
-        else f"{name}({kind}, {kind}) -> {kind}"
-        for kind in kinds
-        for parts in [kind.split()]
-    ]
-    return _many(name, signatures, call)
+    found = []
+    for kind in kinds:
+        left, right, result = kind.split() if " " in kind else (kind, kind, kind)
+        extra = _added if symbol == "+" and kind in _TEXTS else None
+        found.append(function(f"{name}_{kind}", f"{name}({left}, {right}) -> {result}", call, 1, extra))
+    return found
 
 
 def _operators() -> list[Function]:
@@ -63,8 +96,8 @@ def _operators() -> list[Function]:
         function("logical_and", "_&&_(bool, bool) -> bool", _unused),
         function("logical_or", "_||_(bool, bool) -> bool", _unused),
         function("logical_not", "!_(bool) -> bool", _unused),
-        function("equals", "_==_(A, A) -> bool", equality),
-        function("not_equals", "_!=_(A, A) -> bool", inequality),
+        function("equals", "_==_(A, A) -> bool", _unused),
+        function("not_equals", "_!=_(A, A) -> bool", _unused),
         *_order("<", lambda sign: sign < 0),
         *_order("<=", lambda sign: sign <= 0),
         *_order(">", lambda sign: sign > 0),
@@ -89,7 +122,7 @@ def _operators() -> list[Function]:
                 "_[_](optional_type(list(A)), int) -> optional_type(A)",
                 "_[_](optional_type(map(A, B)), A) -> optional_type(B)",
             ],
-            operators.index,
+            _unused,
         ),
         *_many(
             "optindex",
@@ -99,42 +132,45 @@ def _operators() -> list[Function]:
                 "_[?_](map(A, B), A) -> optional_type(B)",
                 "_[?_](optional_type(map(A, B)), A) -> optional_type(B)",
             ],
-            operators.optional_index,
+            _unused,
         ),
-        *_many("in", ["@in(A, list(A)) -> bool", "@in(A, map(A, B)) -> bool"], operators.is_in),
+        function("in_list", "@in(A, list(A)) -> bool", operators.is_in, 1, lambda _, items: _size(items) - 1),
+        function("in_map", "@in(A, map(A, B)) -> bool", operators.is_in, 1),
     ]
 
 
 def equality(left: object, right: object) -> bool:
     """``left == right``, charged as cel-go does beyond the first unit."""
-    if isinstance(left, str | bytes | list | dict) and isinstance(right, str | bytes | list | dict):
-        size = min(len(left), len(right))
-        if size > 10:
-            charge(math.ceil(0.1 * size) - 1)
+    if (type(left) not in _SMALL or type(right) not in _SMALL) and not hasattr(left, "cel_type"):
+        charge(_compared(left, right))
     return equal(left, right)
 
 
 def inequality(left: object, right: object) -> bool:
     """``left != right``, also of what cannot be compared."""
     try:
-        return not equality(left, right)
+        if type(left) not in _SMALL or type(right) not in _SMALL:
+            charge(_compared(left, right))
+        return not equal(left, right)
     except EvaluationError:
         return True
 
 
 def _text(method: Callable[[str, str], bool], *, is_product: bool) -> Callable[[object, object], bool]:
     def search(text: object, part: object) -> bool:
-        if not isinstance(text, str) or not isinstance(part, str):
-            raise operators.no_overload()
-        cost = math.ceil(0.1 * len(part))
-        charge(cost * math.ceil(0.1 * len(text)) if is_product else cost)
-        return method(text, part)
+        if type(text) is str and type(part) is str:
+            cost = math.ceil(0.1 * len(part))
+            charge(cost * math.ceil(0.1 * len(text)) if is_product else cost)
+            return method(text, part)
+        charge(math.ceil(0.1 * _size(part)) * (math.ceil(0.1 * _size(text)) if is_product else 1))
+        raise operators.no_overload()
 
     return search
 
 
 def _matches(text: object, pattern: object) -> bool:
-    if not isinstance(text, str) or not isinstance(pattern, str):
+    if type(text) is not str or type(pattern) is not str:
+        charge(math.ceil((1 + _size(text)) * 0.1) * math.ceil(_size(pattern) * 0.25))
         raise operators.no_overload()
     charge(math.ceil((1 + len(text)) * 0.1) * math.ceil(len(pattern) * 0.25))
     return compile_regex(pattern).search(text) is not None
@@ -152,7 +188,13 @@ def _conversions() -> list[Function]:
         "uint": ("uint double int string", conversions.to_uint),
     }
     found = [
-        function(f"{source}_to_{name}", f"{name}({source}) -> {name}", call, 1)
+        function(
+            f"{source}_to_{name}",
+            f"{name}({source}) -> {name}",
+            call,
+            1,
+            _traversed if (source, name) in (("string", "bytes"), ("bytes", "string")) else None,
+        )
         for name, (kinds, call) in sources.items()
         for source in kinds.split()
     ]
@@ -213,23 +255,25 @@ def _has_value(optional: object) -> bool:
     return optional.present
 
 
+_MAY_BE_ZERO: Final = (bool, int, float, str, bytes, list, dict)
+_ZEROS: Final = (Duration(0), times.parse_timestamp("0001-01-01T00:00:00Z"))
+"""Go's zero of an instant is the beginning of its calendar."""
+
+
 def _of_non_zero(value: object) -> Optional:
-    is_zero = (
-        value is None or value in (False, 0, 0.0, "", b"")
-        if not isinstance(value, list | dict)
-        else not value
-    )
     if isinstance(value, Timestamp | Duration):
-        is_zero = isinstance(value, Duration) and value.ns == 0
-    if isinstance(value, Optional):
-        is_zero = not value.present
+        is_zero = value in _ZEROS
+    else:
+        is_zero = value is None or (isinstance(value, _MAY_BE_ZERO) and not value)
     return NONE if is_zero else Optional(value)
 
 
-def _unwrap(items: object) -> list[object]:
+def _unwrap(name: str, items: object) -> list[object]:
     if not isinstance(items, list):
         raise operators.no_overload()
-    charge(len(items))
+    count_values(len(items))
+    if items and not isinstance(items[0], Optional):
+        raise EvaluationError(f"no such overload: {name}(list)")
     return [_value(item) for item in items if _has_value(item)]
 
 
@@ -247,8 +291,18 @@ def _optionals() -> list[Function]:
             "optional_or_optional", "optional_type(A)::or(optional_type(A)) -> optional_type(A)", _unused
         ),
         function("optional_orValue_value", "optional_type(A)::orValue(A) -> A", _unused),
-        function("optional_unwrap", "optional.unwrap(list(optional_type(A))) -> list(A)", _unwrap, 1),
-        function("optional_unwrapOpt", "list(optional_type(A))::unwrapOpt() -> list(A)", _unwrap, 1),
+        function(
+            "optional_unwrap",
+            "optional.unwrap(list(optional_type(A))) -> list(A)",
+            partial(_unwrap, "optional.unwrap"),
+            1,
+        ),
+        function(
+            "optional_unwrapOpt",
+            "list(optional_type(A))::unwrapOpt() -> list(A)",
+            partial(_unwrap, "unwrapOpt"),
+            1,
+        ),
     ]
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from gateway.cel.types import DYN, Type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gateway.cel.functions import Function
 
 
@@ -36,6 +38,7 @@ class Ident(Node):
     """A variable or a type. The checker writes dotted ones, ``authorizer.requestResource``, here too."""
 
     name: str
+    """Begins with a dot where the name is global even if a macro has a variable of that name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +103,15 @@ class Bind(Node):
     is_flat: bool
 
 
+@dataclass(slots=True, eq=False)
+class Let(Node):
+    """*body*, in which *variable* is the value of *target*. Macros are expanded to it."""
+
+    variable: str
+    target: Node
+    body: Node
+
+
 def children(node: Node) -> list[Node]:
     """Return the parts of *node*."""
     match node:
@@ -113,18 +125,20 @@ def children(node: Node) -> list[Node]:
             return [part for key, value, _ in entries for part in (key, value)]
         case Fold(range=over, condition=condition, body=body):
             return [over, body] if condition is None else [over, condition, body]
-        case Bind(target=target, body=body):
+        case Bind(target=target, body=body) | Let(target=target, body=body):
             return [target, body]
     return []
 
 
-def variables(tree: Node) -> set[str]:
-    """Return all names in *tree* that may be variables, those of macros included."""
-    found = set()
+def nodes(tree: Node) -> Iterator[Node]:
+    """Yield *tree* and all parts of it."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Ident):
-            found.add(node.name)
+        yield node
         waiting.extend(children(node))
-    return found
+
+
+def variables(tree: Node) -> set[str]:
+    """Return all names in *tree* that may be variables, those of macros included, without a leading dot."""
+    return {node.name.removeprefix(".") for node in nodes(tree) if isinstance(node, Ident)}

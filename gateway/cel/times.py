@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.operators import checked_timestamp
-from gateway.cel.values import Duration, Timestamp
+from gateway.cel.values import Duration, Timestamp, plain_double, quoted
 
 SECOND: Final = 1_000_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,6 +34,9 @@ _RFC3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _OFFSET: Final = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DIGITS: Final = 18
+"""Of an integer that surely fits 64 bits."""
 _CYCLE: Final = timedelta(days=146_097)
 """400 years, after which the calendar repeats itself, days of the week included."""
 
@@ -87,8 +90,6 @@ def format_timestamp(value: Timestamp) -> str:
 
 def format_duration(value: Duration) -> str:
     """Return *value* in seconds, as cel-go does, which goes by way of a double."""
-    from gateway.cel.conversions import plain_double
-
     whole, ns = divmod(abs(value.ns), SECOND)
     seconds = whole + ns / 1e9
     return plain_double(-seconds if value.ns < 0 else seconds) + "s"
@@ -104,6 +105,8 @@ def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
         minutes = int(match[2])
         since += timedelta(hours=int(match[1]), minutes=-minutes if zone[0] == "-" else minutes)
         zone = "UTC"
+    elif ":" in zone:
+        raise EvaluationError(_offset_problem(zone))
     for cycles in (0, 1, -1):
         try:
             return (_EPOCH + (since - cycles * _CYCLE)).astimezone(_zone(zone)), cycles * 400
@@ -112,12 +115,22 @@ def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
     raise EvaluationError("timestamp overflow")
 
 
+def _offset_problem(zone: str) -> str:
+    """Return Go's message for an offset from UTC that is no two integers."""
+    hours, _, minutes = zone.partition(":")
+    wrong = hours if not _INTEGER.fullmatch(hours) or len(hours) > _DIGITS else minutes
+    problem = "value out of range" if _INTEGER.fullmatch(wrong) else "invalid syntax"
+    return f"strconv.Atoi: parsing {quoted(wrong)}: {problem}"
+
+
 @lru_cache(maxsize=128)
 def _zone(name: str) -> tzinfo:
     if name in ("", "UTC", "Local"):
         return UTC
+    if ".." in name or name[:1] in ("/", "\\") or "\\" in name:
+        raise EvaluationError("time: invalid location name")
     if len(name) > _LONGEST:
-        raise EvaluationError("unknown time zone")
+        raise EvaluationError(f"unknown time zone {name}")
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):

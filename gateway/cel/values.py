@@ -6,7 +6,9 @@ they come from JSON. The rest is here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 
@@ -71,3 +73,81 @@ def type_name(value: object) -> str:
     """Return the name of the type of *value*, as CEL writes it."""
     kind = type(value)
     return _NAMES.get(kind) or str(getattr(kind, "cel_type", "dyn"))
+
+
+_GO_TYPES: Final[dict[type, str]] = {
+    type(None): "types.Null",
+    bool: "types.Bool",
+    int: "types.Int",
+    Uint: "types.Uint",
+    float: "types.Double",
+    str: "types.String",
+    bytes: "types.Bytes",
+    list: "*types.baseList",
+    dict: "*types.baseMap",
+    Timestamp: "types.Timestamp",
+    Duration: "types.Duration",
+    Optional: "*types.Optional",
+    TypeName: "*types.Type",
+}
+
+
+def go_type(value: object) -> str:
+    """Return the name of cel-go's own type for *value*, which stands in some of its messages."""
+    return _GO_TYPES.get(type(value)) or type_name(value)
+
+
+ESCAPES: Final = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+"""Characters and how Go writes them within quotes."""
+
+
+def quoted(text: str) -> str:
+    """Return *text* as Go's ``%q`` writes it."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in ESCAPES:
+        return ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def format_double(value: float) -> str:
+    """Return *value* as Go's ``%g`` writes it: the shortest digits; an exponent below -4 and from 6 on."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) + exponent - 1
+    if value and (power < -4 or power >= 6):
+        text = "".join(map(str, digits))
+        mantissa = text[0] + ("." + text[1:] if len(text) > 1 else "")
+        return f"{'-' if sign else ''}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
+    return plain_double(value)
+
+
+def plain_double(value: float) -> str:
+    """Return the shortest digits of *value* without an exponent."""
+    if not value:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    return f"{Decimal(repr(value)).normalize():f}"
+
+
+def show(value: object) -> str:
+    """Return *value* as an error message names it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return format_double(value) if isinstance(value, float) else str(value)

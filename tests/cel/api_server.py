@@ -40,6 +40,11 @@ def outcome(answer: dict[str, Any]) -> str:
     return "error" if "error" in answer else "true" if answer["value"] else "false"
 
 
+def text(answer: dict[str, Any], expression: str) -> str:
+    """Return the text of the error in *answer*, without what every text begins with."""
+    return str(answer.get("error", "")).removeprefix(f"expression '{expression}' resulted in error: ")
+
+
 def _program() -> Path:
     files = [_SOURCES / name for name in ("go.mod", "go.sum", "main.go")]
 

@@ -1001,4 +1001,629 @@ lists.range(800).distinct().size() == 800
 lists.range(100).all(x, lists.range(100).all(y, x + y >= 0))
 """.strip("\n")
 
-EXPRESSIONS: Final = tuple(f"{LANGUAGE}\n{LIBRARIES}".splitlines())
+NAMES_AND_KEYS: Final = r"""
+[1].all(object, .object.kind == 'Deployment')
+[1].all(object, object == 1 && .object.kind == 'Deployment')
+[1].all(x, .x == 1)
+[1].all(x, [2].all(x, .x == 1))
+[1].all(authorizer, .authorizer.requestResource.check('get').allowed())
+[{'requestResource': 1}].all(authorizer, authorizer.requestResource == 1)
+[{'requestResource': 1}].all(authorizer, .authorizer.requestResource == 1)
+[1].all(object, .object.?kind.hasValue())
+[1].all(object, has(.object.kind))
+[1].map(object, .object.kind) == ['Deployment']
+[1].filter(request, .request.name == 'web') == [1]
+[1].exists_one(object, .object.kind == 'Deployment')
+{'a': 1}.transformMap(object, v, .object.kind) == {'a': 'Deployment'}
+{'a': 1}.transformMapEntry(k, object, {.object.kind: object}) == {'Deployment': 1}
+[1].transformList(i, object, .object.kind) == ['Deployment']
+optional.of(1).optMap(object, .object.kind) == optional.of('Deployment')
+optional.of(1).optFlatMap(object, optional.of(.object.kind)) == optional.of('Deployment')
+[2,1].sortBy(object, .object.spec.replicas - object) == [2, 1]
+[1].all(optional, optional.of(1).hasValue())
+[1].all(ip, ip.isCanonical('::1'))
+[1].all(optional, optional == 1)
+[1].all(sets, sets.contains([1], [1]))
+[1].all(int, int == 1)
+[1].all(int, int('1') == 1)
+[1].all(int, .int == type(1))
+[1].all(int, type(1) == .int)
+[1].all(google, google.protobuf.Timestamp == 1)
+[1].all(google, type(timestamp(0)) == .google.protobuf.Timestamp)
+[{'IP': 2}].all(net, net.IP == 2)
+.size([1]) == 1
+.optional.of(1).hasValue()
+.ip.isCanonical('::1')
+.has(object.kind)
+.object.kind == 'Deployment'
+. object.kind == 'Deployment'
+.int == int
+.type(1) == int
+.authorizer.requestResource.check('get').allowed()
+.authorizer.path('/a').check('get').allowed()
+[1].all(.x, true)
+.format.dns1123Label().validate('a').hasValue()
+.lists.range(2) == [0, 1]
+[.object.kind].all(k, k == .object.kind)
+[1].all(x, [2].all(object, .object.spec.replicas == 3 && x == 1))
+[1].all(__result__, true)
+[1].all(x, __result__)
+[1].all(x, x == 1 && @result)
+__result__ == 1
+[1].all(x, y, .x == 0)
+object.all(object, .object[object] == .object[object])
+[1].all(namespaceObject, .namespaceObject == null)
+[1].all(variables, .variables == 1)
+[1].all(object, [1].all(object, .object.kind == 'Deployment' && object == 1))
+optional.of({'a': 1}).optMap(object, object.a) == optional.of(1)
+['%s'.format([[1, 'a'].map(x, x)])].size() == 1
+'%s'.format([[[1, 'a']].map(x, [1, 'b', x])]) == ''
+'%s'.format([true ? [1, 'a'] : []]) == '[1, "a"]'
+'%s'.format([has({'a': [1, 'a']}.a)]) == 'true'
+'%s'.format([{'a': [1, 'b']}.a]) == '[1, "b"]'
+'%s'.format([[1, 'a'][0]]) == '1'
+[1, 'a'].map(x, string(x)).join().format([]) == '1a'
+['%s', 1][0].format(['a']) == 'a'
+format([1, 'a']) == 1
+[[1, 'a'], ['%s'.format(['a'])]].size() == 2
+'%s'.format([[dyn(1), 'a'].all(x, [1, 'b'].size() == 2)]) == 'true'
+[optional.of(1)].format([1, 'a']) == ''
+'%s'.format([optional.of(1).optMap(x, [x, 'a']).value()]) == '[1, "a"]'
+'%s'.format([['a'].sortBy(x, [1, 'b'].size())]) == '["a"]'
+'%s'.format([[1].transformMap(i, v, {'a': 1, 2: v})]) == ''
+optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()
+optional.ofNonZeroValue(timestamp(0)).hasValue()
+optional.ofNonZeroValue(duration('0s')).hasValue()
+optional.ofNonZeroValue(quantity('0')).hasValue()
+optional.ofNonZeroValue(ip('0.0.0.0')).hasValue()
+optional.ofNonZeroValue(ip('::')).hasValue()
+optional.ofNonZeroValue(cidr('0.0.0.0/0')).hasValue()
+optional.ofNonZeroValue(semver('0.0.0')).hasValue()
+optional.ofNonZeroValue(url('/')).hasValue()
+optional.ofNonZeroValue([]).hasValue()
+optional.ofNonZeroValue({}).hasValue()
+optional.ofNonZeroValue(b'').hasValue()
+optional.ofNonZeroValue(0u).hasValue()
+optional.ofNonZeroValue(0.0).hasValue()
+optional.ofNonZeroValue(-0.0).hasValue()
+optional.ofNonZeroValue(false).hasValue()
+optional.ofNonZeroValue(null).hasValue()
+optional.ofNonZeroValue(optional.none()).hasValue()
+optional.ofNonZeroValue(optional.of(0)).hasValue()
+optional.ofNonZeroValue(type(1)).hasValue()
+optional.ofNonZeroValue(int).hasValue()
+optional.ofNonZeroValue(authorizer).hasValue()
+optional.ofNonZeroValue(request).hasValue()
+optional.ofNonZeroValue(object).hasValue()
+optional.ofNonZeroValue(format.date()).hasValue()
+optional.ofNonZeroValue(double('NaN')).hasValue()
+optional.ofNonZeroValue([] + []).hasValue()
+optional.ofNonZeroValue(namespaceObject).hasValue()
+optional.ofNonZeroValue(oldObject.spec).hasValue()
+{b'a': 1}[b'a'] == 1
+{null: 1}[null] == 1
+{b'a': 1}.size() == 1
+{null: 1}.size() == 1
+{1.0: 1}[1] == 1
+{1.5: 1}[1.5] == 1
+{[1]: 1}.size() == 1
+{{}: 1}.size() == 1
+{duration('1s'): 1}.size() == 1
+{duration('1s'): 1}[duration('1s')] == 1
+{timestamp(0): 1}[timestamp(0)] == 1
+{int: 1}[int] == 1
+{1: 'a'}[dyn(1.0)] == 'a'
+{1: 'a'}[dyn(1u)] == 'a'
+{1u: 'a'}[dyn(1)] == 'a'
+{1.0: 'a'}[dyn(1)] == 'a'
+{1: 'a'}[dyn('1')] == 'a'
+{1: 'a'}[dyn(true)] == 'a'
+{true: 'a'}[dyn(1)] == 'a'
+{1: 'a'}[dyn(b'a')] == 'a'
+{1: 'a'}[dyn(null)] == 'a'
+{'a': 1}[dyn(b'a')] == 1
+{'a': 1}[dyn(null)] == 1
+{'a': 1}[dyn([1])] == 1
+{'a': 1}[?dyn(b'a')].hasValue()
+{'a': 1}[?dyn(null)].hasValue()
+{'a': 1}[?dyn([1])].hasValue()
+object.spec.pairs[dyn(b'x')] == 1
+object.spec.pairs[dyn(null)] == 1
+object.spec.pairs[null] == 1
+object.spec.pairs[[1]] == 1
+object.spec.pairs[{}] == 1
+object.spec.pairs[b'x'] == 1
+object.spec.pairs[1.5] == 1
+object.spec.pairs[duration('1s')] == 1
+object.spec.pairs[optional.of('x')] == 1
+object.spec.pairs[int] == 1
+object.spec.numbers[b'x'] == 1
+object.spec.numbers[null] == 1
+object.spec.numbers[true] == 1
+object.spec.numbers[1.5] == 1
+object.spec.numbers[1e30] == 1
+object.spec.numbers[9223372036854775807] == 1
+object.spec.numbers[18446744073709551615u] == 1
+object.spec.numbers[?1.5].hasValue()
+object.spec.numbers[?'a'].hasValue()
+object.spec.numbers[?null].hasValue()
+object.spec.numbers[?b'a'].hasValue()
+object.spec.replicas[0] == 1
+object.spec.replicas[?0].hasValue()
+object.spec.replicas['a'] == 1
+object.spec.text[0] == 'h'
+object.spec.text[?0].hasValue()
+object.spec.none[0] == 1
+object.spec.none.a == 1
+object.spec.none.?a.hasValue()
+object.spec.replicas.?a.hasValue()
+object.spec.numbers.?a.hasValue()
+object.spec.numbers.a == 1
+b'a' in {b'a': 1}
+null in {null: 1}
+dyn(b'a') in object.spec.pairs
+dyn(null) in object.spec.pairs
+dyn([1]) in object.spec.pairs
+dyn({}) in object.spec.pairs
+dyn(1.0) in {1: 2}
+dyn(1u) in {1: 2}
+dyn(true) in {1: 2}
+dyn(1) in {true: 2}
+dyn('1') in {1: 2}
+null in {'a': 1}
+dyn(1.5) in {1: 1}
+1 in {1u: 1}
+b'a' in [b'a', b'b']
+null in [null]
+[1] in [[1], [2]]
+duration('1s') in [duration('1s')]
+dyn(b'a') in ['a']
+dyn([1]) in ['a']
+dyn({}) in [1, 2]
+dyn(null) in [1, 2]
+dyn(1.0) in [1, 2]
+dyn(1u) in [1, 2]
+1 in [1.0, 2.0]
+dyn(true) in [1, 2]
+dyn(1) in [true]
+9007199254740992 in [9007199254740993]
+9007199254740992.0 in [9007199254740993]
+dyn(9007199254740992.0) in [9007199254740993, 1]
+dyn(9007199254740992) in [9007199254740993, 1]
+9007199254740993 in [9007199254740992.0]
+dyn(9223372036854775807) in [9223372036854775808.0]
+dyn(optional.of(1)) in [1]
+dyn(quantity('1')) in [1]
+dyn(timestamp(0)) in [1]
+'a' in object.spec.names
+'x' in ['a', object.spec.text, 'x']
+object.spec.none in [1, 2]
+object.spec.missing in ['a']
+""".strip("\n")
+
+ERRORS: Final = r"""
+ip(object.spec.text).family() == 4
+ip('').family() == 4
+ip('1.2.3').family() == 4
+ip('1.2.3.4.5').family() == 4
+ip('1.2.3.256').family() == 4
+ip('1.2.3.a').family() == 4
+ip('1..2.3').family() == 4
+ip('.1.2.3').family() == 4
+ip('1.2.3.').family() == 4
+ip('1.2.3.0004').family() == 4
+ip('01.2.3.4').family() == 4
+ip('1.2.3.4 ').family() == 4
+ip('1234.1.1.1').family() == 4
+ip('::1::').family() == 4
+ip(':::').family() == 4
+ip(':1').family() == 4
+ip('1:').family() == 4
+ip('1:2:3:4:5:6:7').family() == 4
+ip('1:2:3:4:5:6:7:8:9').family() == 4
+ip('1:2:3:4:5:6:7::8').family() == 4
+ip('12345::').family() == 4
+ip('g::').family() == 4
+ip('::1.2.3').family() == 4
+ip('::1.2.3.400').family() == 4
+ip('1:2:3:4:5:6:7:1.2.3.4').family() == 4
+ip('::1%').family() == 4
+ip('::1%a').family() == 4
+ip('%a').family() == 4
+ip('1.2.3.4%a').family() == 4
+ip('::ffff:1.2.3.4').family() == 4
+ip('1.2.3.4:80').family() == 4
+ip('[::1]').family() == 4
+ip('é').family() == 4
+ip('"x\\').family() == 4
+ip('a\nb').family() == 4
+ip('1.2.3.é').family() == 4
+ip('::é').family() == 4
+ip('1:2:3:4:5:6:7:').family() == 4
+ip('::1:').family() == 4
+ip('1:2').family() == 4
+cidr('').prefixLength() == 1
+cidr('x/8').prefixLength() == 1
+cidr('1.2.3.4').prefixLength() == 1
+cidr('1.2.3.4/').prefixLength() == 1
+cidr('1.2.3.4/a').prefixLength() == 1
+cidr('1.2.3.4/33').prefixLength() == 1
+cidr('1.2.3.4/08').prefixLength() == 1
+cidr('1.2.3.4/+8').prefixLength() == 1
+cidr('1.2.3.4/-1').prefixLength() == 1
+cidr('1.2.3.4/1000').prefixLength() == 1
+cidr('::1%a/8').prefixLength() == 1
+cidr('::/129').prefixLength() == 1
+cidr('::ffff:1.2.3.4/96').prefixLength() == 1
+cidr('1.2.3/8').prefixLength() == 1
+cidr('1.2.3.04/8').prefixLength() == 1
+cidr('1.2.3.4/8/8').prefixLength() == 1
+cidr('10.0.0.0/8').containsIP(object.spec.text)
+cidr('10.0.0.0/8').containsIP('::ffff:1.2.3.4')
+cidr('10.0.0.0/8').containsCIDR(object.spec.text)
+cidr('10.0.0.0/8').containsCIDR('x')
+cidr('10.0.0.0/8').containsCIDR('::ffff:1.2.3.4/96')
+ip.isCanonical('1.2.3.04')
+quantity('').isInteger()
+quantity('1x').isInteger()
+quantity('.').isInteger()
+quantity('1.1.1').isInteger()
+quantity('1e').isInteger()
+quantity('Ki').isInteger()
+quantity('1Kii').isInteger()
+quantity('+').isInteger()
+quantity('1 ').isInteger()
+quantity(' 1').isInteger()
+quantity('--1').isInteger()
+quantity('1e99999999999999999999').isInteger()
+quantity('1EE').isInteger()
+quantity('é').isInteger()
+quantity(object.spec.text).isInteger()
+quantity('0.5').asInteger() == 1
+quantity('9223372036854775808').asInteger() == 1
+semver('').major() == 1
+semver('1').major() == 1
+semver('1.2').major() == 1
+semver('1.2.3.4').major() == 1
+semver('a.2.3').major() == 1
+semver('1.a.3').major() == 1
+semver('1.2.a').major() == 1
+semver('01.2.3').major() == 1
+semver('1.02.3').major() == 1
+semver('1.2.03').major() == 1
+semver('1.2.3-').major() == 1
+semver('1.2.3-01').major() == 1
+semver('1.2.3-a..b').major() == 1
+semver('1.2.3-é').major() == 1
+semver('1.2.3-a_b').major() == 1
+semver('1.2.3+').major() == 1
+semver('1.2.3+a..b').major() == 1
+semver('1.2.3+é').major() == 1
+semver('1.2.3+a_b').major() == 1
+semver('..').major() == 1
+semver('1..3').major() == 1
+semver('99999999999999999999.2.3').major() == 1
+semver('1.99999999999999999999.3').major() == 1
+semver('1.2.99999999999999999999').major() == 1
+semver('1.2.3-99999999999999999999').major() == 1
+semver('-1.2.3').major() == 1
+semver('1.-2.3').major() == 1
+semver('v1.2', true).major() == 1
+semver('va.2', true).major() == 1
+semver('', true).major() == 1
+semver('v', true).major() == 1
+semver('1.2-a', true).major() == 1
+semver('1+a', true).major() == 1
+semver('a', true).major() == 1
+semver('1.2.3.4', true).major() == 1
+int(9.3e18) == 1
+int(-9.3e18) == 1
+int(object.spec.ratio * 1e300) == 1
+int(object.spec.text) == 1
+int(string(object.spec.text)) == 1
+uint(object.spec.text) == 1u
+uint(object.spec.replicas - 5) == 1u
+uint(object.spec.ratio - 5.0) == 1u
+uint(object.spec.ratio * 1e300) == 1u
+int(18446744073709551615u - uint(object.spec.replicas)) == 1
+double(object.spec.text) == 1.0
+bool(object.spec.text)
+int(object.spec.none) == 1
+int(object.spec.names) == 1
+string(object.spec.none) == ''
+string(object.spec.names) == ''
+string(object.spec) == ''
+bytes(object.spec.replicas) == b''
+double(object.spec.none) == 1.0
+bool(object.spec.replicas)
+timestamp(object.spec.replicas).getFullYear() == 1970
+timestamp(object.spec.replicas * 999999999999).getFullYear() == 1970
+timestamp(-62135596801 + object.spec.replicas - 3) == timestamp(0)
+timestamp(object.spec.none) == timestamp(0)
+timestamp(object.spec.ratio) == timestamp(0)
+duration(object.spec.replicas) == duration('1s')
+duration(object.spec.none) == duration('1s')
+type(object.spec.missing) == int
+object.spec.replicas + 9223372036854775807 > 0
+object.spec.replicas - 9223372036854775807 - 9223372036854775807 > 0
+object.spec.replicas * 9223372036854775807 > 0
+-(object.spec.replicas - 9223372036854775807 - 4) > 0
+object.spec.replicas / 0 == 1
+object.spec.replicas % 0 == 1
+uint(object.spec.replicas) / 0u == 1u
+uint(object.spec.replicas) % 0u == 1u
+uint(object.spec.replicas) - 5u == 1u
+uint(object.spec.replicas) * 18446744073709551615u == 1u
+uint(object.spec.replicas) + 18446744073709551615u == 1u
+object.spec.ratio / 0.0 > 1.0
+object.spec.ratio % 2 == 1
+object.spec.text + 1 == ''
+object.spec.text - 'a' == ''
+object.spec.text * 2 == ''
+object.spec.text / 2 == ''
+-object.spec.text == 1
+!object.spec.text
+object.spec.text && true
+object.spec.text || false
+object.spec.text ? true : false
+object.spec.none ? true : false
+object.spec.replicas < 'a'
+object.spec.text < 1
+object.spec.none < 1
+object.spec.names < object.spec.names
+object.spec.pairs < 1
+object.spec.ratio * 1e308 * 1e308 < 0.0 / 0.0
+duration('9223372036s') + duration('9223372036s') > duration('1s')
+duration('-9223372036s') - duration('9223372036s') > duration('1s')
+-duration('1s') == duration('1s')
+timestamp('9999-12-31T23:59:59Z') + duration('1s') > timestamp(0)
+timestamp('0001-01-01T00:00:00Z') - duration('1s') > timestamp(0)
+timestamp('9999-12-31T23:59:59Z') - timestamp('0001-01-01T00:00:00Z') > duration('1s')
+timestamp('2024-02-29T12:00:00Z').getHours(object.spec.text) == 1
+timestamp('2024-02-29T12:00:00Z').getHours('a:b') == 1
+timestamp('2024-02-29T12:00:00Z').getHours('1:b') == 1
+timestamp('2024-02-29T12:00:00Z').getHours('+') == 1
+timestamp('2024-02-29T12:00:00Z').getHours('../x') == 1
+timestamp('2024-02-29T12:00:00Z').getHours('europe/berlin') == 13
+timestamp('2024-02-29T12:00:00Z').getHours('99999999999999999999:00') == 13
+timestamp('2024-02-29T12:00:00Z').getHours('1:2:3') == 13
+timestamp('2024-02-29T12:00:00Z').getHours('25:00') == 13
+object.spec.replicas.getHours() == 1
+duration('1s').getFullYear() == 1
+dyn(duration('1s')).getFullYear() == 1
+dyn(1).getHours() == 1
+dyn('a').startsWith(1)
+object.spec.replicas.startsWith('a')
+object.spec.text.startsWith(object.spec.replicas)
+object.spec.replicas.matches('a')
+object.spec.text.matches('(')
+object.spec.text.matches('[' + 'a')
+object.spec.text.matches('a' + '**')
+object.spec.text.matches('a{' + '1001}')
+object.spec.text.matches('\\' + 'C')
+object.spec.text.matches('(?P<' + 'n')
+object.spec.text.matches('*' + 'a')
+object.spec.text.matches('a' + ')')
+object.spec.text.matches('(?z' + ')')
+object.spec.text.matches('[z-' + 'a]')
+object.spec.text.matches('\\' + '8')
+object.spec.text.matches('a\\' + '')
+object.spec.text.matches('[[:foo:' + ']]')
+object.spec.text.matches('\\p{' + 'Foo}')
+object.spec.text.find('a' + '(') == ''
+object.spec.text.findAll('a' + '(') == []
+size(object.spec.replicas) == 1
+object.spec.replicas.size() == 1
+size(object.spec.none) == 1
+object.spec.text.charAt(99) == ''
+object.spec.text.charAt('a') == ''
+object.spec.text.charAt(object.spec.text) == ''
+object.spec.replicas.charAt(1) == ''
+object.spec.text.indexOf('a', 99) == 1
+object.spec.text.indexOf('a', -1) == 1
+object.spec.text.indexOf(1) == 1
+object.spec.text.indexOf(object.spec.replicas) == 1
+object.spec.replicas.indexOf('a') == 1
+object.spec.text.lastIndexOf('a', 99) == 1
+object.spec.text.lastIndexOf('a', -1) == 1
+object.spec.text.substring(99) == ''
+object.spec.text.substring(-1) == ''
+object.spec.text.substring(3, 1) == ''
+object.spec.text.substring(3, 99) == ''
+object.spec.text.substring(-1, 3) == ''
+object.spec.replicas.substring(1) == ''
+object.spec.replicas.lowerAscii() == ''
+object.spec.replicas.trim() == ''
+object.spec.replicas.replace('a', 'b') == ''
+object.spec.text.replace(object.spec.replicas, 'b') == ''
+object.spec.replicas.split('a') == []
+object.spec.replicas.join() == ''
+object.spec.numbers.join() == ''
+object.spec.numbers.join(',') == ''
+object.spec.names.join(object.spec.replicas) == ''
+object.spec.replicas.format([]) == ''
+object.spec.text.format(object.spec.replicas) == ''
+strings.quote(object.spec.replicas) == ''
+'%d'.format([object.spec.text]) == ''
+'%s'.format(object.spec.nothing) == ''
+'%x'.format([object.spec.ratio]) == ''
+'%b'.format([object.spec.text]) == ''
+'%o'.format([object.spec.text]) == ''
+'%e'.format([object.spec.text]) == ''
+object.spec.names.map(x, '%s %s').map(f, f.format(['a'])) == []
+object.spec.names.map(x, '%z').map(f, f.format(['a'])) == []
+object.spec.names.map(x, '%.').map(f, f.format(['a'])) == []
+object.spec.names.map(x, '%').map(f, f.format(['a'])) == []
+object.spec.names.map(x, '%.1a').map(f, f.format(['a'])) == []
+object.spec.names.map(x, 'a').map(f, f.format(['a'])) == ['a', 'a', 'a', 'a']
+object.spec.replicas.sum() == 1
+object.spec.replicas.isSorted()
+object.spec.pairs.max() == 1
+object.spec.names.sum() == 1
+object.spec.replicas.min() == 1
+object.spec.text.min() == 1
+object.spec.replicas.sort() == []
+object.spec.text.sort() == []
+object.spec.replicas.reverse() == []
+object.spec.replicas.distinct() == []
+object.spec.replicas.flatten() == []
+object.spec.replicas.slice(0, 1) == []
+object.spec.numbers.slice(0, 'a') == []
+object.spec.numbers.slice(object.spec.text, 1) == []
+object.spec.replicas.first().hasValue()
+object.spec.replicas.last().hasValue()
+object.spec.replicas.sortBy(x, x) == []
+object.spec.mixed.sortBy(x, x) == []
+object.spec.containers.sortBy(x, x.missing) == []
+object.spec.containers.sortBy(x, x) == []
+lists.range(object.spec.text).size() == 1
+sets.contains(object.spec.text, [1])
+sets.contains(object.spec.replicas, object.spec.text)
+object.spec.numbers.flatten(object.spec.text) == []
+object.spec.replicas.map(x, x) == []
+object.spec.replicas.filter(x, true) == []
+object.spec.replicas.exists(x, true)
+object.spec.replicas.exists_one(x, true)
+object.spec.replicas.all(k, v, true)
+object.spec.none.all(k, true)
+object.spec.ratio.transformMap(k, v, v) == {}
+object.spec.text.transformList(k, v, v) == []
+object.spec.names.transformMapEntry(k, v, {v: k}) == {}
+object.spec.names.transformMapEntry(k, v, object.spec.text) == {}
+object.spec.numbers.filter(x, object.spec.text) == []
+object.spec.numbers.all(x, object.spec.text)
+object.spec.numbers.map(x, object.spec.text, x) == []
+object.spec.numbers.exists_one(x, x)
+object.spec.text.hasValue()
+object.spec.text.value() == 1
+object.spec.text.orValue(1) == 1
+object.spec.text.or(optional.of(1)) == optional.of(1)
+object.spec.text.optMap(x, x) == optional.of(1)
+object.spec.text.optFlatMap(x, optional.of(x)) == optional.of(1)
+[?object.spec.text] == []
+{?'a': object.spec.text} == {}
+optional.unwrap(object.spec.names) == []
+object.spec.names.unwrapOpt() == []
+optional.unwrap(object.spec.text) == []
+url('http://a b/').getHost() == ''
+url('http://[::1').getHost() == ''
+url('http://a:b').getHost() == ''
+url('a').getHost() == ''
+url('http://a%41/').getHost() == ''
+url('http://%zz/').getHost() == ''
+url('http://a/%z').getHost() == ''
+url(':').getHost() == ''
+url('http://a\u0001/').getHost() == ''
+url('http://u ser@h/').getHost() == ''
+url('1http://a').getHost() == ''
+url('/a\\b"c').getHost() == ''
+url('/é%').getHost() == ''
+format.named('x').value().validate('a').hasValue()
+format.dns1123Label().validate(object.spec.replicas).hasValue()
+object.spec.text.validate('a').hasValue()
+object.spec.text.family() == 4
+object.spec.text.isLoopback()
+object.spec.text.masked() == cidr('1.2.3.4/8')
+object.spec.text.isGreaterThan(quantity('1'))
+quantity('1').isGreaterThan(object.spec.text)
+quantity('1').add(object.spec.text) == quantity('1')
+semver('1.2.3').isLessThan(object.spec.text)
+object.spec.text.major() == 1
+object.spec.text.compareTo(quantity('1')) == 1
+object.spec.text.getHost() == ''
+isIP(object.spec.replicas)
+isCIDR(object.spec.none)
+isURL(object.spec.replicas)
+isQuantity(object.spec.replicas)
+isSemver(object.spec.replicas)
+isSemver('1', object.spec.text)
+quantity(object.spec.replicas).isInteger()
+semver(object.spec.replicas).major() == 1
+url(object.spec.replicas).getHost() == ''
+cidr(object.spec.replicas).prefixLength() == 1
+ip(object.spec.replicas).family() == 4
+ip.isCanonical(object.spec.replicas)
+sign(object.spec.text) == 1
+authorizer.path(object.spec.replicas).check('get').allowed()
+authorizer.path(object.spec.empty).check('get').allowed()
+authorizer.group('').resource(object.spec.empty).check('get').allowed()
+authorizer.serviceAccount('a', 'B').path('/a').check('get').allowed()
+authorizer.serviceAccount('a', '').path('/a').check('get').allowed()
+""".strip("\n")
+
+COSTS: Final = r"""
+[1, 2, 3].all(k, !(k in [300, 301, 302]))
+object.spec.names.all(x, !(x in ['x', 'y', 'z']))
+object.spec.pairs.all(k, k in ['x', 'y'])
+object.spec.replicas in [1, 2, 3]
+object.spec.ratio in [1, 2, 3]
+object.spec.replicas in [1, object.spec.replicas]
+'dev' in request.userInfo.groups
+object.spec.names.map(x, 'a').size() == 4
+object.spec.names.map(x, x == 'a', 'a').size() == 2
+object.spec.text + object.spec.text != ''
+object.spec.text + 'a' != ''
+object.spec.text < object.spec.text
+object.spec.text < 'a'
+bytes(object.spec.text) != b''
+string(bytes(object.spec.text)) == object.spec.text
+object.spec.names + object.spec.names == []
+object.spec == object.spec
+object.spec != oldObject.spec
+object.spec.text == 'a very long text that is not equal'
+object.spec.text != 'a very long text that is not equal'
+object.spec.empty == 'a very long text that is not equal'
+object.spec.empty == 'a'
+object.spec.replicas == ''
+dyn(object.spec.names) == ''
+object.spec.none == ''
+(object.spec.paused ? object.spec : oldObject.spec).replicas == 2
+(object.spec.paused ? object.spec : oldObject).spec.replicas == 2
+has((object.spec.paused ? object.spec : oldObject.spec).replicas)
+has(dyn(object).spec)
+has({'a': 1}.a)
+has(object.?spec.replicas)
+has(object.?missing.replicas)
+object.spec[object.metadata.name + 'x'] == 1 || true
+object.spec.pairs[object.spec.names[0] == 'b' ? 'x' : 'y'] == 1
+object.spec.pairs[string('x')] == 1
+object.spec.containers[object.spec.numbers[1] - 1].image == 'web:1.2'
+object.spec.containers[0].limits.cpu.startsWith('500')
+object.spec.containers.map(c, c.name)[0] == 'web'
+object.spec.containers.filter(c, c.name == 'log')[0].image == 'log:latest'
+object.spec.?missing[0].name.hasValue()
+object.spec.containers[?5].name.hasValue()
+object.spec.containers[?0].?image.orValue('') == 'web:1.2'
+optional.of(object).spec.replicas == optional.of(3)
+optional.of(1).optMap(x, x + x).value() == 2
+optional.of(1).optMap(x, 5).value() == 5
+object.?spec.replicas.optMap(x, x + 1).optMap(y, y * 2).orValue(0) == 8
+optional.of({'a': 1}).optMap(x, x).a.orValue(0) == 1
+true ? has(object.spec) : false
+object.spec.paused ? object.spec.replicas == 1 : object.spec.replicas == 3
+object.spec.numbers.exists(x, x == 1)
+object.spec.numbers.exists(x, x == 2)
+object.spec.numbers.all(i, v, v < 3)
+object.spec.numbers.exists(i, v, v == 2)
+object.spec.pairs.exists(k, v, v == 1)
+[1, 2].all(x, x < 2)
+[1, 2].all(x, x < 1)
+object.spec.names.sortBy(x, x).sortBy(y, y).size() == 4
+cidr('10.0.0.0/8').containsIP(object.metadata.name) || true
+cidr('10.0.0.0/8').containsCIDR(dyn('10.1.0.0/16'))
+[3, 1, 2].sortBy(x, x) == [1, 2, 3]
+object.spec.names.distinct().size() == 3
+object.spec.names.join(',') == 'b,a,c,a'
+object.spec.text.split('').size() == 11
+request.userInfo.groups.join() == ''
+request.kind.group == 'apps' && request.resource.resource != 'pods' || request.dryRun
+'%s is %d'.format([object.metadata.name, object.spec.replicas]) == 'web is 3'
+[object.spec.replicas, 1].sum() == 4
+{'a': object.spec.replicas}.a == 3
+{'a': [1, 2], 'b': [3]}['a'][1] == 2
+type(object.spec) == map
+[int, string].size() == 2
+duration('1s') in [duration('1s'), duration('2s')]
+""".strip("\n")
+
+EXPRESSIONS: Final = tuple("\n".join((LANGUAGE, LIBRARIES, NAMES_AND_KEYS, ERRORS, COSTS)).splitlines())

@@ -17,7 +17,7 @@ _GRANTED: Final = ("get", "list", "use")
 
 
 def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
-    """Return the decision (``true``, ``false``, ``error``, ``compile error``), error text, cost."""
+    """Return the decision (``true``, ``false``, ``error``, ``compile error``), text of the error, cost."""
     try:
         conditions = Conditions([compile_condition("condition", expression)])
     except InvalidExpression as problem:
@@ -33,7 +33,7 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
         answers |= {check: _answer(json.loads(check.spec)) for check in judgement.checks}
     cost = math.floor(spent() + 1e-6)
     if isinstance(judgement, Failed):
-        return "error", judgement.cause, cost
+        return "error", judgement.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
     return ("false" if isinstance(judgement, Excluded) else "true"), "", cost
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.libraries import FUNCTIONS
 from gateway.cel.libraries.formatting import check_format
-from gateway.cel.meter import EXPRESSION_LIMIT, METER, start
+from gateway.cel.meter import EXPRESSION_LIMIT, start
 from gateway.cel.regex import LONGEST_PATTERN, compile_regex
 from gateway.cel.values import Optional, Uint
 
@@ -28,11 +28,11 @@ TEXTS = st.text(alphabet="ab é\U0001f600", max_size=12)
 
 @pytest.fixture(autouse=True)
 def budget() -> None:
-    METER.left = EXPRESSION_LIMIT
+    start(EXPRESSION_LIMIT)
 
 
 def call(overload: str, *arguments: object) -> Any:
-    METER.left = EXPRESSION_LIMIT
+    start(EXPRESSION_LIMIT)
     return CALLS[overload](*arguments)
 
 
@@ -169,14 +169,12 @@ SHARED: list[Any] = [MANY] * 1000
     ("overload", "arguments"),
     [
         ("string_replace_string_string", (BIG, "", BIG)),
-        ("string_replace_string_string", ("aaaaaaaaaa", "a", BIG)),
-        ("string_split_string", (BIG, "")),
+        ("string_replace_string_string", ("a" * 30, "a", BIG)),
+        ("string_split_string", (BIG * 4, "")),
         pytest.param("string_find_all_string", (BIG, ""), marks=pytest.mark.slow),
         ("list_flatten", (SHARED,)),
-        ("list_includes_dyn_dyn", (SHARED, 1)),
-        ("list_int_sort", (MANY,)),
+        pytest.param("list_includes_dyn_dyn", (SHARED, 1), marks=pytest.mark.slow),
         ("list_distinct", (MANY,)),
-        ("lists_range", (10**18,)),
         ("list_sets_intersects_list", (MANY, SHARED)),
         ("list_join_string", (MANY, BIG)),
         pytest.param("string_format", ("%s", [SHARED]), marks=pytest.mark.slow),

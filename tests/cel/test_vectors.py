@@ -1,4 +1,4 @@
-"""The gateway's CEL against what kube-apiserver's own evaluator makes of the same expressions."""
+"""The gateway's CEL against kube-apiserver's own evaluator: outcomes, costs and texts of errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cel.differences import KNOWN
+from tests.cel.differences import COSTS, ERROR_COSTS_MORE, KNOWN, TEXTS
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.ours import decide
 from tests.cel.vectors import FILE
@@ -17,13 +17,18 @@ VECTORS: list[dict[str, Any]] = json.loads(FILE.read_text())
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["expression"][:60])
 def test_an_expression_decides_as_in_the_api_server(vector: dict[str, Any]) -> None:
-    """The same value, an error where it has one, and refused where it refuses."""
+    """The same value at the same cost, the same error where it has one, and refused where it refuses."""
     expression = vector["expression"]
     outcome, text, cost = decide(expression, REQUEST)
-    assert outcome == (KNOWN[expression][0] if expression in KNOWN else vector["outcome"]), text
-    if "cost" in vector and expression not in KNOWN:
-        # Constants are charged here and folded there, so that a small expression may cost more.
-        assert vector["cost"] / 2 - 10 <= cost <= vector["cost"] * 2 + 250
+    if expression in KNOWN:
+        assert outcome == KNOWN[expression][0], text
+        return
+    assert outcome == vector["outcome"], text
+    if outcome in ("true", "false"):
+        assert cost == vector["cost"] + COSTS.get(expression, (0, ""))[0]
+    if outcome == "error":
+        assert cost <= vector["cost"] + ERROR_COSTS_MORE
+        assert text == (TEXTS[expression][0] if expression in TEXTS else vector["text"])
 
 
 def test_the_vectors_are_of_these_expressions() -> None:
@@ -33,7 +38,14 @@ def test_the_vectors_are_of_these_expressions() -> None:
 
 def test_every_known_difference_is_one() -> None:
     """What has been mended is no longer listed."""
-    found = {vector["expression"]: vector["outcome"] for vector in VECTORS}
+    found = {vector["expression"]: vector for vector in VECTORS}
     for expression, (outcome, reason) in KNOWN.items():
         assert reason
-        assert found[expression] != outcome, expression
+        assert found[expression]["outcome"] != outcome, expression
+    for expression, (text, reason) in TEXTS.items():
+        assert reason
+        assert found[expression]["text"] != text, expression
+    for expression, (more, reason) in COSTS.items():
+        assert reason
+        assert expression in found
+        assert more

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.cel.api_server import ask, outcome
+from tests.cel.api_server import ask, outcome, text
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 
 FILE: Final = Path(__file__).with_suffix(".json")
 
 
 def made() -> str:
-    """Return the content of the file: a line with expression, outcome and, where there is a value, cost each.
+    """Return the content of the file: a line each with expression, outcome, cost and text of the error.
 
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
@@ -26,8 +26,10 @@ def made() -> str:
     vectors = []
     for expression, answer in zip(EXPRESSIONS, answers, strict=True):
         vector = {"expression": expression, "outcome": outcome(answer)}
-        if "value" in answer:
+        if "refused" not in answer:
             vector["cost"] = answer["cost"]
+        if "error" in answer:
+            vector["text"] = text(answer, expression)
         vectors.append(json.dumps(vector, ensure_ascii=False))
     return "[\n{}\n]\n".format(",\n".join(vectors))
 

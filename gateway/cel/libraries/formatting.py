@@ -11,31 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.conversions import to_string
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import charge
-from gateway.cel.values import Duration, Timestamp, TypeName, type_name
+from gateway.cel.meter import charge, count_steps, count_text, count_values
+from gateway.cel.values import Duration, Timestamp, TypeName, quoted, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]*))?(?s:(.))?)")
 _SUPERSCRIPT: Final = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
-ESCAPES: Final = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-"""Characters and how Go writes them within quotes."""
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _DEFAULT_PRECISION: Final = 6
-_CLAUSES_INCLUDED: Final = 16
-_WIDEST: Final = 1000
-"""Digits or spaces that a clause may ask for at the price of the text that asks."""
+_CLAUSE_STEPS: Final = 1000
+"""Steps that it takes to replace a clause, beside its text."""
 _TEXT_KINDS: Final = (
     "list map int uint double bool string bytes type null_type"
     " google.protobuf.Timestamp google.protobuf.Duration"
@@ -109,7 +96,8 @@ def _replaced(text: str, count: int, formatted: Callable[[int, str, int | None],
             result = formatted(taken - 1, clause, width)
         except EvaluationError as error:
             raise EvaluationError(f"error during formatting: {error}") from None
-        charge((taken > _CLAUSES_INCLUDED) + max(0, len(result) - _WIDEST) * 0.1)
+        count_steps(_CLAUSE_STEPS)
+        count_text(len(result))
         return result.upper() if found[2] == "X" else result
 
     return _CLAUSE.sub(replacement, text)
@@ -127,7 +115,7 @@ def _width(digits: str | None, *, at_end: bool) -> int | None:
         )
     if problem is not None:
         raise EvaluationError(f"could not parse formatting clause: error while parsing precision: {problem}")
-    charge(max(0, int(digits) - _WIDEST) * 0.1)
+    count_text(int(digits))
     return int(digits)
 
 
@@ -176,7 +164,7 @@ def _text(value: object) -> str:
 
 def _literal(value: object) -> str:
     """How a value within a list or a map is written: as CEL would read it."""
-    charge(1)
+    count_values(10)
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
@@ -187,28 +175,14 @@ def _literal(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.{_DEFAULT_PRECISION}f}" if math.isfinite(value) else f'"{_go_infinity(value)}"'
     if isinstance(value, str):
-        charge(len(value) * 0.1)
-        return _quoted(value)
+        count_text(len(value))
+        return quoted(value)
     if isinstance(value, bytes):
-        return f"b{_quoted(to_string(value))}"
+        return f"b{quoted(to_string(value))}"
     if isinstance(value, Timestamp | Duration):
         return f'{"timestamp" if isinstance(value, Timestamp) else "duration"}("{to_string(value)}")'
     _check_kind("s", type_name(value))
     return _text(value)
-
-
-def _quoted(text: str) -> str:
-    """As Go's ``%q`` writes *text*."""
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in ESCAPES:
-        return ESCAPES[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _go_infinity(value: float) -> str:

@@ -25,7 +25,7 @@ _SUMMABLE: Final = frozenset(map(type, _ZEROS.values()))
 def _is_sorted(values: list[object]) -> bool:
     charge_traversal(values)
     for index, value in enumerate(values):
-        check_comparable(value)
+        check_comparable(value, "isSorted" if not index else "")
         if index and compare(values[index - 1], value) == 1:
             return False
     return True
@@ -37,6 +37,7 @@ def _best(name: str, replaced_by: int) -> Callable[[list[object]], object]:
         if not values:
             raise EvaluationError(f"{name} called on empty list")
         result = values[0]
+        check_comparable(result, name)
         for value in values:
             check_comparable(value)
             if compare(result, value) == replaced_by:
@@ -53,7 +54,7 @@ def _sum(zero: object) -> Callable[[list[object]], object]:
             return zero
         result = values[0]
         if type(result) not in _SUMMABLE:
-            raise EvaluationError("no such overload")
+            raise EvaluationError("no such overload: sum(list)")
         for value in values[1:]:
             if type(value) is not type(result):
                 raise EvaluationError("no such overload")

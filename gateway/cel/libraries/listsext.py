@@ -13,19 +13,19 @@ from gateway.cel.equality import is_equal
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.libraries.order import compare, same_type
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_items, count_steps, count_values
 from gateway.cel.values import NONE, Optional
 
 _CREATION: Final = 11
 """A call, and a list that it makes."""
-_PLACE: Final = 30
-"""What an element of a long list takes to be sorted. cel-go charges nothing where it does not know the type,
-as of most lists in a request, and the square of the length where it does."""
-_COPIES_INCLUDED: Final = 1000
-"""Elements that flatten may put into its result for what cel-go charges, which knows the outer list alone."""
+_PLACE: Final = 3000
+"""Steps that it takes to put an element into its place."""
+_MOST: Final = 1_000_000
+"""Elements of a list that range makes."""
 
 
 def _slice(values: list[object], start: int, end: int) -> list[object]:
+    charge(_CREATION)
     if start < 0 or end < 0:
         raise EvaluationError(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
@@ -34,35 +34,47 @@ def _slice(values: list[object], start: int, end: int) -> list[object]:
         )
     if len(values) < end:
         raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(values)}")
-    charge(_CREATION + end - start)
+    charge(end - start)
+    count_items(end - start)
     return values[start:end]
 
 
 def _flatten(values: list[object], depth: int = 1) -> list[object]:
+    charge(_CREATION + len(values) * (depth if depth >= 0 else 1))
     if depth < 0:
         raise EvaluationError("level must be non-negative")
-    charge(_CREATION + len(values) * depth)
+    count_items(len(values))
+    if not depth:
+        return values
     result: list[object] = []
     waiting = [(iter(values), depth)]
     while waiting:
         items, left = waiting[-1]
         for item in items:
-            if isinstance(item, list) and left:
-                waiting.append((iter(item), left - 1))
-                charge(1 if len(waiting) > _COPIES_INCLUDED else 0)
-                break
-            result.append(item)
-            if len(result) > _COPIES_INCLUDED:
-                charge(1)
+            if isinstance(item, list):
+                count_items(len(item) + 1)
+                if left > 1:
+                    waiting.append((iter(item), left - 1))
+                    break
+                result.extend(item)
+            else:
+                result.append(item)
         else:
             waiting.pop()
     return result
 
 
+def _all_compared(values: object) -> int:
+    """What cel-go charges to compare each of *values* with each other, beyond a unit."""
+    if not isinstance(values, list):
+        return 0
+    size = len(values)
+    return _CREATION - 1 + int(size * size * (2.1 if size and isinstance(values[0], str | bytes) else 2.0))
+
+
 def _sorted_by(values: list[object], keys: list[object]) -> list[object]:
     size = len(keys)
-    squared = int(size * size * (2.1 if size and isinstance(keys[0], str | bytes) else 2.0))
-    charge(_CREATION + min(squared, size * _PLACE))
+    count_steps(size * _PLACE)
     if len(values) != size:
         raise EvaluationError(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
@@ -84,24 +96,27 @@ def _sorted(values: list[object]) -> list[object]:
 
 
 def _range(size: int) -> list[object]:
+    charge(_CREATION + size if 0 <= size <= _MOST else _CREATION + 1)
     if size < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {size}")
-    charge(_CREATION + size)
+    if size > _MOST:
+        raise EvaluationError(f"lists.range: size {size} exceeds maximum allowed ({_MOST})")
     return list(range(size))
 
 
 def _reverse(values: list[object]) -> list[object]:
     charge(_CREATION + len(values))
+    count_items(len(values))
     return values[::-1]
 
 
 def _distinct(values: list[object]) -> list[object]:
-    size = len(values)
-    charge(_CREATION + int(size * size * (2.1 if size and isinstance(values[0], str | bytes) else 2.0)))
+    charge(1 + _all_compared(values))
     if all(isinstance(value, str) for value in values):
         return list(dict.fromkeys(values))
     result: list[object] = []
     for value in values:
+        count_values(len(result))
         if not any(is_equal(value, other) for other in result):
             result.append(value)
     return result
@@ -132,7 +147,7 @@ FUNCTIONS: Final = (
     function("list_flatten", "list(list(T))::flatten() -> list(T)", _flatten),
     function("list_flatten_int", "list(dyn)::flatten(int) -> list(dyn)", _flatten),
     *(
-        function(f"list_{name}_sort", f"list({kind})::sort() -> list({kind})", _sorted)
+        function(f"list_{name}_sort", f"list({kind})::sort() -> list({kind})", _sorted, 1, _all_compared)
         for name, kind in _COMPARABLE.items()
     ),
     *(
@@ -140,6 +155,8 @@ FUNCTIONS: Final = (
             f"list_{name}_sortByAssociatedKeys",
             f"list(T)::@sortByAssociatedKeys(list({kind})) -> list(T)",
             _sorted_by,
+            1,
+            lambda _, keys: _all_compared(keys),
         )
         for name, kind in _COMPARABLE.items()
     ),

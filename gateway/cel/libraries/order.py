@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_values
 from gateway.cel.values import Duration, Timestamp, type_name
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ _KINDS: Final[dict[type, str]] = {
     int: "number",
     float: "number",
 }
-_VALUES_INCLUDED: Final = 16
-"""Of a longer list each value is charged at least 1: in Kubernetes short texts cost nothing."""
 
 
-def check_comparable(value: object) -> None:
-    """Raise EvaluationError unless *value* is of a type that has an order."""
+def check_comparable(value: object, function: str = "") -> None:
+    """Raise EvaluationError unless *value* is of a type that has an order.
+
+    For the first value of a list, *function* is the one that was called, which the error names.
+    """
     if _kind(value) is None:
-        raise EvaluationError("no such overload")
+        raise EvaluationError(f"no such overload: {function}(list)" if function else "no such overload")
 
 
 def compare(left: object, right: object) -> int | None:
@@ -61,13 +62,10 @@ def charge_traversal(value: object) -> None:
         elif isinstance(one, bytes):
             cost += len(one) // 10
         elif isinstance(one, list | dict):
-            if len(one) > _VALUES_INCLUDED:
-                # Refuses what is too large before it is walked through.
-                charge(len(one))
-                cost -= len(one)
+            count_values(len(one))
             waiting.extend(one)
             if isinstance(one, dict):
                 waiting.extend(one.values())
         else:
             cost += 1
-    charge(max(cost, 1))
+    charge(cost)

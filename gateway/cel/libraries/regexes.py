@@ -10,12 +10,11 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_steps
 from gateway.cel.regex import Regex, compile_regex
 
-_MATCHES_INCLUDED: Final = 16
-"""Matches that the price of the search covers: each takes a microsecond, and Kubernetes charges for none."""
-_MATCH: Final = 5
+_MATCH: Final = 500
+"""Steps that a match takes beside the search."""
 
 
 def _compiled(text: str, pattern: str) -> Regex:
@@ -44,8 +43,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         # An empty match next to the one before is none.
         if end > start or start != before:
             matches.append(raw[start:end].decode())
-            if len(matches) > _MATCHES_INCLUDED:
-                charge(_MATCH)
+            count_steps(_MATCH)
         before = end
         at = end if end > at else _next_character(raw, at)
     return matches

@@ -12,11 +12,16 @@ from typing import ClassVar, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_items
+from gateway.cel.values import quoted
 
-_NUMBER: Final = re.compile("0|[1-9][0-9]{0,19}")
+_DIGITS: Final = re.compile("[0-9]*")
+_LONGEST: Final = 20
+"""Digits of a number of 64 bits."""
 _WORD: Final = re.compile("[0-9A-Za-z-]+")
 _MOST: Final = 2**64 - 1
+_WORD_ITEMS: Final = 20
+"""Items of a list that take as much memory as a word of a pre-release does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +34,27 @@ class Semver:
 
 
 def _number(text: str, which: str) -> int:
-    if not _NUMBER.fullmatch(text) or int(text) > _MOST:
-        raise EvaluationError(
-            f'Invalid {which} number "{text}": a number of 64 bits without leading zeroes is expected'
-        )
-    return int(text)
+    if not _DIGITS.fullmatch(text):
+        raise EvaluationError(f"Invalid character(s) found in {which} number {quoted(text)}")
+    return _value(text, f"{which.capitalize()} number")
+
+
+def _value(digits: str, which: str) -> int:
+    if len(digits) > 1 and digits[0] == "0":
+        raise EvaluationError(f"{which} must not contain leading zeroes {quoted(digits)}")
+    if not digits or len(digits) > _LONGEST or int(digits) > _MOST:
+        problem = "value out of range" if digits else "invalid syntax"
+        raise EvaluationError(f"strconv.ParseUint: parsing {quoted(digits)}: {problem}")
+    return int(digits)
 
 
 def _pre_release(text: str) -> tuple[bool, int, str]:
-    if text.isascii() and text.isdigit():
-        return False, _number(text, "PreRelease"), ""
+    if not text:
+        raise EvaluationError("Prerelease is empty")
+    if _DIGITS.fullmatch(text):
+        return False, _value(text, "Numeric PreRelease version"), ""
     if not _WORD.fullmatch(text):
-        raise EvaluationError(
-            f'Invalid character(s) found in prerelease "{text}"' if text else "Prerelease is empty"
-        )
+        raise EvaluationError(f"Invalid character(s) found in prerelease {quoted(text)}")
     return True, 0, text
 
 
@@ -50,16 +62,18 @@ def _parsed(text: str) -> Semver:
     parts = text.split(".", 2)
     if not text or len(parts) != 3:
         raise EvaluationError("No Major.Minor.Patch elements found" if text else "Version string empty")
+    major, minor = _number(parts[0], "major"), _number(parts[1], "minor")
     rest, plus, build = parts[2].partition("+")
     patch, minus, pre = rest.partition("-")
-    if plus and not all(_WORD.fullmatch(word) for word in build.split(".")):
-        raise EvaluationError(f'Invalid character(s) found in build meta data "{build}"')
-    # Kubernetes charges for the text alone.
-    charge(max(0, pre.count(".") - 100) * 10)
+    count_items((pre.count(".") + build.count(".")) * _WORD_ITEMS)
+    number = _number(patch, "patch")
     words = tuple(_pre_release(word) for word in pre.split(".")) if minus else ()
-    return Semver(
-        (_number(parts[0], "major"), _number(parts[1], "minor"), _number(patch, "patch"), not words, words)
-    )
+    for word in build.split(".") if plus else ():
+        if not word:
+            raise EvaluationError("Build meta data is empty")
+        if not _WORD.fullmatch(word):
+            raise EvaluationError(f"Invalid character(s) found in build meta data {quoted(word)}")
+    return Semver((major, minor, number, not words, words))
 
 
 def _normalized(text: str) -> str:

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.equality import is_equal
 from gateway.cel.functions import function
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_SLOW: Final = 2
-"""What a comparison costs more where two lists cannot be taken for sets of Python's."""
 
 
 def _hashable(values: Sequence[object]) -> bool:
@@ -30,7 +27,7 @@ def _contains(values: Sequence[object], wanted: Sequence[object]) -> bool:
         return not wanted
     if _hashable(values) and _hashable(wanted):
         return set(wanted).issubset(values)
-    charge(len(values) * len(wanted) * (_SLOW - 1) if len(values) * len(wanted) > 1000 else 0)
+    count_values(len(values) * len(wanted))
     return all(any(is_equal(one, other) for other in values) for one in wanted)
 
 
@@ -50,7 +47,7 @@ def _sets_intersects(values: Sequence[object], others: Sequence[object]) -> bool
         return False
     if _hashable(values) and _hashable(others):
         return not set(values).isdisjoint(others)
-    charge(len(values) * len(others) * (_SLOW - 1) if len(values) * len(others) > 1000 else 0)
+    count_values(len(values) * len(others))
     return any(is_equal(one, other) for one in values for other in others)
 
 

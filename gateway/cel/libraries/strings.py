@@ -10,16 +10,15 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.libraries.formatting import ESCAPES, format_string
-from gateway.cel.meter import charge
+from gateway.cel.libraries.formatting import format_string
+from gateway.cel.meter import charge, count_items, count_text, count_values
+from gateway.cel.values import ESCAPES, show
 
 _SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
     "\u202f\u205f\u3000"
 )
 _QUOTED: Final = str.maketrans(ESCAPES)
-_INCLUDED: Final = 1000
-"""Characters or elements that a result may be larger than what Kubernetes charges for."""
 
 
 def _traversal(text: str, times: int = 1) -> int:
@@ -87,7 +86,7 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     growth = len(new) - len(old)
     if growth > 0:
         count = text.count(old) if limit < 0 else min(limit, text.count(old))
-        charge(max(0, count * growth - len(text) - _INCLUDED) * 0.1)
+        count_text(count * growth)
     return text.replace(old, new, min(limit, len(text) + 1))
 
 
@@ -96,7 +95,7 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
     if limit == 0:
         return []
     parts = text.count(separator) if separator else len(text)
-    charge(max(0, (parts if limit < 0 else min(parts, limit)) - _INCLUDED))
+    count_items(parts if limit < 0 else min(parts, limit))
     if separator:
         return text.split(separator, limit - 1 if limit > 0 else -1)
     if limit < 0 or limit >= len(text):
@@ -135,10 +134,14 @@ def _join(values: list[object], separator: str = "") -> str:
     size = len(separator) * max(0, len(values) - 1)
     for value in values:
         if not isinstance(value, str):
-            raise EvaluationError(f"join: invalid input: {value}")
+            # The overload is chosen by the first element.
+            if not isinstance(values[0], str):
+                raise EvaluationError(f"no such overload: join(list{', string' if separator else ''})")
+            raise EvaluationError(f"join: invalid input: {show(value)}")
         size += len(value)
-    # Elements that are empty make a result for which Kubernetes charges nothing.
-    charge(max(math.ceil(size * 0.2), math.ceil(len(values) * 0.1)))
+    charge(math.ceil(size * 2 * 0.1))
+    count_values(len(values))
+    count_text(size)
     return separator.join(values)  # type: ignore[arg-type]
 
 

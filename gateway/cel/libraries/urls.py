@@ -17,7 +17,8 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.libraries.addresses import parse_address
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_steps
+from gateway.cel.values import quoted
 
 _UNRESERVED: Final = r"A-Za-z0-9_.~\-"
 _IN_PATH: Final = "$&+,/:;=@"
@@ -32,8 +33,9 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 _USER: Final = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
 _PORT: Final = re.compile("(?::[0-9]*)?")
-_PARSING: Final = 5
-"""What it is charged more than in Kubernetes, for the microseconds that it takes in Python."""
+_PARSING: Final = 2500
+_CHARACTER: Final = 10
+"""Steps that it takes to read a URL, and for each of its characters."""
 _MOST_PARAMETERS: Final = 10_000
 """More, and net/url reads none of them (defaultMaxParams)."""
 
@@ -62,6 +64,7 @@ class Url:
 
 def _parse(text: str, *, as_request: bool) -> Url:
     """Return the URL; as of a request, where nothing but its validity counts, without path and query."""
+    count_steps(_PARSING + len(text) * _CHARACTER)
     raw = text.encode().decode("latin-1")
     fragment = ""
     if not as_request:
@@ -138,7 +141,9 @@ def _unescaped_host(host: str, bad: re.Pattern[str]) -> str:
     _check_escapes(host)
     found = bad.search(host)
     if found:
-        raise _Invalid(f'invalid character "{found[0]}" in host name')
+        if found[0].startswith("%"):
+            raise _Invalid(f'invalid URL escape "{host[found.start() : found.start() + 3]}"')
+        raise _Invalid(f"invalid character {quoted(_text(found[0]))} in host name")
     return _unescaped(host)
 
 
@@ -180,24 +185,23 @@ def parse_request_uri(text: str) -> str | None:
     try:
         _parse(text, as_request=True)
     except _Invalid as problem:
-        return f'parse "{text}": {problem}'
+        return f"parse {quoted(text)}: {problem}"
     return None
 
 
 def _url(text: str) -> Url:
-    charge(math.ceil(len(text) * 0.1) + _PARSING)
+    charge(math.ceil(len(text) * 0.1))
     problem = parse_request_uri(text)
     if problem is None:
         try:
             return _parse(text, as_request=False)
         except _Invalid as other:
-            problem = f'parse "{text}": {other}'
+            problem = f"parse {quoted(text)}: {other}"
     raise EvaluationError(f"URL parse error during conversion from string: {problem}")
 
 
 def _is_url(text: str) -> bool:
-    # Kubernetes charges 1 whatever the length; beyond a long URL, what is read counts.
-    charge(1 + _PARSING + max(0, len(text) // 10 - 100))
+    charge(1)
     return parse_request_uri(text) is None
 
 

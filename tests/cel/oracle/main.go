@@ -104,8 +104,12 @@ func main() {
 }
 
 func evaluate(compiler celplugin.Compiler, asked *question) (got answer) {
+	compiling := true
 	defer func() {
-		if problem := recover(); problem != nil {
+		if problem := recover(); problem != nil && compiling {
+			// The API server answers 500 to what would configure it.
+			got.Refused = fmt.Sprintf("panic: %v", problem)
+		} else if problem != nil {
 			got.Error = fmt.Sprintf("panic: %v", problem)
 		}
 	}()
@@ -115,6 +119,7 @@ func evaluate(compiler celplugin.Compiler, asked *question) (got answer) {
 		got.RefusedNew = result.Error.Error()
 	}
 	compiled := compiler.CompileCELExpression(condition, declared, environment.StoredExpressions)
+	compiling = false
 	if compiled.Error != nil {
 		got.Refused = compiled.Error.Error()
 		return got
