@@ -15,6 +15,7 @@ import orjson
 from gateway.admit import Answer, admit, needs_namespace
 from gateway.config.parsing import parse
 from gateway.core.explain import explain
+from gateway.core.reading import read_deep, repaired
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.dispatch.questions import Questions
@@ -154,7 +155,7 @@ def read_review(file: str) -> bytes:
     except OSError as error:
         raise MalformedReview(f"{file}: cannot be read: {error.strerror}") from None
     try:
-        orjson.loads(content)
+        read_deep(repaired(content))
     except orjson.JSONDecodeError:
         return _from_yaml(content, file)
     return content

@@ -24,6 +24,7 @@ import jsonpointer
 import orjson
 
 from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, escape, same
+from gateway.core.reading import repaired
 
 MAX_COPY_BYTES: Final = 3 * 1024 * 1024
 """What all ``copy`` operations of one patch may add up to, as kube-apiserver sets it
@@ -64,7 +65,10 @@ def parse_patch(patch: bytes) -> list[Operation]:
     try:
         operations = orjson.loads(patch)
     except orjson.JSONDecodeError as error:
-        raise PatchSyntaxError(f"not JSON: {error}") from None
+        try:
+            operations = orjson.loads(repaired(patch))
+        except orjson.JSONDecodeError:
+            raise PatchSyntaxError(f"not JSON: {error}") from None
     if operations is None:
         return []
     if not isinstance(operations, list):

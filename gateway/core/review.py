@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from gateway.core.reading import read_deep, repaired
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
 
@@ -79,14 +80,16 @@ class AdmissionRequest:
     json: bytes
     """The AdmissionRequest's JSON."""
     _parsed: Json | None = field(repr=False)
+    _loads: Callable[[bytes], object] = field(repr=False)
+    """Reads ``json``."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
 
     @property
     def document(self) -> Json:
         """The whole request, parsed."""
         if self._parsed is None:
-            self._parsed = orjson.loads(self.json)
-        return cast("Json", self._parsed)
+            self._parsed = cast("Json", self._loads(self.json))
+        return self._parsed
 
     @property
     def object(self) -> Json | None:
@@ -137,7 +140,7 @@ def decode(body: bytes) -> AdmissionRequest:
             type; the text names the member.
         UnsupportedReview: an AdmissionReview of another version.
     """
-    api_version, document, json = _open(body)
+    api_version, document, json, loads = _open(body)
     get = document.get
     asked_resource, asked_kind = get("requestResource"), get("requestKind")
     try:
@@ -166,27 +169,37 @@ def decode(body: bytes) -> AdmissionRequest:
         has_object=get("object") is not None,
         json=json,
         _parsed=document,
+        _loads=loads,
     )
     if not _is_sound(request, document):
         raise _malformed(document)
     return request
 
 
-def _open(body: bytes) -> tuple[str, Json, bytes]:
-    """Return apiVersion, the parsed request and its JSON."""
+def _open(body: bytes) -> tuple[str, Json, bytes, Callable[[bytes], object]]:
+    """Return apiVersion, the parsed request, its JSON and what reads that."""
+    try:
+        return *_opened(body, orjson.loads), orjson.loads
+    except orjson.JSONDecodeError as error:
+        problem = str(error)
+    body = repaired(body)
+    for loads in (orjson.loads, read_deep):
+        with suppress(orjson.JSONDecodeError):
+            return *_opened(body, loads), loads
+    raise MalformedReview(f"the body is not JSON: {problem}")
+
+
+def _opened(body: bytes, loads: Callable[[bytes], object]) -> tuple[str, Json, bytes]:
     begin = body.find(_REQUEST, 0, _LONGEST_PREFIX) + len(_REQUEST)
     api_version = _PREFIXES.get(body[:begin])
     if api_version is not None:
         end = body.rfind(b"}")
         json = body[begin:end]
         with suppress(orjson.JSONDecodeError):
-            document = orjson.loads(json)
+            document = loads(json)
             if isinstance(document, dict) and not body[end + 1 :].strip(b" \t\r\n"):
                 return api_version, document, json
-    try:
-        review = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise MalformedReview(f"the body is not JSON: {error}") from None
+    review = loads(body)
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
         raise MalformedReview("the body is not an AdmissionReview")
     version = review.get("apiVersion")

@@ -37,7 +37,11 @@ def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple
     """
     found = _UID.match(request_json)
     if found is None or request_json[found.end() : found.end() + 1] != b'"':
-        request_json = orjson.dumps({"uid": "", **orjson.loads(request_json)} | {"uid": ""})
+        try:
+            document = orjson.loads(request_json)
+        except orjson.JSONDecodeError as error:
+            raise TypeError("nested more deeply than can be read") from error
+        request_json = orjson.dumps({"uid": "", **document} | {"uid": ""})
         found = _UID.match(request_json)
         assert found is not None
     return _HEADS[version] + uid.encode("ascii"), memoryview(request_json)[found.end() :], b"}\n"

@@ -51,6 +51,13 @@ def test_whatever_the_request_looks_like_it_stays_but_for_its_uid(
     }
 
 
+def test_a_request_that_is_too_deep_to_be_written_is_told_from_a_bug() -> None:
+    deep = b"[" * 2000 + b"]" * 2000
+    assert b"".join(write_review("v1", b'{"uid":"a","object":%b}' % deep, UID)).endswith(deep + b"}}\n")
+    with pytest.raises(TypeError):
+        write_review("v1", b'{"object":%b,"uid":"a"}' % deep, UID)
+
+
 @pytest.mark.parametrize(
     ("host", "excluded", "is_direct"),
     [

@@ -1,0 +1,149 @@
+"""JSON that orjson refuses: more levels than it reads, and texts that are not Unicode."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.core.evaluation import Evaluation
+from gateway.core.matching import Selection
+from gateway.core.patch import parse_patch
+from gateway.core.reading import MAX_LEVELS, read_deep, repaired
+from gateway.core.review import decode
+from gateway.core.verdict import Allowed, Failed
+from gateway.errors import MalformedReview
+from tests.core.build import body, document, labelled, webhook
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text('ab"\\[]{},:\u2028\U0001f600', max_size=5),
+    lambda items: (
+        st.lists(items, max_size=4) | st.dictionaries(st.text("ab[}", max_size=2), items, max_size=4)
+    ),
+    max_leaves=8,
+)
+levels = st.sampled_from([1, 498, 499, 500, 501, 999, 1000, 1001, 1500, 2000, 3001])
+edges = st.sampled_from(["[", '{"a":'])
+
+
+def nested(opening: str, number: int, content: bytes) -> bytes:
+    """Return *content* with *number* arrays or objects around it."""
+    closing = b"]" if opening == "[" else b"}"
+    return opening.encode() * number + content + closing * number
+
+
+def review(content: bytes) -> bytes:
+    """Return a review whose object has *content* besides its labels."""
+    held = {"metadata": {"name": "web", "labels": {"team": "a"}}, "spec": "@"}
+    return body(document(object=held)).replace(b'"@"', content)
+
+
+@given(values)
+def test_what_orjson_reads_is_read_alike(value: object) -> None:
+    text = orjson.dumps(value)
+    assert read_deep(text) == value
+    assert repaired(text) == text
+
+
+@given(st.lists(st.tuples(edges, levels, values), min_size=1, max_size=4), values)
+def test_what_is_beside_deep_containers_is_complete(
+    deep: list[tuple[str, int, object]], beside: object
+) -> None:
+    inside = [nested(opening, number, orjson.dumps(value)) for opening, number, value in deep]
+    read = read_deep(b'{"deep":[%b],"beside":%b}' % (b",".join(inside), orjson.dumps(beside)))
+    assert isinstance(read, dict)
+    assert read["beside"] == beside
+    assert len(read["deep"]) == len(deep)
+    for (opening, number, _), found in zip(deep, read["deep"], strict=True):
+        for _ in range(min(number, 497)):
+            (found,) = found if opening == "[" else found.values()  # noqa: PLW2901
+
+
+@given(edges, levels, st.binary(max_size=12) | st.text('[]{}",:1a\\', max_size=12).map(str.encode))
+@example("[", 2000, b'"a')
+@example("[", 2000, b"]")
+@example('{"a":', 2000, b"}{")
+@example("[", 2000, b"[}")
+def test_what_is_no_json_is_refused_however_deep_it_is(opening: str, number: int, content: bytes) -> None:
+    def reads(text: bytes) -> bool:
+        try:
+            read_deep(text)
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+    # Closing brackets of the content could close containers outside of it.
+    is_json = reads(nested(opening, min(number, 2), content))
+    assert reads(nested(opening, number, content)) is is_json
+
+
+def test_as_many_levels_are_read_as_an_object_can_have() -> None:
+    read_deep(nested("[", MAX_LEVELS, b""))
+    with pytest.raises(orjson.JSONDecodeError):
+        read_deep(nested("[", MAX_LEVELS + 1_000, b""))
+    with pytest.raises(orjson.JSONDecodeError):
+        read_deep(b"[" * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (rb'"x\ud800y"', "x\ufffdy"),
+        (rb'"\udc00\ud800"', "\ufffd\ufffd"),
+        (rb'"\ud800\ud83d\ude00"', "\ufffd\U0001f600"),
+        (rb'"\\ud800\ud800"', "\\ud800\ufffd"),
+        (rb'"\\\ud800"', "\\\ufffd"),
+        (b'"\xff\xc3\xe2\x82"', "\ufffd\ufffd\ufffd\ufffd"),
+        (b'"\xed\xa0\x80"', "\ufffd\ufffd\ufffd"),
+    ],
+)
+def test_what_is_not_unicode_is_replaced_as_in_go(text: bytes, expected: str) -> None:
+    assert orjson.loads(repaired(text)) == expected
+
+
+def test_a_control_character_stays_one() -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        orjson.loads(repaired(b'"\x01\x02\\ud800"'))
+
+
+@pytest.mark.parametrize("content", [nested("[", 9_900, b""), nested('{"a":', 1_100, b"1")])
+def test_a_deep_review_is_matched_and_handed_on_as_it_came(content: bytes) -> None:
+    asked = decode(review(content))
+    assert content in asked.json
+    hooks = [
+        webhook("a", object_selector=labelled("team", "a"), failure_policy="Ignore"),
+        webhook("b", object_selector=labelled("team", "b")),
+    ]
+    evaluation = Evaluation(Selection("mutate", hooks), asked, None)
+    (call,) = evaluation.start()
+    assert call.payload.json == asked.json
+    evaluation.receive(call, Allowed(b'[{"op":"add","path":"/metadata/labels/b","value":"c"}]'))
+    verdict = evaluation.outcomes[0].verdict
+    assert isinstance(verdict, Failed)
+    assert "nests too deeply" in verdict.cause
+    assert evaluation.done
+    assert not evaluation.has_changed
+
+
+def test_a_review_with_texts_that_are_not_unicode_can_be_patched() -> None:
+    asked = decode(review(b'{"a":"\\ud800","b":"\xff"}'))
+    evaluation = Evaluation(Selection("mutate", [webhook("a")]), asked, None)
+    (call,) = evaluation.start()
+    assert orjson.loads(call.payload.json)["object"]["spec"] == {"a": "\ufffd", "b": "\ufffd"}
+    evaluation.receive(call, Allowed(b'[{"op":"add","path":"/spec/c","value":"\\udfff"}]'))
+    assert evaluation.final_object is not None
+    assert evaluation.final_object["spec"] == {"a": "\ufffd", "b": "\ufffd", "c": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [nested("[", 12_000, b""), nested("[", 2000, b"]"), b"1e400", b'"\x01"', b'"\\ud80"', b"NaN"],
+)
+def test_what_no_api_server_sends_is_refused(content: bytes) -> None:
+    with pytest.raises(MalformedReview, match="not JSON"):
+        decode(review(content))
+
+
+def test_a_patch_is_read_as_go_reads_it() -> None:
+    assert parse_patch(b'[{"op":"add","path":"/a","value":"\\ud800\xff"}]')[0]["value"] == "\ufffd\ufffd"
