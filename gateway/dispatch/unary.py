@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
@@ -15,7 +17,7 @@ from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_
 from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
 REVIEW: Final = f"{SERVICE}/Review"
+
+MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
+"""Of requests that gRPC holds at once, of one connection. Each call has a copy of its own, which does not
+count as bytes in flight. Further calls wait, within their deadlines, until others have ended."""
 
 
 class UnaryOwner(Protocol):
@@ -39,6 +45,41 @@ class UnaryOwner(Protocol):
 
     def unavailable(self, why: str) -> None:
         """The worker could not be reached."""
+
+
+class Room:
+    """Bytes that may be held at once; who finds no room waits for it, in the order of arrival."""
+
+    def __init__(self, room_bytes: int) -> None:
+        self._free = room_bytes
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def take(self, size: int) -> AsyncIterator[None]:
+        """Hold *size* bytes, which are no more than there is room for, while the block runs."""
+        if self._waiting or size > self._free:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._give(size)
+                raise
+        else:
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._give(size)
+
+    def _give(self, size: int) -> None:
+        self._free += size
+        while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= self._free):
+            wanted, turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= wanted
+                turn.set_result(None)
 
 
 class UnaryCalls:
@@ -56,6 +97,7 @@ class UnaryCalls:
         self._method: Method | None = None
         self._owner = owner
         self._now = now
+        self._room = Room(MAX_REQUEST_BYTES)
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
         self.heard_at = now()
         """When the worker answered last, on the clock of ``now``."""
@@ -107,15 +149,12 @@ class UnaryCalls:
     async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
         if self._method is None:
             self._method = self._open_channel().unary_unary(REVIEW)
-        request = worker_pb2.ReviewRequest(
-            policy=call.invocation.webhook.worker.policy,
-            admission_request=call.payload.json,
-            namespace_object=pending.namespace_json,
-        )
+        size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(pending.namespace_json))
         try:
-            answer = await self._method(
-                request.SerializeToString(), timeout=max(0.0, pending.deadline - self._now())
-            )
+            async with self._room.take(size):
+                answer = await self._method(
+                    _request(pending, call), timeout=max(0.0, pending.deadline - self._now())
+                )
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
                 return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))
@@ -132,3 +171,12 @@ class UnaryCalls:
             return "RESOURCE_EXHAUSTED", failed_status("RESOURCE_EXHAUSTED", str(error))
         except DecodeError:
             return "OK", failed_malformed("no ReviewResponse")
+
+
+def _request(pending: Pending, call: Call) -> bytes:
+    request = worker_pb2.ReviewRequest(
+        policy=call.invocation.webhook.worker.policy,
+        admission_request=call.payload.json,
+        namespace_object=pending.namespace_json,
+    )
+    return request.SerializeToString()

@@ -26,8 +26,9 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.dispatch.http2 import MAX_FRAMES_FOR_NOTHING, WINDOW_BYTES
+from gateway.dispatch.http2 import MAX_FRAMES_FOR_NOTHING, MAX_HEADER_BLOCKS, STEP_FRAMES, WINDOW_BYTES
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, CallStatus, StreamingCall
+from tests import frames as raw
 from tests.frames import take
 
 if TYPE_CHECKING:
@@ -349,6 +350,126 @@ def test_a_peer_that_does_not_begin_with_settings_is_none(first: Frame) -> None:
     take(call, first.serialize())
     assert not call.http2.is_settled
     assert call.status is not None
+
+
+OK = (b":status", b"200")
+GRPC = (b"content-type", b"application/grpc")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ([OK, OK, GRPC], ":status after another field"),
+        ([GRPC, OK], ":status after another field"),
+        ([GRPC], "no :status"),
+        ([(b":status", b"2\x1b0"), GRPC], ":status is not a status code"),
+        ([(b":status", b"0200"), GRPC], ":status is not a status code"),
+        ([OK, GRPC, GRPC], "more than one content-type"),
+        ([OK, (b":path", b"/"), GRPC], "a pseudo-header field that is not allowed"),
+        (
+            [OK, (b"Content-Type", b"application/grpc")],
+            "name of a field that is not allowed",
+        ),
+        ([OK, GRPC, (b"", b"")], "name of a field that is not allowed"),
+        ([OK, GRPC, (b"a b", b"")], "name of a field that is not allowed"),
+        *(
+            ([OK, GRPC, (name, b"x")], f"the connection-specific field {name.decode()}")
+            for name in (b"connection", b"upgrade")
+        ),
+        *(
+            ([OK, (name, b"application/grpc" + bad)], f"a control character in the value of {name.decode()}")
+            for name in (b"content-type", b"grpc-message", b"x")
+            for bad in (b"\r\nlevel=error", b"\n", b"\x1b[31m", b"\x00", b"\x7f")
+        ),
+    ],
+)
+def test_malformed_headers_end_the_call_and_are_not_repeated(
+    fields: list[tuple[bytes, bytes]], text: str
+) -> None:
+    call = settled()
+    assert take(call, raw.headers(*fields) + raw.data(framed(b"m"))) == []
+    assert call.status is not None
+    assert (call.status.code, call.status.is_misconduct) == ("INTERNAL", True)
+    assert text in call.status.details
+    assert call.status.details.isprintable()
+
+
+@pytest.mark.parametrize("field", [OK, (b"grpc-message", b"a\x1bb"), (b"transfer-encoding", b"x")], ids=repr)
+def test_malformed_trailers_end_the_call(field: tuple[bytes, bytes]) -> None:
+    call = settled()
+    trailers = raw.headers((b"grpc-status", b"0"), field, flags=raw.END_HEADERS | raw.END_STREAM)
+    take(call, raw.RESPONSE + trailers)
+    assert call.status is not None
+    assert call.status.details.startswith("malformed headers from the worker: ")
+
+
+def test_an_encoded_message_is_one_line() -> None:
+    call = settled()
+    trailers = [(b"grpc-status", b"14"), (b"grpc-message", b"a%0D%0Ab%1B[31mc")]
+    take(call, raw.RESPONSE + raw.headers(*trailers, flags=raw.END_HEADERS | raw.END_STREAM))
+    assert call.status == CallStatus("UNAVAILABLE", "a  b [31mc")
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        pytest.param(raw.data(b"x"), "a flood of frames", id="a byte of data"),
+        pytest.param(
+            raw.frame(raw.PING, bytes(8)) + raw.data(b"x"), "a flood of frames", id="a ping and a byte"
+        ),
+        pytest.param(raw.frame(raw.SETTINGS) + raw.data(b"x"), "a flood of frames", id="settings and a byte"),
+        pytest.param(
+            raw.frame(raw.WINDOW_UPDATE, b"\0\0\0\1", 0, 1), "a flood of frames", id="small windows"
+        ),
+        pytest.param(raw.frame(0xEE), "a flood of frames", id="unknown frames"),
+        pytest.param(
+            raw.frame(raw.DATA, b"\xff" + bytes(255), raw.PADDED, 1), "a flood of frames", id="padding"
+        ),
+        pytest.param(raw.headers((b":status", b"103")), "blocks of headers", id="informational responses"),
+        pytest.param(raw.frame(raw.SETTINGS, bytes(6 * 100)), "settings in a frame", id="many settings"),
+        pytest.param(
+            raw.frame(raw.HEADERS, raw.literal(*OK[:1], b"100") + b"\x90" * 1500, raw.END_HEADERS, 1),
+            "cannot be read: OversizedHeaderListError",
+            id="many fields",
+        ),
+        pytest.param(
+            raw.frame(raw.HEADERS, b"\x20" * 1500, raw.END_HEADERS, 1), "two size updates", id="size updates"
+        ),
+    ],
+)
+def test_no_flood_goes_on_for_long(one: bytes, text: str) -> None:
+    call = settled()
+    begun = struct.pack(">BL", 0, MAX_MESSAGE_BYTES)
+    call.send(bytes(1_000_000))
+    if one[3] != raw.HEADERS:
+        take(call, raw.RESPONSE + raw.data(begun))
+    for _ in range(MAX_FRAMES_FOR_NOTHING // 50 + 1):
+        take(call, one * 50)
+    assert call.status is not None
+    assert text in call.status.details
+    assert call.status.is_misconduct
+
+
+def test_a_long_message_in_whole_frames_is_no_flood() -> None:
+    call = settled()
+    message = bytes(MAX_MESSAGE_BYTES)
+    take(call, raw.RESPONSE)
+    for _ in range(2):
+        assert take(call, raw.data(framed(message), 1000)) == [message]
+    assert call.status is None
+
+
+def test_a_step_has_few_frames_or_one_header_block() -> None:
+    call = settled()
+    one = raw.frame(raw.PING, bytes(8))
+    call.http2.receive(one * (2 * STEP_FRAMES))
+    assert call.next_message() is None
+    assert call.http2.unread_bytes == len(one) * STEP_FRAMES
+    take(call, b"")
+    hint = raw.headers((b":status", b"103"))
+    call.http2.receive(hint * MAX_HEADER_BLOCKS)
+    assert call.next_message() is None
+    assert call.http2.unread_bytes == len(hint) * (MAX_HEADER_BLOCKS - 1)
 
 
 @given(st.binary(max_size=200))

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.hostile_frames import HONEST, RawWorker, WatchedGateway, configuration
-from tests.faults.kit import SOME_PORT, all_well, configure, wait_until_ready
+from tests.faults.kit import SOME_PORT, all_well, configure, resources, wait_until_ready
 from tests.faults.raw_worker import ATTACKS
-from tests.kit import WorkerProcess
+from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
-    from pathlib import Path
 
     import trustme
 
 pytestmark = pytest.mark.slow
 
+WEBHOOKS = 24
+LARGE_BYTES = 4 * 1024 * 1024
+MOST_GROWN_BYTES = 80 * 1024 * 1024
+"""32 MiB of requests, and the body with what is made of it. All requests together have 96 MiB."""
 MOST_HELD_S = 0.03
 """CPU time for which the event loop may be held: a slice has 2 ms, and a message of 8 MiB takes several."""
 HONEST_REVIEWS = 200
@@ -80,3 +85,30 @@ def test_what_a_worker_writes_costs_its_own_webhooks_alone(
     assert gateway.longest_hold_s() < MOST_HELD_S
     assert "Traceback" not in gateway.log
     assert "fault of the gateway" not in gateway.log
+
+
+@pytest.mark.parametrize("transport", ["Auto", "Unary"])
+def test_a_worker_that_reads_nothing_does_not_fill_the_memory(
+    processes: ExitStack,
+    tmp_path: Path,
+    certificate: tuple[Path, Path],
+    authority: trustme.CA,
+    transport: str,
+) -> None:
+    hostile = RawWorker("nothing_read")
+    processes.callback(hostile.stop)
+    webhooks = webhook_document(
+        "validate", "bad", "bad", *[{"number": number} for number in range(WEBHOOKS)], timeoutSeconds=3
+    )
+    folder = configure(tmp_path, pool_document("bad", *hostile.targets, transport=transport), webhooks)
+    gateway = GatewayProcess(folder, certificate, authority)
+    processes.callback(gateway.stop)
+    document = json.loads((REVIEWS / "pod-create-validate.json").read_bytes())
+    gateway.post("/validate/bad?timeout=5s", json.dumps(document).encode())
+    before = resources(gateway.child.pid).resident_bytes
+    document["request"]["object"]["metadata"]["annotations"] = {"large": "x" * LARGE_BYTES}
+    response = json.loads(gateway.post("/validate/bad?timeout=5s", json.dumps(document).encode()))["response"]
+    assert not response["allowed"]
+    status = Path(f"/proc/{gateway.child.pid}/status").read_text()
+    grown = int(status.split("VmHWM:")[1].split()[0]) * 1024 - before
+    assert grown < MOST_GROWN_BYTES, f"{grown >> 20} MiB"
