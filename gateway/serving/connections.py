@@ -29,7 +29,7 @@ class Bounds:
     """How much, and how long."""
 
     head_bytes: int = 16 * 1024
-    """Request line and header fields; also what may come between two pieces of a chunked body."""
+    """Target, header fields and trailer; also the extensions of chunks."""
     body_bytes: int = 7 * 1024 * 1024
     bytes_in_flight: int = 128 * 1024 * 1024
     """Of all bodies that are held at once, see ``gateway.serving.bytes_in_flight``."""

@@ -1,34 +1,43 @@
-"""Bytes to requests: llhttp (``httptools``) with the bounds and refusals that it leaves to others.
+"""Bytes to requests: llhttp (``httptools``) reads heads, and bodies are delimited here.
 
 A request goes to the sink when its body is complete. Once something was refused without being read to its
 end, the reader is deaf: where the next request would begin is not known, and guessing is how requests are
 smuggled.
 
 llhttp itself refuses a repeated or unreadable Content-Length, Content-Length beside Transfer-Encoding,
-obs-fold, a space before the colon, bare CR or LF, and malformed chunks. Added here: bounds, Host, the HTTP
-versions that are not spoken, transfer codings other than chunked, and Expect.
+obs-fold, a space before the colon, and bare CR or LF. Of a body it is told only how one with Content-Length
+passes. Added here: the request line to the byte, bounds, Host, the HTTP versions that are not supported,
+transfer codings other than chunked, chunks (``gateway.serving.chunks``), and Expect.
 
-Source: RFC 9112 sections 2.3, 3.2, 5, 6.1, 6.3; RFC 9110 sections 7.8 and 10.1.1.
+Source: RFC 9112 sections 2.2, 2.3, 3, 3.2, 5, 6.1, 6.3; RFC 9110 sections 7.8 and 10.1.1.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+import re
+from typing import TYPE_CHECKING, Final, Protocol
 
 import httptools
 
+from gateway.serving.chunks import BadChunks, Chunks
 from gateway.serving.message import HttpRequest, Replier, Response, error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gateway.serving.connections import Connections
 
 logger = logging.getLogger(__name__)
 
-_MOST_FIELDS = 100
-"""Of a head, as in Apache. Each is several objects: 16 KiB of the shortest would become half a megabyte."""
+_MOST_FIELDS: Final = 100
+"""Of a head and its trailer, as in Apache. Each is several objects: 16 KiB of the shortest would become half
+a megabyte."""
+_MOST_EMPTY_LINES: Final = 2
+"""Before a request line. RFC 9112 section 2.2 wants one to be ignored."""
+_UNCOUNTED_BYTES: Final = len(b"POST  HTTP/1.1\r\n\r\n")
+"""Of a head: the bound is for the target and the fields."""
+_USUAL_HEAD_BYTES: Final = 1024
+_REQUEST_LINE: Final = re.compile(rb"[A-Z-]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r\n")
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")
 
 
 class RequestSink(Replier, Protocol):
@@ -45,70 +54,50 @@ class _Stop(Exception):
     """Raised in a callback once a refusal has been decided, so that the parser leaves the rest."""
 
 
-class _BodyOnly:
-    """Callbacks for a second parser that sees just the body of a request, see ``_decline_upgrade``."""
-
-    def __init__(self, reader: RequestReader) -> None:
-        self._reader = reader
-        self.on_body = reader.on_body
-        self.on_message_complete = reader.on_message_complete
-
-    def on_message_begin(self) -> None:
-        """The body's own message, or what the client has sent after it: the connection ends before that."""
-        if self._reader.deaf:
-            raise _Stop
-
-
 class RequestReader:
-    """Reads the requests of one connection. Its ``on_…`` methods are called by the parser."""
+    """Reads the requests of one connection. Its ``on_…`` methods are called by the parser of a head."""
 
     def __init__(self, sink: RequestSink, connections: Connections) -> None:
         self._sink = sink
         self._connections = connections
-        self._parser = httptools.HttpRequestParser(self)
-        self._feed = self._parser.feed_data
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        """Between two requests and in a head; None once it is of no use."""
         self.request: HttpRequest | None = None
         """The one that has begun and is not complete."""
         self.deaf = False
         """Whether no further byte of the client's counts."""
-        self._upgraded: HttpRequest | None = None
-        self._parts: list[bytes] = []
-        """Of the body, by the read in progress."""
-        self._kept = bytearray()
-        """Of the body, by the reads before: in one piece, or chunks of a byte would take fifty."""
+        self._empty_bytes = 0
+        """Of empty lines before the request line."""
+        self._line = bytearray()
+        """The request line so far, where it did not come in one read or is malformed."""
+        self._is_in_head = self._is_line_exact = False
+        self._known_line = self._known_host = b""
+        """Those of the request before, which were in order."""
+        self._tail = b""
+        """The last three bytes of a head that goes on in the next read."""
+        self._head_bytes = 0
         self._fields: list[tuple[bytes, bytes]] = []
-        self._body_bytes = 0
-        self._stalled_bytes = 0
-        """Read since anything was completed, the read in progress included."""
-        self._carried = False
-        """Whether the request began in a read that does not count in ``_stalled_bytes`` any more."""
-        self._in_head = self._progressed = False
+        self._left_bytes = 0
+        """Of a body with Content-Length."""
+        self._chunks: Chunks | None = None
+        """Of a body in chunks."""
+        self._kept = bytearray()
+        """Of the body."""
 
     def feed(self, read: memoryview) -> None:
         """Take the bytes of *read*, which are not kept."""
-        self._progressed = False
-        self._stalled_bytes += len(read)
-        upgraded_at = None
-        try:
-            self._feed(read)
-        except httptools.HttpParserUpgrade as upgrade:
-            upgraded_at = upgrade.args[0]
-        except httptools.HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _Stop):
-                logger.exception("a request could not be read: a fault of the gateway")
-                self.refuse(error_response(500, "internal error"))
-        except httptools.HttpParserError as error:
-            self.refuse(error_response(400, f"bad HTTP: {error}"))
-        if upgraded_at is not None:  # not above, where errors of the second parser would not be told apart
-            self._decline_upgrade(read[upgraded_at:])
-        if self._parts:
-            self._keep()
-        # llhttp bounds neither a header field nor a chunk extension.
-        if self._progressed or self.request is None:
-            self._stalled_bytes = 0
-            self._carried = self.request is not None
-        elif self._stalled_bytes > self._connections.bounds.head_bytes:
-            self.refuse(self._head_too_large())
+        place = 0
+        while place < len(read) and not self.deaf:
+            if self.request is None:
+                place = self._begin(read, place)
+            elif self._is_in_head:
+                place = self._read_head(read, place, self._head_end(read, place))
+            elif self._chunks is not None:
+                place = self._read_chunks(self._chunks, read, place)
+            else:
+                place = self._read_body(read, place)
+        if self._kept:
+            self._connections.bytes.hold(self, len(self._kept))
 
     def refuse(self, refusal: Response) -> None:
         """Answer what is being read with *refusal*, and read no further."""
@@ -127,19 +116,130 @@ class RequestReader:
     def close(self) -> None:
         """Let go of parser and sink, which hold the reader in cycles that would wait for the collector."""
         self.stop()
-        self.request = self._upgraded = None
-        del self._parser, self._feed, self._sink
+        self.request = self._parser = None
+        del self._sink
 
-    # -- called by the parser ---------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        if self.deaf:
-            raise _Stop
+    def _begin(self, read: memoryview, place: int) -> int:
+        """Begin a request at *place*, or skip a byte of an empty line before it; return the next place."""
+        byte = read[place]
+        if byte in b"\r\n" or self._empty_bytes % 2:
+            is_expected = byte == b"\r\n"[self._empty_bytes % 2]
+            self._empty_bytes += 1
+            if not is_expected or self._empty_bytes > 2 * _MOST_EMPTY_LINES:
+                self._refuse_bad(
+                    f"more than {_MOST_EMPTY_LINES} empty lines, or half of one, before a request"
+                )
+            return place + 1
+        self._empty_bytes, self._head_bytes = 0, -_UNCOUNTED_BYTES
         self.request = HttpRequest(self._sink, self._connections.clock())
         self._fields = []
-        self._in_head = True
-        self._body_bytes = 0
+        self._tail = b""
+        self._is_in_head = True
+        usual = bytes(read[place : place + _USUAL_HEAD_BYTES])
+        self._is_line_exact = self._known_line != b"" and usual.startswith(self._known_line)
+        if not self._is_line_exact and (line := _REQUEST_LINE.match(usual)) is not None:
+            self._is_line_exact, self._known_line = True, line[0]
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        found = usual.find(b"\r\n\r\n")
+        end = place + found + 4 if found >= 0 else self._head_end(read, place)
+        return self._read_head(read, place, end)
+
+    def _read_head(self, read: memoryview, place: int, end: int | None) -> int:
+        """Read the head from *place* on, up to its *end* where that is in *read*; return the next place."""
+        bounds, parser = self._connections.bounds, self._parser
+        stop = min(end or len(read), place + bounds.head_bytes - self._head_bytes)
+        if not self._is_line_exact and b"\n" not in self._line:
+            self._line += read[place:stop]
+        self._head_bytes += stop - place
+        try:
+            parser.feed_data(read[place:stop])  # type: ignore[union-attr] # the head is being read
+        except httptools.HttpParserUpgrade:
+            pass  # the head is complete, and what follows is a body all the same
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Stop):
+                logger.exception("a request could not be read: a fault of the gateway")
+                self.refuse(error_response(500, "internal error"))
+        except httptools.HttpParserError as error:
+            self._refuse_bad(str(error))
+        if self.deaf:
+            return stop
+        if self._is_in_head:
+            if stop == end:
+                self._refuse_bad("the head is not complete where it ends")
+            elif self._head_bytes >= bounds.head_bytes:
+                self.refuse(self._head_too_large())
+        elif stop != end:
+            self._refuse_bad("the head does not end with an empty line")
+        elif self._chunks is None and not self._left_bytes:
+            self._complete()
+        return stop
+
+    def _head_end(self, read: memoryview, place: int) -> int | None:
+        """Return where the head ends that goes on at *place*, if it ends in *read*."""
+        seam = self._tail + read[place : place + 3]
+        if (found := seam.find(b"\r\n\r\n")) >= 0:
+            return place + found + 4 - len(self._tail)
+        rest = bytes(read[place:])
+        if (found := rest.find(b"\r\n\r\n")) >= 0:
+            return place + found + 4
+        self._tail = (self._tail + rest[-3:])[-3:]
+        return None
+
+    def _read_body(self, read: memoryview, place: int) -> int:
+        """Read a body with Content-Length from *place* on; return where it ends."""
+        end = min(place + self._left_bytes, len(read))
+        self._left_bytes -= end - place
+        piece = read[place:end]
+        if self._parser is not None:
+            self._parser.feed_data(piece)
+        if self._left_bytes or self._kept:
+            self._keep(piece)
+        elif self.request.refusal is None:  # type: ignore[union-attr] # the body is being read
+            self.request.body = bytes(piece)  # type: ignore[union-attr]
+        if not self._left_bytes:
+            self._complete()
+        return end
+
+    def _read_chunks(self, chunks: Chunks, read: memoryview, place: int) -> int:
+        """Read a body in *chunks* from *place* on; return where it ends."""
+        try:
+            place, data = chunks.read(read, place)
+        except BadChunks as error:
+            self.refuse(error_response(error.status, str(error)))
+            return len(read)
+        for piece in data:
+            self._keep(piece)
+        if chunks.body_bytes > self._connections.bounds.body_bytes:
+            assert self.request is not None
+            self.refuse(self.request.refusal or self._body_too_large())
+        elif chunks.is_complete:
+            self._complete()
+        return place
+
+    def _keep(self, piece: memoryview) -> None:
+        assert self.request is not None
+        if self.request.refusal is None:
+            self._kept += piece
+
+    def _complete(self) -> None:
+        """Submit the request, of which everything is there."""
+        request = self.request
+        assert request is not None
+        if self._kept:
+            request.body = bytes(self._kept)
+            self._let_go()
+        if self._chunks is not None:
+            self._chunks = self._parser = None
+        if request.body and not self._connections.bytes.complete(request):
+            request.body = b""
+            self.refuse(self._connections.bytes.refusal())
+        else:
+            self._submit(request)
+
+    # -- called by the parser ---------------------------------------------------------------------
 
     def on_url(self, piece: bytes) -> None:
         """A *piece* of the request's target."""
@@ -147,65 +247,51 @@ class RequestReader:
         self.request.target += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One field of the head, or of the trailer: nothing may depend on the latter."""
-        if self._in_head:
-            self._fields.append((name, value))
-            if len(self._fields) > _MOST_FIELDS:
-                self._stop(error_response(431, f"more than {_MOST_FIELDS} header fields"))
+        """One field of the head."""
+        self._fields.append((name, value))
+        if len(self._fields) > _MOST_FIELDS:
+            self._stop(error_response(431, f"more than {_MOST_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
         """The head is complete: everything that it alone decides is decided here."""
-        self._in_head = False
-        self._progressed = True
-        request, parser, bounds = self.request, self._parser, self._connections.bounds
+        request, parser = self.request, self._parser
         assert request is not None
+        assert parser is not None
+        self._is_in_head = False
         headers = request.headers = self._join_fields()
         request.method = parser.get_method()
         request.keep_alive = parser.should_keep_alive()
-        may_be_large = (
-            self._carried or self._stalled_bytes > bounds.head_bytes
-        )  # so that few have to be counted
-        if may_be_large and self._count_head(request) > bounds.head_bytes:
-            self._stop(self._head_too_large())
         # Without a Connection field only HTTP/1.1 keeps the connection, so its version need not be asked.
         if not request.keep_alive or b"connection" in headers or b"transfer-encoding" in headers:
-            self._check_framing(request)
+            self._check_framing(request, parser.get_http_version())
+        if not self._is_line_exact:
+            if not _REQUEST_LINE.match(self._line):
+                self._stop_bad("expected a method, a target and the version with one space between them")
+            self._line.clear()
         host = headers.get(b"host")
-        if (host is None and parser.get_http_version() == "1.1") or (host is not None and b"," in host):
-            self._stop(error_response(400, "bad HTTP: expected exactly one Host header"))
+        if host is None and parser.get_http_version() == "1.1":
+            self._stop_bad("expected exactly one Host header")
+        if host is not None and host != self._known_host:
+            if not _HOST.fullmatch(host):
+                self._stop_bad("expected exactly one Host header, with a host and perhaps a port")
+            self._known_host = host
         request.refusal = self._connections.service.screen(request)
-        if b"content-length" in headers:
-            self._check_length(request, int(headers[b"content-length"]))
+        self._left_bytes = int(headers.get(b"content-length", 0))
+        if self._left_bytes:
+            self._check_length(request, self._left_bytes)
+        has_body = self._left_bytes > 0
+        if b"transfer-encoding" in headers:
+            has_body = True
+            most_bytes = self._connections.bounds.head_bytes
+            self._chunks = Chunks(
+                most_bytes, (most_bytes - self._head_bytes, _MOST_FIELDS - len(self._fields))
+            )
         if b"expect" in headers:
-            self._meet_expectation(request)
+            self._meet_expectation(request, is_awaited=has_body and parser.get_http_version() == "1.1")
         if (b"upgrade" in headers or request.method == b"CONNECT") and parser.should_upgrade():
+            # A server may ignore Upgrade. llhttp takes what follows the head for another protocol.
             request.keep_alive = False
-            if _framing(headers):
-                self._upgraded, self.request = request, None
-
-    def on_body(self, piece: bytes) -> None:
-        """A *piece* of the body, without any framing."""
-        request = self.request
-        assert request is not None
-        self._progressed = True
-        self._body_bytes += len(piece)
-        if self._body_bytes > self._connections.bounds.body_bytes:
-            self._stop(request.refusal or self._body_too_large())
-        if request.refusal is None:
-            self._parts.append(piece)
-
-    def on_message_complete(self) -> None:
-        """The request is complete, unless it is one whose body follows an ignored Upgrade."""
-        self._progressed = True
-        request = self.request
-        if request is not None:
-            request.body = b"".join((self._kept, *self._parts) if self._kept else self._parts)
-            self._let_go()
-            if request.body and not self._connections.bytes.complete(request):
-                request.body = b""
-                self.refuse(self._connections.bytes.refusal())
-            else:
-                self._submit(request)
+            self._parser = None
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -216,13 +302,7 @@ class RequestReader:
             self.deaf = True
         self._sink.submit(request)
 
-    def _keep(self) -> None:
-        self._kept += b"".join(self._parts)
-        self._parts.clear()
-        self._connections.bytes.hold(self, len(self._kept))
-
     def _let_go(self) -> None:
-        self._parts.clear()
         if self._kept:
             self._kept = bytearray()
             self._connections.bytes.drop(self)
@@ -237,36 +317,32 @@ class RequestReader:
         self.refuse(refusal)
         raise _Stop
 
-    def _check_framing(self, request: HttpRequest) -> None:
-        version = self._parser.get_http_version()
+    def _stop_bad(self, reason: str) -> None:
+        self._refuse_bad(reason)
+        raise _Stop
+
+    def _refuse_bad(self, reason: str) -> None:
+        self.refuse(error_response(400, f"bad HTTP: {reason}"))
+
+    def _check_framing(self, request: HttpRequest, version: str) -> None:
         coding = request.headers.get(b"transfer-encoding")
         if version not in {"1.0", "1.1"}:
             self._stop(error_response(505, f"HTTP/{version} is not spoken here, expected HTTP/1.1"))
         if version == "1.0":
             request.keep_alive = False
             if coding is not None:
-                self._stop(error_response(400, "bad HTTP: Transfer-Encoding in HTTP/1.0"))
+                self._stop_bad("Transfer-Encoding in HTTP/1.0")
         if coding is not None and coding.strip().lower() != b"chunked":
             self._stop(error_response(501, "Transfer-Encoding other than chunked is not understood"))
 
-    def _meet_expectation(self, request: HttpRequest) -> None:
+    def _meet_expectation(self, request: HttpRequest, *, is_awaited: bool) -> None:
+        """Answer Expect; *is_awaited* says whether the client may wait with its body for that."""
         if request.headers[b"expect"].lower() != b"100-continue":
             self._stop(request.refusal or error_response(417, "Expect: only 100-continue can be met"))
         if request.refusal is not None:
             self._stop(request.refusal)  # whether the client sends the body after it is the client's choice
-        if _framing(request.headers) and self._parser.get_http_version() == "1.1":
+        if is_awaited:
             self._sink.promise_continue()
-
-    def _decline_upgrade(self, rest: memoryview) -> None:
-        # A server may ignore Upgrade. llhttp then takes what follows the head for another protocol, so a
-        # second parser is told the framing alone, and sees the body.
-        if self._upgraded is None:
-            return
-        self.request, self._upgraded = self._upgraded, None
-        self._parser = httptools.HttpRequestParser(_BodyOnly(self))
-        self._feed = self._parser.feed_data
-        self._feed(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % _framing(self.request.headers))
-        self.feed(rest)
 
     def _join_fields(self) -> dict[bytes, bytes]:
         """Return the fields of the head by lower-case name, repeated ones joined (RFC 9110, 5.3)."""
@@ -278,20 +354,8 @@ class RequestReader:
                 headers[key] = value if key not in headers else b"%b, %b" % (headers[key], value)
         return headers
 
-    def _count_head(self, request: HttpRequest) -> int:
-        # For each field a colon, a space and CRLF besides.
-        return len(request.target) + sum(len(name) + len(value) + 4 for name, value in self._fields)
-
     def _head_too_large(self) -> Response:
         return error_response(431, f"header block over {self._connections.bounds.head_bytes} bytes")
 
     def _body_too_large(self) -> Response:
         return error_response(413, f"body over {self._connections.bounds.body_bytes} bytes")
-
-
-def _framing(headers: Mapping[bytes, bytes]) -> bytes:
-    """Return the header line that says how long the body is, empty where there is none."""
-    if b"transfer-encoding" in headers:
-        return b"Transfer-Encoding: chunked"
-    length = headers.get(b"content-length", b"0")
-    return b"Content-Length: " + length if int(length) else b""

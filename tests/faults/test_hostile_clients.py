@@ -106,6 +106,12 @@ def shaped(*fields: bytes, body: bytes = CHUNKS) -> bytes:
 
 
 SHAPES: dict[str, tuple[bytes, int]] = {
+    "two spaces before the target": (post(HONEST).replace(b" ", b"  ", 1), 400),
+    "two spaces before the version": (post(HONEST).replace(b" HTTP", b"  HTTP"), 400),
+    "an extension of 40 KB": (shaped(CODED, body=b"2;a=%b\r\n{}\r\n0\r\n\r\n" % (b"b" * 40_000)), 431),
+    "a trailer of 30 KB": (shaped(CODED, body=b"2\r\n{}\r\n0\r\nX: %b\r\n\r\n" % (b"b" * 30_000)), 431),
+    "a chunk size of 5000 digits": (shaped(CODED, body=b"0" * 5000 + CHUNKS), 400),
+    "ten thousand chunks of a byte": (shaped(CODED, body=b"1\r\n \r\n" * 10_000 + CHUNKS), 400),
     "length hides a request in a chunked body": (
         shaped(b"Content-Length: 4", CODED, body=b"5c\r\n" + post(SMUGGLED, b"{}") + b"\r\n0\r\n\r\n"),
         400,

@@ -16,6 +16,7 @@ from gateway.serving.reader import RequestReader
 from tests.serving.kit import CLOSE, Application, Wire, chunked, ok, post, refused
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+CODED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 SMALL = Bounds(body_bytes=10)
 
 
@@ -57,6 +58,45 @@ MALFORMED = {
     "preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "control character in target": b"POST /\x01 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "two spaces after the method": HEAD.replace(b"POST ", b"POST  ") + b"\r\n",
+    "two spaces before the version": HEAD.replace(b" HTTP", b"  HTTP") + b"\r\n",
+    "space before the method": b" " + HEAD + b"\r\n",
+    "space after the version": HEAD.replace(b"1.1", b"1.1 ") + b"\r\n",
+    "tab after the method": HEAD.replace(b"POST ", b"POST\t") + b"\r\n",
+    "tab before the version": HEAD.replace(b" HTTP", b"\tHTTP") + b"\r\n",
+    "form feed before the version": HEAD.replace(b" HTTP", b"\x0cHTTP") + b"\r\n",
+    "space in target": HEAD.replace(b"/mutate", b"/mut ate") + b"\r\n",
+    "bare CR in the request line": HEAD.replace(b"/mutate", b"/mut\rate") + b"\r\n",
+    "target in other characters": HEAD.replace(b"/mutate", b"/mut\xffate") + b"\r\n",
+    "version of another protocol": HEAD.replace(b"HTTP/1.1", b"RTSP/1.0") + b"\r\n",
+    "version with two digits": HEAD.replace(b"HTTP/1.1", b"HTTP/1.10") + b"\r\n",
+    "version in small letters": HEAD.replace(b"HTTP", b"http") + b"\r\n",
+    "bare LF before a request": b"\n" + HEAD + b"\r\n",
+    "bare CR before a request": b"\r" + HEAD + b"\r\n",
+    "many empty lines": b"\r\n" * 3 + HEAD + b"\r\n",
+    "tab before colon": HEAD + b"Content-Length\t: 2\r\n\r\nab",
+    "space before the first field": HEAD.replace(b"Host", b" Host") + b"\r\n",
+    "field without name": HEAD + b": a\r\n\r\n",
+    "host with a space": HEAD.replace(b"Host: a", b"Host: a b") + b"\r\n",
+    "host with a path": HEAD.replace(b"Host: a", b"Host: a/b") + b"\r\n",
+    "host with a user": HEAD.replace(b"Host: a", b"Host: u@a") + b"\r\n",
+    "length and coding in one": HEAD + b"Content-Length: 2\r\nTransfer-Encoding:\r\n\r\nab",
+    "chunk size of 17 digits": CODED + b"00000000000000002\r\nab\r\n0\r\n\r\n",
+    "chunk size with a tab": CODED + b"2\t\r\nab\r\n0\r\n\r\n",
+    "chunk without size": CODED + b"\r\nab\r\n0\r\n\r\n",
+    "extension without a name": CODED + b"2;\r\nab\r\n0\r\n\r\n",
+    "extension with NUL": CODED + b"2;a\0\r\nab\r\n0\r\n\r\n",
+    "extension with a line end in quotes": CODED + b'2;a="\r\n"\r\nab\r\n0\r\n\r\n',
+    "bare CR in extension": CODED + b"2;a\rb\r\nab\r\n0\r\n\r\n",
+    "bare LF after chunk": CODED + b"2\r\nab\n0\r\n\r\n",
+    "bare LF after the last chunk": CODED + b"0\n\n",
+    "coding in the trailer": CODED + b"0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "space before colon in the trailer": CODED + b"0\r\nA : b\r\n\r\n",
+    "obs-fold in the trailer": CODED + b"0\r\nA: b\r\n c\r\n\r\n",
+    "bare LF in the trailer": CODED + b"0\r\nA: b\n\r\n",
+    "bare CR in the trailer": CODED + b"0\r\nA: b\rc\r\n\r\n",
+    "trailer without a colon": CODED + b"0\r\nAb\r\n\r\n",
+    "tiny chunks without end": CODED + b"1\r\na\r\n" * 1100 + b"0\r\n\r\n",
 }
 
 
@@ -102,6 +142,15 @@ VALID = {
         chunked(b"ab", trailer=b"Host: b\r\nContent-Type: text/plain\r\nExpect: x\r\n"),
         ok(b"m:ab"),
     ),
+    "an extension and a trailer of kilobytes": (
+        CODED + b"2;a=%b\r\nab\r\n0\r\nX: %b\r\n\r\n" % (b"b" * 15_000, b"c" * 15_000),
+        ok(b"m:ab"),
+    ),
+    "a thousand tiny chunks": (CODED + b"1\r\na\r\n" * 1023 + b"0\r\n\r\n", ok(b"m:" + b"a" * 1023)),
+    "chunk size of 16 digits": (CODED + b"0000000000000002\r\nab\r\n000\r\n\r\n", ok(b"m:ab")),
+    "one empty line": (b"\r\n" + post(b"x"), ok(b"m:x")),
+    "no value of Host": (HEAD.replace(b"Host: a", b"Host:") + b"Content-Length: 0\r\n\r\n", ok(b"m:")),
+    "host of IPv6": (HEAD.replace(b"Host: a", b"Host: [::1]:443") + b"Content-Length: 0\r\n\r\n", ok(b"m:")),
     "coding in capitals": (HEAD + b"Transfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", ok(b"m:")),
     "other path": (post(b"x", b"/mutate/one"), ok(b"m1:x")),
     "absolute form": (post(b"x", b"https://gw:443/validate?timeout=1s"), ok(b"v:x")),
@@ -315,6 +364,27 @@ def test_head_over_16_kib_is_431(split: object) -> None:
     assert wire.is_closed()
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"2;a=" + b"b" * 40_000 + b"\r\nab\r\n0\r\n\r\n",
+        (b"2;a=" + b"b" * 500 + b"\r\nab\r\n") * 100 + b"0\r\n\r\n",
+        b"2\r\nab\r\n0;a=" + b"b" * 40_000 + b"\r\n\r\n",
+        b"2\r\nab\r\n0\r\nX: " + b"y" * 30_000 + b"\r\n\r\n",
+        b"2\r\nab\r\n0\r\n" + b"X: y\r\n" * 99 + b"\r\n",
+    ],
+    ids=["extension", "extensions", "extension of the last chunk", "trailer", "trailer fields"],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 1000, 65_536])
+def test_framing_over_16_kib_or_100_fields_is_431(rest: bytes, piece_bytes: int) -> None:
+    wire, stream = Wire(), CODED + rest + post()
+    answer = wire.feed(*(stream[i : i + piece_bytes] for i in range(0, len(stream), piece_bytes)))
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert CLOSE in answer
+    assert wire.is_closed()
+    assert wire.app.seen == []
+
+
 @pytest.mark.parametrize("cut", [10, 5000, 16_000])
 def test_head_over_16_kib_behind_another_request_is_431(cut: int) -> None:
     stream = post(b"1") + head_of(16_385)
@@ -346,7 +416,7 @@ def test_body_of_a_refused_request_is_not_kept() -> None:
     wire = Wire()
     wire.feed(post(b"x" * 100_000, b"/other")[:90_000])
     assert wire.transport.written == b""
-    assert wire.connection._reader._parts == []
+    assert wire.connection._reader._kept == b""
     assert wire.connections.bytes.total_bytes == 0
 
 

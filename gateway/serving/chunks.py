@@ -1,0 +1,132 @@
+"""The chunked transfer coding of a request's body: pieces of the read buffer to data, within bounds.
+
+A chunk takes about as long to read as hundreds of bytes. Past ``FREE_CHUNKS`` chunks have to hold
+``MIN_CHUNK_BYTES`` on average, so that a body costs no more than its size accounts for.
+
+Source: RFC 9112 section 7.1. The bound on what is not data: Go net/http/internal/chunked.go.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+FREE_CHUNKS: Final = 1024
+MIN_CHUNK_BYTES: Final = 128
+MAX_FRAMING_BYTES: Final = 32
+"""Of a chunk, on average: its size, extensions and line ends."""
+
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_QUOTED: Final = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
+_EXTENSION: Final = rb";%b(?:=(?:%b|%b))?" % (_TOKEN, _TOKEN, _QUOTED)
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:%b)*+\r\n" % _EXTENSION)
+_FIELD: Final = re.compile(rb"(%b):[\t\x20-\x7e\x80-\xff]*+\r\n" % _TOKEN)
+_FRAMING_FIELDS: Final = {b"content-length", b"transfer-encoding"}
+
+
+class BadChunks(Exception):
+    """The body cannot be read; ``status`` is that of the answer."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(f"bad HTTP: {reason}" if status == 400 else reason)
+        self.status = status
+
+
+class Chunks:
+    """Where one body is: in a line of its framing, or in the data of a chunk."""
+
+    def __init__(self, most_bytes: int, trailer: tuple[int, int]) -> None:
+        """*most_bytes* bounds a line; *trailer* how many bytes and fields may follow the last chunk."""
+        self.body_bytes = 0
+        """Announced by the chunks so far."""
+        self.is_complete = False
+        self._most_bytes = most_bytes
+        self._trailer_bytes, self._trailer_fields = trailer
+        self._line = bytearray()
+        """So far, where it did not come in one read."""
+        self._left_bytes = 0
+        """Of the data of the present chunk."""
+        self._chunks = self._framing_bytes = 0
+        self._is_after_data = self._is_in_trailer = False
+
+    def read(self, read: memoryview, place: int) -> tuple[int, list[memoryview]]:
+        """Return up to where *read* was read from *place* on, and the data in that.
+
+        Raises:
+            BadChunks: it is not the chunked coding, or exceeds a bound.
+        """
+        data: list[memoryview] = []
+        while place < len(read) and not self.is_complete:
+            if self._left_bytes:
+                end = min(place + self._left_bytes, len(read))
+                data.append(read[place:end])
+                self._left_bytes -= end - place
+                self._is_after_data = not self._left_bytes
+                place = end
+                continue
+            found = None if self._line or self._is_after_data else _SIZE_LINE.match(read, place)
+            if found is not None and not self._is_in_trailer:
+                self._begin(found)
+                place = found.end()
+            else:
+                place = self._read_line(read, place)
+        return place, data
+
+    def _read_line(self, read: memoryview, place: int) -> int:
+        """Read a line that is rare, malformed or not whole; return where it ends."""
+        end = len(read)
+        room = min(end, place + self._most_bytes)
+        found = bytes(read[place:room]).find(b"\n")
+        if found >= 0:
+            end = place + found + 1
+        self._line += read[place : min(end, room)]
+        if self._is_after_data and not b"\r\n".startswith(self._line):
+            raise BadChunks("a chunk is longer than it says")
+        if len(self._line) >= self._most_bytes:
+            self._refuse_long()
+        if found < 0:
+            return end
+        line, self._line = bytes(self._line), bytearray()
+        if self._is_after_data:
+            self._is_after_data = False
+        elif self._is_in_trailer:
+            self._end(line)
+        else:
+            size = _SIZE_LINE.fullmatch(line)
+            if size is None:
+                raise BadChunks("expected the size of a chunk")
+            self._begin(size)
+        return end
+
+    def _begin(self, found: re.Match[bytes]) -> None:
+        """Begin the chunk of the line that was *found*."""
+        size = int(found[1], 16)
+        self._framing_bytes += found.end() - found.start()
+        self._chunks += 1
+        if self._framing_bytes > self._most_bytes + MAX_FRAMING_BYTES * self._chunks:
+            self._refuse_long()
+        # The last chunk is empty, and the one before it may be short.
+        if self._chunks > FREE_CHUNKS and self.body_bytes < MIN_CHUNK_BYTES * (self._chunks - 2):
+            raise BadChunks(
+                f"more than {FREE_CHUNKS} chunks, of less than {MIN_CHUNK_BYTES} bytes on average"
+            )
+        self.body_bytes += size
+        self._left_bytes = size
+        self._is_in_trailer = not size
+
+    def _end(self, line: bytes) -> None:
+        """Read a *line* after the last chunk."""
+        if line == b"\r\n":
+            self.is_complete = True
+            return
+        field = _FIELD.fullmatch(line)
+        if field is None or field[1].lower() in _FRAMING_FIELDS:
+            raise BadChunks("a trailer with a line that is no field, or with one that frames a message")
+        self._trailer_bytes -= len(line)
+        self._trailer_fields -= 1
+        if self._trailer_bytes < 0 or self._trailer_fields < 0:
+            self._refuse_long()
+
+    def _refuse_long(self) -> None:
+        what = "header block and trailer" if self._is_in_trailer else "chunk extensions"
+        raise BadChunks(f"{what} over {self._most_bytes} bytes, or too many fields", 431)
