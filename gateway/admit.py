@@ -13,17 +13,19 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
+from gateway.core.large import LARGE_BYTES
 from gateway.core.matching import speaks_for_itself
 from gateway.core.response import encode
-from gateway.core.review import decode
+from gateway.core.review import decode, decode_in_steps
 from gateway.dispatch.dispatcher import Run
+from gateway.errors import Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from gateway.config.model import AuditLevel
     from gateway.core.decision import Decision
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     LookUp = Callable[[str, float, Callable[[Known], None]], Callable[[], None]]
     """Asks for a namespace by name, and returns what withdraws the question. Calls back once, with what came
     of it within so many seconds, and never before it has returned."""
+
+Awaited = TypeVar("Awaited")
 
 log = logging.getLogger(__name__)
 
@@ -83,29 +87,58 @@ def admit(
     about it name. *answer* or *crashed* (a bug) is called once, perhaps before this returns, and not after
     what is returned was called, which withdraws the review.
 
+    A large *body* is read in turns with others, so that small ones need not wait for it. What is wrong with
+    it is then given to *crashed*.
+
     Raises:
         ReviewError: *body* is not a review that can be answered.
     """
-    request = decode(body)
 
-    def done(evaluation: Evaluation) -> None:
-        decision = decide(evaluation, snapshot.audit_level)
-        answer(Answer(encode(request.api_version, request.uid, decision), decision, evaluation))
+    def look_up(request: AdmissionRequest) -> Callable[[], None]:
+        namespace = snapshot.namespaces.get(request.namespace)
+        if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
+            # Half of the time is left for the webhooks.
+            within_s = (limits_s[0] - snapshot.workers.now()) / 2
+            waiting = _Waiting(partial(begin, request), crashed)
+            waiting.withdraw = snapshot.look_up(request.namespace, within_s, waiting.found)
+            return waiting.cancel
+        return begin(request, namespace)
 
-    def begin(namespace: Known) -> Callable[[], None]:
+    def begin(request: AdmissionRequest, namespace: Known) -> Callable[[], None]:
         evaluation = Evaluation(selection, request, namespace, snapshot.memory)
-        run = Run(evaluation, snapshot.workers, limits_s, done, crashed)
+        run = Run(evaluation, snapshot.workers, limits_s, partial(done, request), crashed)
         run.start()
         return run.cancel
 
-    namespace = snapshot.namespaces.get(request.namespace)
-    if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
-        # Half of the time is left for the webhooks.
-        within_s = (limits_s[0] - snapshot.workers.now()) / 2
-        waiting = _Waiting(begin, crashed)
-        waiting.withdraw = snapshot.look_up(request.namespace, within_s, waiting.found)
-        return waiting.cancel
-    return begin(namespace)
+    def done(request: AdmissionRequest, evaluation: Evaluation) -> None:
+        decision = decide(evaluation, snapshot.audit_level)
+        answer(Answer(encode(request.api_version, request.uid, decision), decision, evaluation))
+
+    if len(body) <= LARGE_BYTES:
+        return look_up(decode(body))
+    waiting = _Waiting(look_up, crashed)
+    steps = _until(decode_in_steps(body), limits_s, snapshot.workers.now)
+    waiting.withdraw = snapshot.workers.turns.begin(steps, waiting.found, crashed)
+    return waiting.cancel
+
+
+def _until(
+    steps: Generator[None, None, AdmissionRequest], limits_s: tuple[float, float], now: Callable[[], float]
+) -> Generator[None, None, AdmissionRequest]:
+    """Do as *steps*, but not after the deadline.
+
+    Raises:
+        Overloaded: it has passed.
+    """
+    deadline, budget_s = limits_s
+    while now() < deadline:
+        try:
+            next(steps)
+        except StopIteration as end:
+            request: AdmissionRequest = end.value
+            return request
+        yield
+    raise Overloaded(f"the {budget_s:g} seconds for the review were over before it was read")
 
 
 def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
@@ -116,24 +149,24 @@ def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
     return request.namespace != "" and not speaks_for_itself(request) and selection.has_rule_for(request)
 
 
-class _Waiting:
-    """A review whose namespace is being looked up, and which begins when that has ended."""
+class _Waiting(Generic[Awaited]):
+    """A review that waits: for its request to be read, or for its namespace to be looked up."""
 
     __slots__ = ("_begin", "_crashed", "withdraw")
 
     withdraw: Callable[[], None]
-    """Withdraws the look-up, or from its end on the review."""
+    """Withdraws what is waited for, or from its end on the review."""
 
     def __init__(
-        self, begin: Callable[[Known], Callable[[], None]], crashed: Callable[[Exception], None]
+        self, begin: Callable[[Awaited], Callable[[], None]], crashed: Callable[[Exception], None]
     ) -> None:
         self._begin = begin
         self._crashed = crashed
 
-    def found(self, namespace: Known) -> None:
-        """Begin the review."""
+    def found(self, awaited: Awaited) -> None:
+        """Go on with the review."""
         try:
-            self.withdraw = self._begin(namespace)
+            self.withdraw = self._begin(awaited)
         except Exception as error:
             self._crashed(error)
 

@@ -18,6 +18,7 @@ from gateway.dispatch.backends import Workers
 from gateway.dispatch.deadlines import Deadlines
 from gateway.dispatch.pool import Pool, tls_fingerprint
 from gateway.dispatch.standing import PREFERENCE
+from gateway.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,7 @@ class Pools:
         self._metrics = metrics
         self._targets = targets
         self._deadlines = Deadlines(asyncio.get_running_loop())
+        self._turns = Turns()
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None
@@ -160,7 +162,7 @@ class Pools:
         self._user_files = self._users_fingerprint()
         return Snapshot(
             paths,
-            Workers(dict(self._pools), self._deadlines.now, servers=dict(self._servers)),
+            Workers(dict(self._pools), self._deadlines.now, turns=self._turns, servers=dict(self._servers)),
             config.namespaces,
             None,
             ChangeMemory(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -92,7 +93,12 @@ class Turns:
     async def run(self, steps: Generator[None, None, Result]) -> Result:
         """Return what *steps* return, once their turn has come."""
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        cancel = self.begin(steps, result.set_result, result.set_exception)
+
+        def end(settle: Callable[[Any], None], value: object) -> None:
+            if not result.done():  # it may have been cancelled
+                settle(value)
+
+        cancel = self.begin(steps, partial(end, result.set_result), partial(end, result.set_exception))
         try:
             return await result
         finally:
@@ -105,6 +111,10 @@ class Turns:
         if not self._waiting:
             return
         work, begun_s = self._waiting[0], self._cpu_s()
-        work.step()
-        # Also after the last work: what comes next waits for the end of the pause, too.
-        self._timer = asyncio.get_running_loop().call_later(self._cpu_s() - begun_s, self._step)
+        try:
+            work.step()
+        finally:
+            if work.is_over:
+                self._waiting.popleft()
+            # Also after the last work: what comes next waits for the end of the pause, too.
+            self._timer = asyncio.get_running_loop().call_later(self._cpu_s() - begun_s, self._step)

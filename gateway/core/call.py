@@ -66,8 +66,13 @@ class Payload:
     def labels(self) -> tuple[Mapping[str, str], ...]:
         """What objectSelectors look at."""
         if self._labels is None:
-            self._labels = labels_that_count(self.object, self.request.old_object)
+            self._labels = labels_that_count(self.outline, self.request.old_outline)
         return self._labels
+
+    @property
+    def outline(self) -> Json | None:
+        """The object as it is at this point, with its labels at least."""
+        return self.object if self._changed_json is not None else self.request.object_outline
 
     @property
     def seen(self) -> Seen:
@@ -79,7 +84,7 @@ class Payload:
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
         if self._changed_json is None:
-            return cast("Json | None", orjson.loads(self.request.json).get("object"))
+            return self.request.fresh_object()
         return cast("Json", orjson.loads(self._changed_json))
 
     def patched(self, operations: list[Json]) -> Payload | None:

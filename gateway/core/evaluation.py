@@ -236,7 +236,7 @@ class Evaluation:
             matched = (
                 object_matches(webhook, self._payload.labels)
                 if invocation.is_in_place
-                else selectors_match(webhook, self.request, self._payload.object, self.namespace)
+                else selectors_match(webhook, self.request, self._payload.outline, self.namespace)
             )
             if matched is False or isinstance(matched, Failed):
                 return matched

@@ -172,8 +172,9 @@ def selectors_match(
     current: Json | None,
     namespace: Namespace | Failed | None,
 ) -> bool | Failed:
-    """Whether both selectors of *webhook* admit *request*, whose object is now *current*.
+    """Whether both selectors of *webhook* admit *request*.
 
+    *current* is the object as it is now, with its labels at least.
     *namespace* is the request's: None if there is no such namespace, Failed if that could not be found out.
     Failed when the outcome depends on its labels and there are none; an objectSelector that does not match
     hides that.
@@ -182,7 +183,7 @@ def selectors_match(
     if in_namespace is False:
         return False
     if not webhook.object_selector.is_empty and not object_matches(
-        webhook, labels_that_count(current, request.old_object)
+        webhook, labels_that_count(current, request.old_outline)
     ):
         return False
     return in_namespace

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from gateway.core.large import NotJsonError, open_review, outline_request
 from gateway.core.reading import read_deep, repaired
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Generator, Hashable
+
+    from gateway.core.large import Outline
 
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"
@@ -82,6 +85,8 @@ class AdmissionRequest:
     _parsed: Json | None = field(repr=False)
     _loads: Callable[[bytes], object] = field(repr=False)
     """Reads ``json``."""
+    outline: Outline | None = field(default=None, repr=False)
+    """Of a large request, which is not parsed before somebody needs all of it."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
 
     @property
@@ -100,6 +105,22 @@ class AdmissionRequest:
     def old_object(self) -> Json | None:
         """The object as it is stored, on UPDATE and DELETE."""
         return cast("Json | None", self.document.get("oldObject"))
+
+    @property
+    def object_outline(self) -> Json | None:
+        """The object with its labels at least."""
+        return self.object if self.outline is None else self.outline.object
+
+    @property
+    def old_outline(self) -> Json | None:
+        """The old object with its labels at least."""
+        return self.old_object if self.outline is None else self.outline.old_object
+
+    def fresh_object(self) -> Json | None:
+        """Return a copy of the object that the caller may change."""
+        if self.outline is not None:
+            return self.outline.fresh_object()
+        return cast("Json | None", orjson.loads(self.json).get("object"))
 
     def can_be_rewritten(self) -> bool:
         """Whether the request can be written again with another object, and be a member of something."""
@@ -140,7 +161,39 @@ def decode(body: bytes) -> AdmissionRequest:
             type; the text names the member.
         UnsupportedReview: an AdmissionReview of another version.
     """
-    api_version, document, json, loads = _open(body)
+    return _checked(*_open(body))
+
+
+def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
+    """Return the request in *body*, which is large, as ``decode`` does; yields between steps.
+
+    Its objects are not parsed, unless they nest too deeply to be read without. A review that does not begin
+    as the API server's do is not written anew.
+
+    Raises:
+        MalformedReview, UnsupportedReview: as ``decode``.
+    """
+    for repair in (None, repaired):
+        try:
+            api_version, json, outline = yield from _open_in_steps(repair(body) if repair else body)
+        except NotJsonError as error:
+            problem = error
+            yield
+        else:
+            return _checked(api_version, outline.head, json, orjson.loads, outline)
+    if problem.is_deep:
+        return decode(body)
+    raise MalformedReview(f"the body is not JSON: {problem}")
+
+
+def _checked(
+    api_version: str,
+    document: Json,
+    json: bytes,
+    loads: Callable[[bytes], object],
+    outline: Outline | None = None,
+) -> AdmissionRequest:
+    """Return the request of which *document* has the members that decide something."""
     get = document.get
     asked_resource, asked_kind = get("requestResource"), get("requestKind")
     try:
@@ -168,8 +221,9 @@ def decode(body: bytes) -> AdmissionRequest:
         dry_run=get("dryRun") is True,
         has_object=get("object") is not None,
         json=json,
-        _parsed=document,
+        _parsed=document if outline is None else None,
         _loads=loads,
+        outline=outline,
     )
     if not _is_sound(request, document):
         raise _malformed(document)
@@ -190,16 +244,30 @@ def _open(body: bytes) -> tuple[str, Json, bytes, Callable[[bytes], object]]:
 
 
 def _opened(body: bytes, loads: Callable[[bytes], object]) -> tuple[str, Json, bytes]:
+    cut = _cut(body)
+    if cut is not None:
+        with suppress(orjson.JSONDecodeError):
+            document = loads(cut[1])
+            if isinstance(document, dict):
+                return cut[0], document, cut[1]
+    review = loads(body)
+    api_version = _check_envelope(review)
+    document = cast("Json", cast("Json", review)["request"])
+    return api_version, document, _written(document)
+
+
+def _cut(body: bytes) -> tuple[str, bytes] | None:
+    """Return apiVersion and what has to be the request's JSON, if *body* looks as the API server's do."""
     begin = body.find(_REQUEST, 0, _LONGEST_PREFIX) + len(_REQUEST)
     api_version = _PREFIXES.get(body[:begin])
-    if api_version is not None:
-        end = body.rfind(b"}")
-        json = body[begin:end]
-        with suppress(orjson.JSONDecodeError):
-            document = loads(json)
-            if isinstance(document, dict) and not body[end + 1 :].strip(b" \t\r\n"):
-                return api_version, document, json
-    review = loads(body)
+    end = body.rfind(b"}")
+    if api_version is None or body[end + 1 :].strip(b" \t\r\n"):
+        return None
+    return api_version, body[begin:end]
+
+
+def _check_envelope(review: object) -> str:
+    """Return the apiVersion of *review*, which has to be an AdmissionReview with a request."""
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
         raise MalformedReview("the body is not an AdmissionReview")
     version = review.get("apiVersion")
@@ -208,7 +276,18 @@ def _opened(body: bytes, loads: Callable[[bytes], object]) -> tuple[str, Json, b
     document = review.get("request")
     if not isinstance(document, dict):
         raise MalformedReview(f"request: found {shown(document)}, expected an AdmissionRequest")
-    return cast("str", version), document, _written(document)
+    return cast("str", version)
+
+
+def _open_in_steps(body: bytes) -> Generator[None, None, tuple[str, bytes, Outline]]:
+    """Return apiVersion, the request's JSON and its outline."""
+    cut = _cut(body)
+    if cut is not None:
+        with suppress(NotJsonError):
+            return *cut, (yield from outline_request(cut[1]))
+    review, json = yield from open_review(body)
+    api_version = _check_envelope(review)
+    return api_version, json, (yield from outline_request(json))
 
 
 def _written(document: Json) -> bytes:

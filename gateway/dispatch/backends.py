@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.questions import Questions
+from gateway.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +73,8 @@ class Workers:
         default_factory=lambda: Questions().ask
     )
     """Finds out what conditions need to know, see ``Questions.ask``."""
+    turns: Turns = field(default_factory=Turns)
+    """Where large reviews wait to be read."""
     servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)
     """Those that are asked over HTTPS."""
 

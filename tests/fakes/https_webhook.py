@@ -128,6 +128,9 @@ class Webhook:
     def _body(self, script: dict[str, Any], review: dict[str, Any]) -> bytes:
         if "zeros" in script:
             return bytes(script["zeros"])
+        if "repeat" in script:
+            before, piece, after = script["repeat"]
+            return f"{before}{piece * script['count']}{after}".encode()
         if "body" in script:
             text: str = script["body"]
             return text.encode()
