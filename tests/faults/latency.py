@@ -1,17 +1,21 @@
 """What small reviews wait for beside large bodies and hostile webhooks: ``python -m tests.faults.latency``.
 
 Prints milliseconds, and judges nothing: other processes of the machine count, too. Each line is one gateway
-that reviews 6 KB Pods at 100 a second, by a worker, while something else happens to it.
+that reviews 6 KB Pods, one after another, by a worker, while something else happens to it.
 """
 
 from __future__ import annotations
 
 import json
+import signal
+import ssl
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +23,7 @@ import trustme
 
 from tests.faults.hostile import HostileClient, post
 from tests.faults.kit import SOME_PORT, configure, wait_until_ready
-from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.kit import REVIEWS, ROOT, GatewayProcess, WorkerProcess, pool_document, webhook_document
 from tests.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
@@ -50,38 +54,61 @@ def review(update_bytes: int, item: bytes) -> bytes:
 
 
 def small_ones(gateway: GatewayProcess) -> list[float]:
-    """Send small reviews for a while, each at its time, and return how many seconds each took from then."""
+    """Send small reviews for a while, one after another, and return how many seconds each took."""
     took: list[float] = []
     with HostileClient(gateway) as client:
-        begun = time.monotonic()
-        while (due := begun + len(took) * PERIOD_S) < begun + SECONDS:
-            time.sleep(max(0.0, due - time.monotonic()))
+        end = time.monotonic() + SECONDS
+        while (begun := time.monotonic()) < end:
             client.send(post(SMALL, POD))
             status, _ = client.answer()
             assert status == 200
-            took.append(time.monotonic() - due)
+            took.append(time.monotonic() - begun)
+            time.sleep(PERIOD_S)
     return took
 
 
 def beside(gateway: GatewayProcess, clients: int, request: bytes) -> tuple[list[float], int]:
-    """Return what small reviews took while each of so many *clients* sent *request* over and over."""
-    over, counts = threading.Event(), [0] * clients
+    """Return what small reviews took while each of so many *clients* sent *request* over and over.
 
-    def send(number: int) -> None:
-        with HostileClient(gateway) as client, suppress(OSError, AssertionError):
-            while not over.is_set():
-                client.send(request)
-                client.answer()
-                counts[number] += 1
+    The clients are processes of their own, so that the one with small reviews does not wait for them here.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(request)
+        file.flush()
+        command = [sys.executable, "-m", "tests.faults.latency", str(gateway.port), file.name]
+        others = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(clients)]
+        for other in others:
+            assert other.stdout is not None
+            other.stdout.readline()  # it has had its first answer
+        took = small_ones(gateway)
+        for other in others:
+            other.terminate()
+        return took, sum(int(other.communicate()[0].splitlines()[-1]) for other in others)
 
-    threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    took = small_ones(gateway)
-    over.set()
-    for thread in threads:
-        thread.join(60)
-    return took, sum(counts)
+
+def send_over_and_over(port: int, request: bytes) -> None:
+    """Send *request* until the process is terminated; print a line first, and last how often."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    count, is_over = 0, threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
+    with HostileClient(Address(port, context)) as client:
+        while not is_over.is_set():
+            client.send(request)
+            client.answer()
+            count += 1
+            if count == 1:
+                sys.stdout.write("first\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"{count}\n")
+
+
+@dataclass
+class Address:
+    """Where a gateway listens."""
+
+    port: int
+    client_context: ssl.SSLContext
 
 
 def show(name: str, took: list[float], others: int) -> None:
@@ -160,4 +187,7 @@ def measure(gateway: GatewayProcess) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        send_over_and_over(int(sys.argv[1]), Path(sys.argv[2]).read_bytes())
+    else:
+        main()
