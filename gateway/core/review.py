@@ -87,6 +87,8 @@ class AdmissionRequest:
     """Reads ``json``."""
     outline: Outline | None = field(default=None, repr=False)
     """Of a large request, which is not parsed before somebody needs all of it."""
+    _object: Json | None = field(default=None, repr=False)
+    """Of a large request whose object alone was asked for."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
 
     @property
@@ -99,6 +101,10 @@ class AdmissionRequest:
     @property
     def object(self) -> Json | None:
         """The object as the client wants it."""
+        if self.outline is not None and self._parsed is None:
+            if self._object is None:
+                self._object = self.outline.fresh_object()
+            return self._object
         return cast("Json | None", self.document.get("object"))
 
     @property
@@ -134,7 +140,7 @@ class AdmissionRequest:
 
     def rest(self) -> None:
         """Let go of the parsed form until it is asked for again."""
-        self._parsed = None
+        self._parsed = self._object = None
 
     @property
     def shape(self) -> tuple[Hashable, ...]:

@@ -7,6 +7,7 @@ never taken for another, the log shows no traceback, and no honest review is los
 from __future__ import annotations
 
 import json
+import signal
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -44,11 +45,20 @@ SLOW = "/validate/slow?timeout=10s"
 
 
 @pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Has a line, with the uid, for each call of the worker, in the order of their arrival."""
+    return tmp_path_factory.mktemp("calls") / "log"
+
+
+@pytest.fixture(scope="module")
 def gateway(
-    certificate: tuple[Path, Path], authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    certificate: tuple[Path, Path],
+    authority: trustme.CA,
+    tmp_path_factory: pytest.TempPathFactory,
+    calls: Path,
 ) -> Iterator[GatewayProcess]:
     with ExitStack() as processes:
-        worker = WorkerProcess(SOME_PORT)
+        worker = WorkerProcess(SOME_PORT, "--log", str(calls))
         processes.callback(worker.stop)
         selector = {"objectSelector": {"matchLabels": {"wanted": "yes"}}}
         folder = configure(
@@ -419,3 +429,35 @@ def test_any_body_is_judged_in_time(gateway: GatewayProcess, body: Callable[[], 
         # And the connection goes on.
         client.send(post(HONEST))
         assert client.answer()[0] == 200
+
+
+def test_a_small_review_overtakes_large_ones_that_came_before(gateway: GatewayProcess, calls: Path) -> None:
+    """While the gateway is stopped, the ends of eight large bodies come, and then a small one.
+
+    It finds them all at once when it goes on, and reads the large ones in turns.
+    """
+    large = [with_uid(f"large-{number}", BODIES["an object of seven megabytes"][0]()) for number in range(8)]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(HostileClient(gateway)) for _ in range(9)]
+        for client, body in zip(clients, large, strict=False):
+            client.send(post(HONEST, body)[:-1000])
+        arrived = 8 * (len(large[0]) - 100_000)
+        eventually(
+            lambda: gateway.metric("admission_gateway_request_bytes_in_flight") > arrived,
+            "the bodies have come",
+        )
+        gateway.signal(signal.SIGSTOP)
+        try:
+            for client, body in zip(clients, large, strict=False):
+                client.send(body[-1000:])
+            clients[8].send(post(HONEST, with_uid("small", REVIEW)))
+        finally:
+            gateway.signal(signal.SIGCONT)
+        assert [client.answer()[0] for client in clients] == [200] * 9
+    order = [line.partition(" ")[0] for line in calls.read_text().splitlines()]
+    assert order.index("small") < max(order.index(f"large-{number}") for number in range(8))
+
+
+def with_uid(uid: str, body: bytes) -> bytes:
+    own = json.loads(REVIEW)["request"]["uid"].encode()
+    return body.replace(b'"uid":"%b"' % own, b'"uid":"%b"' % uid.encode(), 1)
