@@ -133,6 +133,12 @@ class Connection(asyncio.Protocol):
                     await asyncio.wait((self._drained, answered), return_when=asyncio.FIRST_COMPLETED)
         return True
 
+    @property
+    def certificate(self) -> bytes:
+        """The server's certificate, DER; empty without TLS, or once the connection has ended."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return (tls.getpeercert(binary_form=True) or b"") if tls is not None else b""
+
     def abort(self) -> None:
         """End it at once."""
         self.is_reusable = False

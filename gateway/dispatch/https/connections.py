@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.https.connection import Connection, ExchangeError
+from gateway.dispatch.https.namesakes import SELF_SIGNED, trust, unverified
 from gateway.dispatch.https.proxies import open_tunnel
 from gateway.dispatch.https.reach import HANDSHAKE_S, Host
 
@@ -113,11 +114,24 @@ class Connections:
 
     async def _dial(self, context: ssl.SSLContext) -> Connection:
         try:
-            return await self._dial_securely(context)
+            try:
+                return await self._dial_securely(context)
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code != SELF_SIGNED or not await self._trusts(context):
+                    raise
+                return await self._dial_securely(context)
         except (OSError, ValueError, RuntimeError) as error:
             # ValueError: what OpenSSL or the resolver take for no name. RuntimeError: uvloop's, where a
             # tunnel has just ended.
             raise ExchangeError(_why(self._name, error), is_unsent=True) from error
+
+    async def _trusts(self, context: ssl.SSLContext) -> bool:
+        """Whether a CA of *context* has signed the server's certificate, which is trusted from now on."""
+        connection = await self._dial_securely(unverified(context))
+        try:
+            return trust(context, connection.certificate)
+        finally:
+            connection.abort()
 
     async def _dial_securely(self, context: ssl.SSLContext) -> Connection:
         if self._proxy is None:
