@@ -15,6 +15,11 @@ public final class Denied extends RuntimeException {
 
     private int code = 403;
     private String reason = "";
+    private int retryAfterSeconds;
+    private String name = "";
+    private String group = "";
+    private String kind = "";
+    private String uid = "";
     private final transient List<Cause> causes = new ArrayList<>();
 
     /** Denies with code 403, no reason and no causes. */
@@ -51,6 +56,42 @@ public final class Denied extends RuntimeException {
         return this;
     }
 
+    /**
+     * Sets after how many seconds the client may try again, which it reads in the header {@code Retry-After}; anything
+     * below 1 is left out.
+     */
+    public Denied retryAfterSeconds(int seconds) {
+        this.retryAfterSeconds = seconds;
+        return this;
+    }
+
+    /** Names the object that the denial is about. */
+    public Denied name(String name) {
+        this.name = Objects.requireNonNull(name);
+        return this;
+    }
+
+    /** Sets the API group of the object that the denial is about. */
+    public Denied group(String group) {
+        this.group = Objects.requireNonNull(group);
+        return this;
+    }
+
+    /**
+     * Sets the kind of the object that the denial is about. With the reason {@code Invalid} kubectl prints {@code The
+     * KIND "NAME" is invalid} instead of the message.
+     */
+    public Denied kind(String kind) {
+        this.kind = Objects.requireNonNull(kind);
+        return this;
+    }
+
+    /** Sets the uid of the object that the denial is about. */
+    public Denied uid(String uid) {
+        this.uid = Objects.requireNonNull(uid);
+        return this;
+    }
+
     /** The HTTP status, as it was set. */
     public int code() {
         return code;
@@ -59,6 +100,31 @@ public final class Denied extends RuntimeException {
     /** The machine-readable reason; empty where none was given. */
     public String reason() {
         return reason;
+    }
+
+    /** After how many seconds the client may try again, as it was set; 0 where it was not. */
+    public int retryAfterSeconds() {
+        return retryAfterSeconds;
+    }
+
+    /** The name of the object that the denial is about; empty where none was given. */
+    public String name() {
+        return name;
+    }
+
+    /** The API group of that object; empty where none was given. */
+    public String group() {
+        return group;
+    }
+
+    /** The kind of that object; empty where none was given. */
+    public String kind() {
+        return kind;
+    }
+
+    /** The uid of that object; empty where none was given. */
+    public String uid() {
+        return uid;
     }
 
     /** What is wrong, field by field. */

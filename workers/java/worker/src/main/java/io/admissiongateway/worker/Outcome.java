@@ -127,7 +127,12 @@ record Outcome(ReviewResponse response, Worker.Error error) {
                 Worker.Status.newBuilder()
                         .setCode(denial.code() >= 400 && denial.code() <= 599 ? denial.code() : 400)
                         .setReason(Text.clean(denial.reason()))
-                        .setMessage(Text.clean(denial.getMessage()));
+                        .setMessage(Text.clean(denial.getMessage()))
+                        .setRetryAfterSeconds(Math.max(0, denial.retryAfterSeconds()))
+                        .setName(Text.clean(denial.name()))
+                        .setGroup(Text.clean(denial.group()))
+                        .setKind(Text.clean(denial.kind()))
+                        .setUid(Text.clean(denial.uid()));
         for (Cause cause : denial.causes()) {
             status.addCauses(
                     Worker.StatusCause.newBuilder()
@@ -156,7 +161,8 @@ record Outcome(ReviewResponse response, Worker.Error error) {
                                     Worker.Status.newBuilder()
                                             .setCode(status.getCode())
                                             .setReason(Text.start(status.getReason(), 64))
-                                            .setMessage(Text.start(status.getMessage(), 4096)))
+                                            .setMessage(Text.start(status.getMessage(), 4096))
+                                            .setRetryAfterSeconds(status.getRetryAfterSeconds()))
                             .build());
         }
         return error(

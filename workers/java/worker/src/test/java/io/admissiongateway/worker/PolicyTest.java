@@ -93,6 +93,19 @@ final class PolicyTest {
     }
 
     @Test
+    void aDenialSaysWhatItIsAboutAndWhenToTryAgain() {
+        Denied about = new Denied("no").retryAfterSeconds(30).name("web\ud83d").group("apps").kind("Deployment").uid("u");
+        var status = evaluate(review -> failWith(about)).response().getStatus();
+        assertEquals(30, status.getRetryAfterSeconds());
+        assertEquals(
+                List.of("web?", "apps", "Deployment", "u"),
+                List.of(status.getName(), status.getGroup(), status.getKind(), status.getUid()));
+        var plain = evaluate(review -> failWith(new Denied("no").retryAfterSeconds(-1))).response().getStatus();
+        assertEquals(0, plain.getRetryAfterSeconds());
+        assertEquals("", plain.getName() + plain.getGroup() + plain.getKind() + plain.getUid());
+    }
+
+    @Test
     void aDenialInAnotherThreadIsStillOne() {
         Outcome outcome =
                 evaluate(
@@ -108,8 +121,9 @@ final class PolicyTest {
     @Test
     void aDenialThatIsTooLargeShrinksToItsStatus() {
         String long4 = "\ud83d\ude00".repeat(3_000_000);
-        var response = evaluate(review -> failWith(new Denied(long4).code(404).field("f"))).response();
+        var response = evaluate(review -> failWith(new Denied(long4).code(404).field("f").retryAfterSeconds(9))).response();
         assertEquals(404, response.getStatus().getCode());
+        assertEquals(9, response.getStatus().getRetryAfterSeconds());
         assertEquals(4096, response.getStatus().getMessage().codePointCount(0, 8192));
         assertEquals(0, response.getStatus().getCausesCount());
     }
