@@ -9,7 +9,7 @@ endpoints/filters/warning.go (warnings).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -128,7 +128,15 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
         causes = [
             cause for refusal in refusals for cause in refusal.causes or (Cause(message=refusal.message),)
         ]
-    return replace(first, message=_joined(refusals), causes=_readable(causes))
+    return Status(
+        first.code,
+        first.reason,
+        _joined(refusals),
+        _readable(causes),
+        first.details,
+        first.status,
+        first.metadata,
+    )
 
 
 def _joined(refusals: Sequence[Status]) -> str:
@@ -157,6 +165,8 @@ def _cut(text: str) -> str:
 
 
 def _cut_details(details: Details) -> Details:
+    if details is NO_DETAILS:
+        return details
     return Details(
         _cut(details.name),
         _cut(details.group),
