@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     # All others say in their own words how it went.
     usual = logging.INFO if parsed.command == "serve" else logging.ERROR
     logs.set_up(logging.DEBUG if parsed.verbose else usual, "%(asctime)s %(levelname)s %(message)s")
+    if argv is None:
+        logs.log_uncaught()
     for name in ("asyncio", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -241,5 +243,5 @@ def _review(parsed: argparse.Namespace, _: list[str]) -> int:
     answer, lines = uvloop.run(review(config, read_review(parsed.file), phases))
     if parsed.explain:
         logs.say(*lines)
-    print(printable_json(answer.decode()))
+    logs.out(printable_json(answer.decode()))
     return 0

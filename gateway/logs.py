@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING, Final, TextIO
 
 from gateway.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
 CONTINUED: Final = "    | "
@@ -56,23 +58,38 @@ def set_up(level: int, form: str) -> None:
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)  # noqa: FBT003 - the standard library's only way
+
+
+def log_uncaught() -> None:
+    """Have what no code catches logged, in all threads, too. For a process of the program's own."""
     sys.excepthook = _log_uncaught
+    threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.unraisablehook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
 
 
-def _log_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if not issubclass(kind, Exception):
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
+) -> None:
+    error = error if error is not None else kind()
+    if issubclass(kind, Exception):
+        logging.critical("an error that no code catches", exc_info=(kind, error, traceback))
+    elif issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
-        return
-    logging.critical("the program ends: a fault of its own", exc_info=(kind, error, traceback))
 
 
 def say(*lines: object) -> None:
     """Write each of *lines* to standard error as one line, without unprintable characters."""
-    for line in lines:
-        print(printable(line, None), file=sys.stderr, flush=True)
+    _write(lines, sys.stderr)
 
 
 def out(*lines: object) -> None:
     """Write each of *lines* to standard output as one line, without unprintable characters."""
-    for line in lines:
-        print(printable(line, None), flush=True)
+    _write(lines, sys.stdout)
+
+
+def _write(lines: Iterable[object], stream: TextIO | None) -> None:
+    text = "".join(f"{printable(line, None)}\n" for line in lines)
+    # A program that was started without the stream has None.
+    if text and stream is not None:
+        stream.write(text)
+        stream.flush()

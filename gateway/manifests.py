@@ -80,7 +80,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         result = _as_yaml(made)
     losses = [_shown(loss, wishes.backend.namespace) for loss in made.losses]
     logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *doubts, *made.notes, *losses)))
-    print(result, end="")
+    logs.out(*result.splitlines())
     return 0
 
 

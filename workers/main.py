@@ -97,6 +97,8 @@ def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
     """Run the worker and return its exit status: 0 after a stop, 1 if it could not start."""
     options = parse_options(argv)
     logs.set_up(logging.INFO, "worker: %(message)s")
+    if argv is None:
+        logs.log_uncaught()
     orders = os.environ.pop(CHILD_VARIABLE, None)
     child = ChildOrders(**json.loads(orders)) if orders is not None else None
     try:

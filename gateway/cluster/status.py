@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -58,7 +59,7 @@ def first_of(problems: list[str]) -> list[str]:
 
 def condition_of(judgement: Judgement) -> dict[str, Any]:
     """Return the condition that tells of *judgement*, without its time."""
-    problems = first_of([": ".join(filter(None, (one.field, one.message))) for one in judgement.problems])
+    problems = first_of([str(replace(one, where="")) for one in judgement.problems])
     message = "\n".join([*problems, f"Now {judgement.remains}."]) if problems else "in force"
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 3] + "..."

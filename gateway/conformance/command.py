@@ -109,7 +109,7 @@ async def _check_at(
                 out(*text.lines(result))
     if parsed.json:
         found = orjson.dumps(as_json(name, results), option=orjson.OPT_INDENT_2)
-        print(printable_json(found.decode()), flush=True)
+        out(*printable_json(found.decode()).split("\n"))
     else:
         out(*text.rest(), summary(name, results))
     return any(result.outcome == FAILS for result in results)

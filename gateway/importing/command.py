@@ -97,7 +97,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         # Two of one name are both written, for the reader to refuse.
         texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
     if parsed.output is None:
-        print("---\n".join(texts.values()), end="")
+        logs.out(*"---\n".join(texts.values()).splitlines())
     elif texts:
         from gateway.importing.folder import write
 

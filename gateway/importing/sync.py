@@ -11,12 +11,12 @@ import asyncio
 import logging
 import shlex
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway import logs
 from gateway.cluster import chosen as cluster
 from gateway.errors import ClusterError, GatewayError
 
@@ -117,7 +117,7 @@ class Sync:
         if self._parsed.restore:
             for document in look(read, {}, self._choice).to_restore:
                 await self._write(api, document)
-                _say(f"{_title(document)} registered again: the API server calls it")
+                logs.out(f"{_title(document)} registered again: the API server calls it")
             return 0, False
         found = look(read, await self._target.read(api), self._choice)
         await self._bring_up_to_date(api, found)
@@ -128,7 +128,7 @@ class Sync:
         for line in self._found:
             # One that goes on is told once.
             if line not in self._told:
-                print(line, file=sys.stderr, flush=True)
+                logs.say(line)
         self._told = set(self._found)
         return (0 if is_well else 1), bool(found.changed) or not is_well
 
@@ -138,11 +138,11 @@ class Sync:
             await self._target.write(api, texts)
         for file, fields in found.changed.items():
             self._written_at[file] = time.monotonic()
-            _say(f"{self._target.place(file)} written: {', '.join(fields)}")
+            logs.out(f"{self._target.place(file)} written: {', '.join(fields)}")
         if self._parsed.prune and found.gone:
             await self._target.remove(api, found.gone)
             for file in found.gone:
-                _say(f"{self._target.place(file)} removed: its object is gone from the cluster")
+                logs.out(f"{self._target.place(file)} removed: its object is gone from the cluster")
             self._must_run = True
 
     def _tell(self, found: Look) -> bool:
@@ -209,7 +209,7 @@ class Sync:
                     continue
             await self._write(api, document)
             self._put_back_at[title] = now
-            _say(f"{title} unregistered: the API server no longer calls it")
+            logs.out(f"{title} unregistered: the API server no longer calls it")
         refused = [_title(one.document) for one in found.refused]
         if late := [one for one in found.called if one not in (*map(_title, ready), *refused)]:
             line = (
@@ -267,7 +267,7 @@ async def _watch(settings: Kubernetes, sync: Sync) -> int:
             except GatewayError as error:
                 if str(error) != told and getattr(error, "status", 0) != _CONFLICT:
                     told = str(error)
-                    print(f"error: {error}; trying again", file=sys.stderr, flush=True)
+                    logs.say(f"error: {error}; trying again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SOON_S if soon else _LATER_S):
                     await registrations.changed.wait()
@@ -293,7 +293,3 @@ def _writer(document: Json) -> str:
     from gateway.importing.writers import last_writer
 
     return last_writer(document)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)

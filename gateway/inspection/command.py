@@ -80,7 +80,7 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name, accepted)])
     errors = sum(one.severity == "error" for one in found)
     if parsed.json:
-        print(json.dumps([asdict(one) for one in found], indent=2))
+        logs.out(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
     else:
         logs.out(*found, f"cluster: {errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0

@@ -69,6 +69,9 @@ class AdminRoutes:
             return error_response(405, "expected GET", headers=b"Allow: GET, HEAD\r\n")
         return None
 
+    def authenticate(self, request: HttpRequest) -> Response | None:
+        """Return None: whoever reaches the port may ask."""
+
     def answer(self, request: HttpRequest) -> Cancel | None:
         """Answer *request*, at once or when the metrics have been gathered."""
         path = request.target.partition(b"?")[0]

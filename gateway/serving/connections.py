@@ -129,6 +129,8 @@ class Connections:
         """Those of them that were answered with a status other than 200, by status."""
         self.authorities: frozenset[bytes] = frozenset()
         """The client CAs that are trusted now, as ``gateway.serving.tls.authorities_of`` has them."""
+        self.judgements = 0
+        """How often clients were judged anew."""
         self._jitter = jitter
         self._emptied: asyncio.Future[None] | None = None
 
@@ -166,6 +168,7 @@ class Connections:
         It counts for all requests that are not being answered yet. The next answer ends each connection,
         whether it is a refusal or not.
         """
+        self.judgements += 1
         for connection in self.open:
             connection.judge()
             connection.retire_at = 0.0

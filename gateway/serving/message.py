@@ -112,6 +112,7 @@ class HttpRequest:
         "held_bytes",
         "holder",
         "is_ignored",
+        "judgement",
         "keep_alive",
         "method",
         "received_at",
@@ -119,13 +120,15 @@ class HttpRequest:
         "selected",
         "tally",
         "target",
-        "vetted",
+        "trusted",
     )
 
     def __init__(self, connection: Replier, received_at: float) -> None:
         self._connection: Replier | None = connection
-        self.vetted: object = None
-        """The credentials among which that of the request was found."""
+        self.trusted = connection.trusted
+        """Whether the connection's client certificate is one that is let in."""
+        self.judgement = 0
+        """How often clients had been judged anew when it began."""
         self.received_at = received_at
         """Monotonic seconds at which the first byte came."""
         self.method = b""
@@ -153,11 +156,6 @@ class HttpRequest:
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method.decode('latin-1')} {self.target[:200].decode('latin-1')}>"
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the connection's client certificate is one that is let in now."""
-        return self._connection is not None and self._connection.trusted
 
     @property
     def is_open(self) -> bool:
@@ -209,6 +207,9 @@ class Service(Protocol):
 
     def screen(self, request: HttpRequest) -> Response | None:
         """Return the refusal that the head of *request* earns, None to read its body."""
+
+    def authenticate(self, request: HttpRequest) -> Response | None:
+        """Return the refusal of a client that is not let in; ``screen`` does so, too."""
 
     def answer(self, request: HttpRequest) -> Cancel | None:
         """Answer *request* now or later; return what withdraws it. Raises nothing."""

@@ -179,6 +179,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, request: HttpRequest) -> None:
         self._current = request
+        if request.judgement != self._connections.judgements:
+            request.trusted = self.trusted
+            request.refusal = request.refusal or self._service.authenticate(request)
         if request.refusal is not None:
             request.reply(request.refusal)
             return

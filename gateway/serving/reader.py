@@ -134,6 +134,7 @@ class RequestReader:
             return place + 1
         self._empty_bytes, self._head_bytes = 0, -_UNCOUNTED_BYTES
         self.request = HttpRequest(self._sink, self._connections.clock())
+        self.request.judgement = self._connections.judgements
         self._fields = []
         self._tail = b""
         self._is_in_head = True

@@ -137,7 +137,7 @@ class Router(Generic[Selected]):
     def screen(self, request: HttpRequest) -> Response | None:
         """Return the refusal that the head of *request* earns; None, with path and budget set, if none."""
         headers = request.headers
-        refusal = self._authenticate(request)
+        refusal = self.authenticate(request)
         if refusal is not None:
             return refusal
         known = self._targets.get(request.target)
@@ -155,13 +155,16 @@ class Router(Generic[Selected]):
         request.selected = self._paths.get(known.path)
         return None
 
+    def authenticate(self, request: HttpRequest) -> Response | None:
+        """Return the refusal of a client that is not let in by what is in force now; None if it is."""
+        identity = self.identity
+        if identity is None or not identity.is_required or request.trusted:
+            return None
+        return identity.challenge(request.headers.get(b"authorization"))
+
     def answer(self, request: HttpRequest) -> Cancel | None:
-        """Give *request* to the application if there is room for it and its client is still let in."""
+        """Give *request* to the application, unless there is no room for it."""
         try:
-            refusal = self._authenticate(request)
-            if refusal is not None:
-                request.reply(refusal)
-                return None
             limit = self._ignored_limit if request.is_ignored else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
@@ -183,21 +186,6 @@ class Router(Generic[Selected]):
         request.reply(response)
 
     # -- deciding ---------------------------------------------------------------------------------
-
-    def _authenticate(self, request: HttpRequest) -> Response | None:
-        """Return the refusal of a client that is not let in by what is in force now.
-
-        Asked when the head has come and again when the body has, which may be half a minute later.
-        """
-        identity = self.identity
-        if identity is None or not identity.is_required or request.trusted:
-            return None
-        if request.vetted is identity.credentials:
-            return None
-        refusal = identity.challenge(request.headers.get(b"authorization"))
-        if refusal is None:
-            request.vetted = identity.credentials
-        return refusal
 
     def _no_room(self, limit: int) -> Unavailable:
         if self.draining:

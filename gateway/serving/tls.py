@@ -80,8 +80,8 @@ def _authority(der: bytes) -> bytes:
 
     A CA certificate that was issued again for the same key is the same authority.
     """
-    certificate = x509.load_der_x509_certificate(der)
     try:
+        certificate = x509.load_der_x509_certificate(der)
         key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except (ValueError, UnsupportedAlgorithm):
         return der

@@ -74,10 +74,13 @@ def test_problem_of_a_configuration_is_one_line() -> None:
 @pytest.mark.slow
 def test_warnings_and_uncaught_errors_are_records() -> None:
     script = (
-        "import logging, warnings; from gateway import logs\n"
+        "import logging, threading, warnings; from gateway import logs\n"
         f"logs.set_up(logging.INFO, {FORM!r})\n"
+        "logs.log_uncaught()\n"
+        "def fail():\n    raise ValueError('c\\x1bd\\ne')\n"
         "warnings.warn('a\\nb')\n"
-        "raise ValueError('c\\x1bd\\ne')\n"
+        "thread = threading.Thread(target=fail); thread.start(); thread.join()\n"
+        "fail()\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
@@ -85,6 +88,6 @@ def test_warnings_and_uncaught_errors_are_records() -> None:
     assert run.returncode == 1
     lines = run.stderr.splitlines()
     records = [line for line in lines if RECORD.match(line)]
-    assert ["WARNING" in records[0], "CRITICAL" in records[1], len(records)] == [True, True, 2]
+    assert [line.split()[2] for line in records] == ["WARNING", "CRITICAL", "CRITICAL"]
     assert all(line.startswith(CONTINUED) for line in lines if not RECORD.match(line))
-    assert f"{CONTINUED}ValueError: c\\x1bd" in lines
+    assert lines.count(f"{CONTINUED}ValueError: c\\x1bd") == 2

@@ -344,6 +344,28 @@ def reissued(ca: trustme.CA) -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+@pytest.mark.parametrize("sent", [20, -1], ids=["half a head", "half a body"])
+def test_client_is_refused_when_its_authority_is_removed_while_its_request_comes(
+    sent: int, run: Run, ca: trustme.CA, mutual: ServerTls
+) -> None:
+    async def main() -> None:
+        assert mutual.client_ca_file is not None
+        app = Application()
+        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        known = client_with(ca, ca, "kube-apiserver")
+        async with serving(router, ServerCertificate(mutual), known) as (listener, client):
+            request = post(b"12")
+            await client.send(request[:sent])
+            await until(lambda: any("reading" in repr(each) for each in listener.connections.open))
+            trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
+            tick_until_read(listener)
+            await client.send(request[sent:])
+            assert await client.rest() == CLOSED_UNKNOWN_CLIENT
+            assert app.seen == []
+
+    run(main())
+
+
 def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_turn(
     run: Run, ca: trustme.CA, mutual: ServerTls
 ) -> None:
