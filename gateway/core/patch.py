@@ -37,6 +37,7 @@ MAX_LEVELS: Final = 1024
 """Parts of a path. orjson reads nothing that is deeper, so that a longer one leads nowhere."""
 
 _SHOWN_CHARS: Final = 200
+_SPACE: Final = b" \t\r\n"
 
 _INDEX = re.compile(r"[+-]?[0-9]+\Z")
 _ABSENT: Final = object()
@@ -54,8 +55,8 @@ def parse_patch(patch: bytes) -> list[Operation]:
     """Return the operations of a JSON Patch; empty bytes, ``null`` and ``[]`` give none.
 
     Raises:
-        PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), or
-            nested too deeply.
+        PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), nested
+            too deeply, or with two members of one name in an object.
         PatchConflict: more than ``MAX_VALUES`` values.
     """
     if not patch:
@@ -65,8 +66,9 @@ def parse_patch(patch: bytes) -> list[Operation]:
     try:
         operations = orjson.loads(patch)
     except orjson.JSONDecodeError as error:
+        patch = repaired(patch)
         try:
-            operations = orjson.loads(repaired(patch))
+            operations = orjson.loads(patch)
         except orjson.JSONDecodeError:
             raise PatchSyntaxError(f"not JSON: {error}") from None
     if operations is None:
@@ -78,10 +80,21 @@ def parse_patch(patch: bytes) -> list[Operation]:
             raise PatchSyntaxError(f"operation {index} is not a JSON object")
     try:
         # orjson reads deeper than it writes, and an audit annotation quotes the patch one level down.
-        orjson.dumps([operations])
+        read = orjson.dumps([operations])
     except TypeError:
         raise PatchSyntaxError("nested too deeply") from None
+    if _has_lost_members(patch, read[1:-1]):
+        # Libraries take the first of them, the last or a mixture.
+        raise PatchSyntaxError("two members of an object have the same name")
     return [operation or {} for operation in operations]
+
+
+def _has_lost_members(text: bytes, read: bytes) -> bool:
+    """Whether JSON *text* has more members of objects than what was *read* of it, written again."""
+    # Most often only white space differs. Without it, equal texts have the same members.
+    if text.translate(None, _SPACE) == read.translate(None, _SPACE):
+        return False
+    return _outside_texts(text).count(b":") != _outside_texts(read).count(b":")
 
 
 def _count_values(patch: bytes) -> int:
@@ -89,9 +102,13 @@ def _count_values(patch: bytes) -> int:
     count = _count_signs(patch)
     if count <= MAX_VALUES:
         return count
-    # Without what stands in texts, such as the commas of a file in a ConfigMap.
+    return _count_signs(_outside_texts(patch))
+
+
+def _outside_texts(patch: bytes) -> bytes:
+    """Return *patch* without what stands in its texts, such as the commas of a file in a ConfigMap."""
     plain = patch.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return _count_signs(b"".join(plain.split(b'"')[::2]))
+    return b"".join(plain.split(b'"')[::2])
 
 
 def _count_signs(patch: bytes) -> int:

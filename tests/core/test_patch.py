@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core import patch
 from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, same
@@ -388,3 +391,34 @@ def test_a_value_is_put_in_as_it_is() -> None:
     patched = apply_patch({"l": [1, 2]}, [{"op": "add", "path": "/l/1", "value": value}])
     assert patched == {"l": [1, value, 2]}
     assert patched["l"][1] is value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'[{"op":"test","path":"/a","op":"remove"}]',
+        rb'[{"op":"test","path":"/a","\u006fp":"remove"}]',
+        b'[{"op":"add","path":"/a","value":{"b": [{"c":1, "c" : 1}]}}]',
+        b'[{"op":"add","path":"/a","value":{"":1,"":":"}}]',
+        b'[{"op":"add","path":"/a","value":{"\\ud800":1,"\\udfff":2}}]',
+    ],
+)
+def test_a_patch_in_which_an_object_names_a_member_twice_is_no_patch(text: bytes) -> None:
+    with pytest.raises(PatchSyntaxError, match="two members of an object have the same name"):
+        parse_patch(text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text('":\\ab', max_size=5),
+        lambda items: (
+            st.lists(items, max_size=3) | st.dictionaries(st.text('":\\ab', max_size=3), items, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    st.sampled_from([(",", ":"), (" , ", " : ")]),
+    st.booleans(),
+)
+def test_a_patch_without_such_members_is_one(value: object, separators: tuple[str, str], plain: bool) -> None:
+    text = json.dumps([{"op": "add", "value": value}], separators=separators, ensure_ascii=plain)
+    assert same(parse_patch(text.encode()), [{"op": "add", "value": value}])
