@@ -266,7 +266,7 @@ def dispatch(overloads: list[Function], codes: list[Code], extra: Callable[..., 
                 return call
         name = overloads[0].name
         if name in _PLAIN:
-            raise no_overload()
+            raise no_overload("-_" if name == "-_" else "", values[0])
         given = "" if name == "size" else f"({', '.join(map(type_name, values))})"
         raise EvaluationError(f"no such overload: {name}{given}")
 

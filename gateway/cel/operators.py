@@ -27,7 +27,7 @@ def no_overload(operator: str = "", left: object = None) -> EvaluationError:
 
     It names an *operator* whose *left* operand is of a type that does not have it at all.
     """
-    if operator and type(left) not in _OPERANDS[operator]:
+    if operator and type(left) not in _OPERANDS[operator] and type(left) not in _RECEIVERS:
         return EvaluationError(f"{NO_OVERLOAD}: {operator}")
     return EvaluationError(NO_OVERLOAD)
 
@@ -201,9 +201,12 @@ _OPERANDS: Final = {
     "_*_": _NUMBERS,
     "_/_": _NUMBERS,
     "_%_": frozenset({int, Uint}),
+    "-_": frozenset({int, float}),
     **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ORDERED),
 }
 """Types of left operands that have an operator."""
+_RECEIVERS: Final = frozenset({str, Timestamp, Duration})
+"""Types that cel-go asks themselves for what they do not have. They do not say what it was."""
 
 
 def is_in(wanted: object, container: object) -> bool:

@@ -94,7 +94,7 @@ _GO_TYPES: Final[dict[type, str]] = {
 
 def go_type(value: object) -> str:
     """Return the name of cel-go's own type for *value*, which stands in some of its messages."""
-    return _GO_TYPES.get(type(value)) or type_name(value)
+    return _GO_TYPES.get(type(value)) or f"cel.{type_name(value).rpartition('.')[2]}"
 
 
 ESCAPES: Final = {

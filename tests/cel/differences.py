@@ -24,6 +24,11 @@ ERROR_COSTS_MORE: Final = 3
 
 It may cost less by any number: an error ends an operation here, where cel-go goes on with the other operands.
 """
+DRAWN_ERRORS_COST_MORE: Final = 50
+"""The same for long random expressions, also for those whose errors || and the like absorb.
+
+The other arguments of a call with three or more are paid for here, though one before them is an error.
+"""
 
 _GO = "the text is of Go's runtime"
 _RECEIVER = "the text depends on how cel-go has the function declared"

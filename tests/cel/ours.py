@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cel.compile import compile_condition
 from gateway.cel.conditions import Conditions
-from gateway.cel.errors import InvalidExpression
+from gateway.cel.errors import EvaluationError, InvalidExpression
 from gateway.cel.meter import spent
 from gateway.core.conditions import Check, CheckAnswer, Excluded, Seen, Unanswered
 from gateway.core.verdict import Failed
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _GRANTED: Final = ("get", "list", "use")
 
@@ -35,6 +39,24 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
     if isinstance(judgement, Failed):
         return "error", judgement.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
     return ("false" if isinstance(judgement, Excluded) else "true"), "", cost
+
+
+def raises(expression: str, request: dict[str, Any]) -> bool:
+    """Say whether any part of *expression* is an error, also one that has no effect on the decision."""
+    found = []
+
+    def trace(_: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception" and issubclass(argument[0], EvaluationError):
+            found.append(argument[1])
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        decide(expression, request)
+    finally:
+        sys.settrace(before)
+    return bool(found)
 
 
 def asked(expression: str, request: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from tests.cel.api_server import ask, outcome, text
-from tests.cel.differences import ERROR_COSTS_MORE
+from tests.cel.differences import DRAWN_ERRORS_COST_MORE
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
-from tests.cel.ours import asked, decide
+from tests.cel.ours import asked, decide, raises
 from tests.cel.vectors import FILE, made
 from tests.kit import REVIEWS
 
@@ -21,6 +21,8 @@ FIRST: Final = int(os.environ.get("E2E_SEED", "0"))
 SEEDS: Final = range(FIRST, FIRST + 10)
 EACH: Final = 500
 _FOLDED: Final = "program instantiation failed"
+_NO_OVERLOAD: Final = "no such overload"
+_PANIC: Final = "internal error: interface conversion"
 
 
 def test_the_vectors_are_what_the_oracle_says() -> None:
@@ -39,20 +41,28 @@ def test_random_expressions_decide_as_in_the_api_server(seed: int) -> None:
         questions.append((draw_expression(draw, request), request))
     different = []
     for (expression, request), answer in zip(questions, ask(questions), strict=True):
+        there, why = outcome(answer), answer.get("refused") or text(answer, expression)
+        # What constants come to through several calls is computed here when it is needed; and an error in the
+        # list that is sorted makes the API server's count of costs panic.
+        if _FOLDED in why or why.startswith(_PANIC):
+            continue
         decided, said, cost = decide(expression, request)
-        there = outcome(answer)
-        # What constants come to through several calls is computed here when it is needed.
-        same = decided == there or _FOLDED in answer.get("refused", "")
-        if decided == there and there in ("true", "false"):
-            same = cost == answer["cost"]
-        elif decided == there == "error":
-            same = cost <= answer["cost"] + ERROR_COSTS_MORE and said == text(answer, expression)
+        if decided != there or (there == "error" and _generic(said) != _generic(why)):
+            same = False
+        elif there == "compile error" or cost == answer["cost"]:
+            same = True
+        else:
+            same = cost <= answer["cost"] + DRAWN_ERRORS_COST_MORE and raises(expression, request)
         if not same:
-            why = answer.get("refused") or text(answer, expression)
             different.append(
                 f"{expression}\n  there {there} {answer['cost']} {why}\n  here {decided} {cost} {said}"
             )
     assert not different, "\n".join(different)
+
+
+def _generic(message: str) -> str:
+    """Return *message* without the function and types that some of cel-go's have."""
+    return _NO_OVERLOAD if message.startswith(_NO_OVERLOAD) else message
 
 
 def test_the_authorizer_is_asked_the_same() -> None:

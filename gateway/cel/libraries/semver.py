@@ -79,7 +79,7 @@ def _parsed(text: str) -> Semver:
 def _normalized(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     for position, part in enumerate(parts):
-        if len(part) > 1:
+        if len(part.encode()) > 1:
             bare = part.lstrip("0")
             parts[position] = bare if bare[:1] in tuple("123456789") else f"0{bare}"
     if len(parts) < 3 and re.search("[+-]", parts[-1]):
