@@ -189,7 +189,7 @@ def test_files_come_first(server: ApiServer, folder: Path, target: str, start_ga
     eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: still"))
 
 
-@pytest.mark.parametrize("file", ["tokens", "ca.pem"])
+@pytest.mark.parametrize(("file", "content"), [("tokens", "no token\n"), ("ca.pem", "")])
 def test_a_file_that_is_broken_now_keeps_no_resource_out(
     server: ApiServer,
     folder: Path,
@@ -197,6 +197,7 @@ def test_a_file_that_is_broken_now_keeps_no_resource_out(
     certificate: tuple[Path, Path],
     start_gateway: StartGateway,
     file: str,
+    content: str,
 ) -> None:
     """A door stays open otherwise, although nobody has touched what it is about."""
     (folder.parent / "ca.pem").write_bytes(certificate[0].read_bytes())
@@ -207,7 +208,7 @@ def test_a_file_that_is_broken_now_keeps_no_resource_out(
     (folder / "c.yaml").write_text(f"{json.dumps(head)}\n---\n{secure}")
     server.apply(pool("pods", target))
     gateway = start_gateway(folder)
-    (folder.parent / file).write_text("")
+    (folder.parent / file).write_text(content)
     gateway.expect("configuration refused, the one in force stays|cannot be used, the old ones stay")
     server.apply(custom("validate", "v", "pods", DENIED))
     seen = len(gateway.log)
