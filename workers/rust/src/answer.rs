@@ -108,7 +108,17 @@ fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
     let causes = denied.causes.into_iter().map(cause).collect();
     pb::ReviewResponse {
         allowed: false,
-        status: Some(pb::Status { code, reason: denied.reason, message: denied.message, causes }),
+        status: Some(pb::Status {
+            code,
+            reason: denied.reason,
+            message: denied.message,
+            causes,
+            retry_after_seconds: denied.retry_after_seconds.max(0),
+            name: denied.name,
+            group: denied.group,
+            kind: denied.kind,
+            uid: denied.uid,
+        }),
         patch: prost::bytes::Bytes::new(),
         audit_annotations: said.annotations,
         warnings: said.warnings,
@@ -127,7 +137,8 @@ fn limited(mut response: pb::ReviewResponse) -> Outcome {
             code: status.code,
             reason: head(status.reason, 64),
             message: head(status.message, 4096),
-            causes: Vec::new(),
+            retry_after_seconds: status.retry_after_seconds,
+            ..Default::default()
         };
         return Outcome::Response(pb::ReviewResponse { status: Some(status), ..Default::default() });
     }
@@ -171,6 +182,23 @@ mod tests {
             let status = status_of(outcome(move |_| Err(Denied::new("no").code(given).into())));
             assert_eq!(status.code, sent);
         }
+    }
+
+    #[test]
+    fn a_denial_says_what_it_is_about_and_when_to_try_again() {
+        let status = status_of(outcome(|_| {
+            let denied = Denied::new("no").retry_after_seconds(30).name("web");
+            Err(denied.group("apps").kind("Deployment").uid("u-2").into())
+        }));
+        assert_eq!((status.code, status.retry_after_seconds), (403, 30));
+        let about = [status.name, status.group, status.kind, status.uid];
+        assert_eq!(about, ["web", "apps", "Deployment", "u-2"]);
+        let status = status_of(outcome(|_| Err(Denied::new("no").retry_after_seconds(-1).into())));
+        assert_eq!(status.retry_after_seconds, 0);
+        let long = "x".repeat(MAX_RESPONSE_BYTES);
+        let status =
+            status_of(outcome(move |_| Err(Denied::new(long.clone()).retry_after_seconds(30).into())));
+        assert_eq!((status.message.len(), status.retry_after_seconds), (4096, 30));
     }
 
     #[test]

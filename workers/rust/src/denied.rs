@@ -21,6 +21,7 @@ pub type Result<T = (), E = PolicyError> = std::result::Result<T, E>;
 /// let long = Denied::new("quota is used up")
 ///     .code(429)
 ///     .reason("TooManyRequests")
+///     .retry_after_seconds(30)
 ///     .cause(Cause::new("8 of 8 CPUs are taken").field("spec.containers[0].resources"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +30,27 @@ pub struct Denied {
     pub(crate) code: i32,
     pub(crate) reason: String,
     pub(crate) causes: Vec<Cause>,
+    pub(crate) retry_after_seconds: i32,
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) uid: String,
 }
 
 impl Denied {
     /// Denies with a sentence that says what to change.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 403, reason: String::new(), causes: Vec::new() }
+        Self {
+            message: message.into(),
+            code: 403,
+            reason: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+        }
     }
 
     /// The HTTP status that the user gets, 400 to 599; anything else is sent as 400. By default 403.
@@ -69,6 +85,43 @@ impl Denied {
     #[must_use]
     pub fn causes(mut self, causes: impl IntoIterator<Item = Cause>) -> Self {
         self.causes.extend(causes);
+        self
+    }
+
+    /// After how many seconds the client may try again, which it reads in the header `Retry-After`; anything
+    /// below 1 is left out.
+    #[must_use]
+    pub fn retry_after_seconds(mut self, seconds: i32) -> Self {
+        self.retry_after_seconds = seconds;
+        self
+    }
+
+    /// The name of the object that the denial is about.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The API group of the object that the denial is about.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = group.into();
+        self
+    }
+
+    /// The kind of the object that the denial is about. With the reason `Invalid` kubectl prints
+    /// `The KIND "NAME" is invalid` instead of the message.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = kind.into();
+        self
+    }
+
+    /// The uid of the object that the denial is about.
+    #[must_use]
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.uid = uid.into();
         self
     }
 }
