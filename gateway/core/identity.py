@@ -69,6 +69,8 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
 
 def _check_names(request: AdmissionRequest, old: Json, new: Json, *, needs_name: bool) -> None:
     """See that name, namespace and uid changed only where the API server lets them."""
+    # That of a TokenRequest is the ServiceAccount's, by the path.
+    needs_name = needs_name and request.sub_resource != "token"
     is_new = request.operation == "CREATE" and not request.sub_resource
     if is_new and needs_name and not _has_name(new) and _has_name(old):
         raise _refused("metadata.name", None, "a name, or metadata.generateName")

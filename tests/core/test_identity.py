@@ -191,6 +191,11 @@ def test_a_new_object_needs_a_name_or_the_beginning_of_one() -> None:
     assert isinstance(verdict, Allowed)
 
 
+def test_a_token_request_needs_no_name() -> None:
+    verdict, _ = outcome([{"op": "remove", "path": "/metadata/name"}], **asked("CREATE", "token"))
+    assert isinstance(verdict, Allowed)
+
+
 def test_custom_resources_have_to_say_of_what_kind_they_are() -> None:
     custom = held("widgets.test/v1", "Widget")
     for field in ("apiVersion", "kind"):
