@@ -96,13 +96,14 @@ def _shown(loss: Loss, own: str | None) -> str:
 def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:
     from gateway.config.fields import did_you_mean, one_of
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
+    from gateway.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.registration.plan import Wishes, entry_name
     from gateway.text import shown
 
     backend = _backend(parsed, refuse)
     # Of all entries this has the longest name.
-    longest = entry_name(parsed.name, "validate", "Ignore", 1000)
+    longest = entry_name(parsed.name, "validate", "Ignore", "k" * LONGEST_KEY, 1)
     if message := configuration_name(parsed.name) or webhook_name(longest):
         refuse(f"argument --name: {message}")
     for namespace in parsed.exclude_namespace:

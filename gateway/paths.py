@@ -9,21 +9,32 @@ For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
                              those that are named
     /PHASE[.POLICY].except/CONFIGURATION/WEBHOOK[/CONFIGURATION/WEBHOOK...]
                              all but those that are named
+    /PHASE[.POLICY].versions/KEY
+                             of each webhook the part with that key (``gateway.core.versions``)
+    /PHASE[.POLICY].versions.N/KEY/BOUND[/BOUND...]
+                             of these the N-th section, from 1. BOUND is CONFIGURATION/WEBHOOK: there the next
+                             section begins; CONFIGURATION/0: before the first configuration whose name is not
+                             less than CONFIGURATION
 
 The API server takes a path only if every part of it is a DNS name, as the names of configurations and
 webhooks are. A webhook that was named and is gone is passed over, so that a registration may be older than
-the configuration; ``only`` with none left is a path that selects nothing, and refused as such.
+the configuration; ``only`` with none left is a path that selects nothing, and refused as such. So is a KEY
+that no webhook has. Each request of a webhook belongs to one of its parts, and each part to one section,
+whatever is configured: a gateway whose configuration is newer or older than the registration asks no webhook
+twice.
 
 Source: k8s.io/apiserver pkg/util/webhook/validation.go (paths).
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
 from gateway.core.matching import Selection
+from gateway.core.versions import by_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,8 +45,12 @@ if TYPE_CHECKING:
 Choice = Literal["only", "except"]
 
 KEPT: Final = 64
-"""Paths with ``only`` and ``except`` that are kept with their index. A registration needs a few; whoever
-makes paths up pushes out the least used, and no memory grows."""
+"""Paths with ``only`` and ``except`` that are kept with their index; of those with ``versions`` no fewer than
+there are webhooks. A client that makes paths up pushes out the least used, and memory does not grow."""
+
+START: Final = "0"
+"""In place of a webhook's name: before all webhooks of a configuration. It is no name of a webhook."""
+_FIRST_LABEL: Final = re.compile(r"(?P<head>/.+\.versions)(?:\.(?P<section>[1-9][0-9]{0,8}))?")
 
 _POLICIES: Final[tuple[FailurePolicy | None, ...]] = (None, "Fail", "Ignore")
 
@@ -48,17 +63,39 @@ def path_of(
     return "/".join([head, *(f"{webhook.configuration}/{webhook.name}" for webhook in named)])
 
 
+def path_of_versions(
+    phase: Phase,
+    policy: FailurePolicy | None,
+    key: str,
+    section: int = 1,
+    bounds: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Return the path of the *section*, from 1, between *bounds* of the parts with *key*."""
+    number = str(section) if bounds else None
+    head = ".".join(filter(None, (phase, policy and policy.lower(), "versions", number)))
+    return "/".join(["", head, key, *(name for bound in bounds for name in bound)])
+
+
 class Paths:
     """The paths of one configuration. Those that select the same share a Selection, whose index is costly."""
 
     def __init__(self, config: Config) -> None:
         self._fixed: dict[str, Selection] = {}
         self._chosen: OrderedDict[str, Selection] = OrderedDict()
+        self._by_versions: OrderedDict[str, Selection] = OrderedDict()
         self._by_webhooks: WeakValueDictionary[tuple[Phase, tuple[Webhook, ...]], Selection] = (
             WeakValueDictionary()
         )
         self._choices: dict[str, tuple[Phase, Choice, Sequence[Webhook]]] = {}
         """Webhooks that the rest of a path chooses from, by its first part."""
+        self._by_head: dict[str, tuple[Phase, FailurePolicy | None]] = {}
+        """What a path with ``versions`` chooses from, by its first part."""
+        self._of_phase: dict[Phase, tuple[Webhook, ...]] = {
+            "mutate": config.mutating,
+            "validate": config.validating,
+        }
+        self._parts: dict[Phase, list[dict[str, Webhook]]] = {}
+        """Of each webhook, for phases that were asked for by ``versions``."""
         self._named: dict[Phase, frozenset[tuple[str, str]]] = {}
         phases: tuple[tuple[Phase, Sequence[Webhook]], ...] = (
             ("mutate", config.mutating),
@@ -82,9 +119,10 @@ class Paths:
         choices: tuple[Choice, ...] = ("only", "except")
         for choice in choices:
             self._choices[path_of(phase, policy, choice)] = phase, choice, chosen
+        self._by_head[f"{path}.versions"] = phase, policy
 
     def __len__(self) -> int:
-        """How many paths there are, apart from those with ``only`` and ``except``."""
+        """How many paths there are, apart from those with ``only``, ``except`` and ``versions``."""
         return len(self._fixed)
 
     def __getitem__(self, path: str) -> Selection:
@@ -97,18 +135,24 @@ class Paths:
     def find(self, path: str) -> Selection | None:
         """Return what *path* selects; None if there is no such path."""
         found = self._fixed.get(path)
-        if found is None:
-            found = self._chosen.get(path)
+        if found is not None:
+            return found
+        for kept in (self._chosen, self._by_versions):
+            found = kept.get(path)
             if found is not None:
-                self._chosen.move_to_end(path)
-            else:
-                found = self._choose(path)
-        return found
+                kept.move_to_end(path)
+                return found
+        return self._choose(path)
 
     def _choose(self, path: str) -> Selection | None:
         head, _, rest = path[1:].partition("/")
         parts = rest.split("/")
-        if f"/{head}" not in self._choices or path[:1] != "/" or len(parts) % 2:
+        if path[:1] != "/":
+            return None
+        if of_versions := _FIRST_LABEL.fullmatch(f"/{head}"):
+            found = self._choose_versions(of_versions["head"], of_versions["section"], parts)
+            return self._keep(self._by_versions, max(KEPT, *map(len, self._of_phase.values())), path, found)
+        if f"/{head}" not in self._choices or len(parts) % 2:
             return None
         phase, choice, webhooks = self._choices[f"/{head}"]
         named = set(zip(parts[::2], parts[1::2], strict=True))
@@ -117,10 +161,41 @@ class Paths:
         if is_only and named.isdisjoint(self._named[phase]):
             return None
         found = self._selection(phase, [hook for hook in webhooks if (_name(hook) in named) == is_only])
-        if len(self._chosen) >= KEPT:
-            self._chosen.popitem(last=False)
-        self._chosen[path] = found
+        return self._keep(self._chosen, KEPT, path, found)
+
+    @staticmethod
+    def _keep(
+        kept: OrderedDict[str, Selection], most: int, path: str, found: Selection | None
+    ) -> Selection | None:
+        if found is not None:
+            if len(kept) >= most:
+                kept.popitem(last=False)
+            kept[path] = found
         return found
+
+    def _choose_versions(self, head: str, section: str | None, parts: Sequence[str]) -> Selection | None:
+        key, *names = parts
+        bounds = list(zip(names[::2], names[1::2], strict=False))
+        number = int(section or 1)
+        if head not in self._by_head or len(names) % 2 or (section is None) != (not bounds):
+            return None
+        if number > len(bounds) + 1:
+            return None
+        phase, policy = self._by_head[head]
+        webhooks = self._of_phase[phase]
+        if phase not in self._parts:
+            self._parts[phase] = list(map(by_versions, webhooks))
+        if not any(key in by_key for by_key in self._parts[phase]):
+            return None
+        sections = _sections(webhooks, bounds)
+        return self._selection(
+            phase,
+            [
+                by_key[key]
+                for webhook, by_key, place in zip(webhooks, self._parts[phase], sections, strict=True)
+                if key in by_key and place == number and policy in (None, webhook.failure_policy)
+            ],
+        )
 
     def _selection(self, phase: Phase, webhooks: Sequence[Webhook]) -> Selection:
         key = phase, tuple(webhooks)
@@ -128,6 +203,30 @@ class Paths:
         if found is None:
             found = self._by_webhooks[key] = Selection(phase, webhooks)
         return found
+
+
+def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) -> list[int]:
+    """Return for each of *webhooks* the last section, from 1, whose bound is not after it.
+
+    A bound at a webhook that is gone, or not yet there, is after all of its configuration.
+    """
+    within = {bound: number for number, bound in enumerate(bounds, 2) if bound[1] != START}
+    # At which configurations they count, in descending order: from this one on, or from the next one.
+    waiting = sorted(
+        ((name, webhook != START, number) for number, (name, webhook) in enumerate(bounds, 2)), reverse=True
+    )
+    found: list[int] = []
+    configuration: str | None = None
+    passed = section = 1
+    for webhook in webhooks:
+        if webhook.configuration != configuration:
+            configuration = webhook.configuration
+            while waiting and waiting[-1][:2] <= (configuration, False):
+                passed = max(passed, waiting.pop()[2])
+            section = passed
+        section = max(section, within.get(_name(webhook), 1))
+        found.append(section)
+    return found
 
 
 def _name(webhook: Webhook) -> tuple[str, str]:

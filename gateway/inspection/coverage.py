@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.core.labels import Requirement
+from gateway.core.overlap import has, parts
 from gateway.core.webhook import OPERATIONS, Rule
-from gateway.registration.cells import has, parts
 from gateway.registration.exclusions import NAMESPACE_LABEL, hidden_from
 from gateway.registration.union import covers, union
 

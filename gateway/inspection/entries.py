@@ -7,18 +7,19 @@ has no findings.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.webhooks import REVIEW_VERSIONS
+from gateway.core.overlap import meet, overlap
 from gateway.inspection.coverage import hiding, shown_rule, uncovered
 from gateway.inspection.finding import REGISTER, Finding
-from gateway.registration.cells import meet, overlap
 from gateway.registration.entry import Entry
 from gateway.registration.exclusions import hidden_from, sendable
 from gateway.registration.partition import Relations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.core.webhook import Rule, Webhook
@@ -34,13 +35,14 @@ class Route:
 
     entry: Registered
     webhooks: tuple[Webhook, ...]
-    """In their order, with the rules that can ever reach them; none without such a rule is among them."""
-    names: frozenset[tuple[str, str]]
-    """Configuration and name of each of them."""
+    """In their order, with the rules that the path selects and that can ever reach them; none without such a
+    rule is among them."""
+    by_name: Mapping[tuple[str, str], Webhook]
+    """The same by configuration and name."""
 
-    def leads_to(self, webhook: Webhook) -> bool:
-        """Whether the gateway asks *webhook*, as it is configured, when it is called by this entry."""
-        return self.entry.phase == webhook.phase and _name(webhook) in self.names
+    def part(self, webhook: Webhook) -> Webhook | None:
+        """Return *webhook* with those of its rules for which this entry leads to it; None: it does not."""
+        return self.by_name.get(_name(webhook)) if self.entry.phase == webhook.phase else None
 
 
 def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], list[Finding]]:
@@ -59,7 +61,7 @@ def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], li
             findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
             continue
         hooks = [hook for hook in map(sendable, selected.webhooks) if hook.rules]
-        found.append(Route(entry, tuple(hooks), frozenset(map(_name, hooks))))
+        found.append(Route(entry, tuple(hooks), {_name(hook): hook for hook in hooks}))
     return found, findings
 
 
@@ -86,25 +88,27 @@ def compare(
 
 def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
     place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
-    leading = [route.entry for route in found if route.leads_to(webhook)]
+    leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}
     if not leading:
         yield Finding("error", place, "no registered entry leads to it, so it is never asked", _ADVICE_NONE)
         return
     yield from _never_sent(webhook, place, leading)
     yield from _in_other_versions(webhook, place, leading)
-    for number, entry in enumerate(leading):
-        for other in leading[:number]:
-            if _meet(webhook, entry, other):
+    for number, (entry, part) in enumerate(leading.items()):
+        for other, of_other in islice(leading.items(), number):
+            rules = [rule for rule in part.rules if rule in of_other.rules]
+            if _meet(rules, entry, other):
                 message = f"is asked twice, by {other.place} and by {entry.place}"
                 advice = f"{REGISTER}, and remove the entry that it does not make"
                 yield Finding("warning", place, message, advice)
 
 
-def _never_sent(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
-    hidden = {entry: list(hiding(entry, webhook)) for entry in leading}
-    open_rules = rules_of([entry for entry in leading if not hidden[entry]])
+def _never_sent(webhook: Webhook, place: str, leading: Mapping[Registered, Webhook]) -> Iterator[Finding]:
+    hidden = {entry: list(hiding(entry, part)) for entry, part in leading.items()}
     for number, rule in enumerate(webhook.rules):
-        missing, perhaps = uncovered(rule, rules_of(leading))
+        bringing = [entry for entry, part in leading.items() if rule in part.rules]
+        open_rules = rules_of([entry for entry in bringing if not hidden[entry]])
+        missing, perhaps = uncovered(rule, rules_of(bringing))
         if missing:
             message = f"rules[{number}]: never sent to the gateway: {_shown(missing)}"
             yield Finding("error", place, message, REGISTER)
@@ -114,25 +118,28 @@ def _never_sent(webhook: Webhook, place: str, leading: Sequence[Registered]) -> 
             )
             yield Finding("warning", place, message, REGISTER)
         elif not missing and any(uncovered(rule, open_rules)):
-            for entry in leading:
+            for entry in bringing:
                 for reason in hidden[entry]:
                     yield Finding("error", place, f"rules[{number}]: {entry.place}: {reason}", REGISTER)
 
 
-def _in_other_versions(webhook: Webhook, place: str, leading: Sequence[Registered]) -> Iterator[Finding]:
-    for entry in leading:
+def _in_other_versions(
+    webhook: Webhook, place: str, leading: Mapping[Registered, Webhook]
+) -> Iterator[Finding]:
+    for entry, part in leading.items():
         if entry.hook.match_policy == "Exact" and webhook.match_policy == "Equivalent":
             if any("*" not in rule.api_versions for rule in entry.hook.rules):
                 message = "has matchPolicy Equivalent, and is not sent versions that no rule names"
                 yield Finding("warning", place, f"{message}: {entry.place} is Exact", REGISTER)
-        elif webhook.match_policy == "Equivalent" and _conflict(webhook, entry.hook):
+        elif webhook.match_policy == "Equivalent" and _conflict(part, entry.hook):
             message = "may be sent another version of a resource than it asks for first"
             yield Finding("warning", place, f"{message}: {entry.place} names others", REGISTER)
     if webhook.match_policy == "Exact":
         # Sent in the version that the client used where a rule names that one, whatever else is named.
-        named = [rule for entry in leading for rule in entry.hook.rules]
         for number, rule in enumerate(webhook.rules):
-            if any(uncovered(rule, named)) and not any(uncovered(rule, rules_of(leading))):
+            bringing = [entry for entry, part in leading.items() if rule in part.rules]
+            named = [one for entry in bringing for one in entry.hook.rules]
+            if any(uncovered(rule, named)) and not any(uncovered(rule, rules_of(bringing))):
                 message = f"rules[{number}]: is sent another version of a resource than it asks for"
                 yield Finding("warning", place, f"{message}: no registered rule names that", REGISTER)
 
@@ -165,10 +172,10 @@ def rules_of(entries: Sequence[Registered]) -> list[Rule]:
     ]
 
 
-def _meet(webhook: Webhook, entry: Registered, other: Registered) -> bool:
+def _meet(rules: Sequence[Rule], entry: Registered, other: Registered) -> bool:
     return any(
         overlap(own, one) and overlap(own, two) and overlap(one, two)
-        for own in webhook.rules
+        for own in rules
         for one in entry.hook.rules
         for two in other.hook.rules
     )

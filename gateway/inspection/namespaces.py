@@ -74,13 +74,12 @@ def _is_lost(
     webhook: Webhook, namespace: str, labels: Mapping[str, str] | None, found: Sequence[Route]
 ) -> bool:
     """Whether fewer of the namespace's requests reach *webhook* than would if no entry left it out."""
-    leading = [route.entry for route in found if route.leads_to(webhook)]
-    reaching = [entry for entry in leading if selected(entry.hook, namespace, labels) is not False]
-    if len(reaching) == len(leading):
-        return False
-    everywhere, there = rules_of(leading), rules_of(reaching)
-    return any(
-        uncovered(part, there) != uncovered(part, everywhere)
-        for rule in webhook.rules
-        for part in in_namespaces(rule)
-    )
+    leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}
+    reaching = {entry for entry in leading if selected(entry.hook, namespace, labels) is not False}
+    for rule in webhook.rules if len(reaching) < len(leading) else ():
+        bringing = [entry for entry, part in leading.items() if rule in part.rules]
+        everywhere, there = rules_of(bringing), rules_of([entry for entry in bringing if entry in reaching])
+        for one in in_namespaces(rule):
+            if uncovered(one, there) != uncovered(one, everywhere):
+                return True
+    return False

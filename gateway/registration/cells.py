@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.core.overlap import has, parts
 from gateway.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
@@ -35,36 +36,6 @@ def cells(rules: Sequence[Rule]) -> set[Cell]:
         lambda place, name: has(rules[place].api_groups, name),
     )
     return {part for cell in found for part in _by_resource(rules, cell) if part}
-
-
-def has(names: Iterable[str], name: str) -> bool:
-    """Whether *names*, which may hold ``*``, stand for *name*."""
-    return any(own in ("*", name) for own in names)
-
-
-def overlap(one: Rule, other: Rule) -> bool:
-    """Whether there is a request that both rules are for, their versions left aside."""
-    return (
-        _meet(one.operations, other.operations)
-        and _meet((one.scope,), (other.scope,))
-        and _meet(one.api_groups, other.api_groups)
-        and any(meet(entry, other_entry) for entry in one.resources for other_entry in other.resources)
-    )
-
-
-def meet(entry: str, other: str) -> bool:
-    """Whether there is something that both entries of ``resources`` are for."""
-    return all("*" in pair or pair[0] == pair[1] for pair in zip(parts(entry), parts(other), strict=True))
-
-
-def parts(entry: str) -> tuple[str, str]:
-    """Return resource and subresource of an entry of ``resources``; none is the empty one."""
-    resource, _, sub_resource = entry.partition("/")
-    return resource, sub_resource
-
-
-def _meet(names: Iterable[str], others: Sequence[str]) -> bool:
-    return any(name == "*" or has(others, name) for name in names)
 
 
 def _divide(

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.overlap import has, overlap, parts
 from gateway.core.rules import NEVER_SENT_RESOURCES
 from gateway.core.webhook import Rule
-from gateway.registration.cells import has, overlap, parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

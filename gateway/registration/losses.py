@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.conditions import Conditions
+from gateway.core.overlap import has, parts
 from gateway.core.webhook import OPERATIONS, Rule
-from gateway.registration.cells import has, parts
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE
 
 if TYPE_CHECKING:

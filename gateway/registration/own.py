@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, Any]
 
-_PATH: Final = re.compile(r"/(?:mutate|validate)(?:\.(?:fail|ignore))?(?:\.(?:only|except))?(?:/.*)?")
+_PATH: Final = re.compile(
+    r"/(?:mutate|validate)(?:\.(?:fail|ignore))?(?:\.(?:only|except|versions(?:\.[1-9][0-9]*)?))?(?:/.*)?"
+)
 
 
 def own_places(documents: Sequence[Json]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.registration.cells import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gateway.core.webhook import Rule, Webhook
 
@@ -55,6 +55,15 @@ class Relations:
                 self._meeting[place] |= all_in
                 self._conflicting[place] |= all_in & ~likewise[wants] & ~(exact if is_exact else 0)
 
+    def meeting(self, place: int) -> int:
+        """Return, as bits, the places with which there may be a request that both are for."""
+        return self._meeting[place]
+
+    def has_conflict(self, places: Collection[int]) -> bool:
+        """Whether any two of *places* conflict."""
+        mask = sum(1 << place for place in places)
+        return any(self._conflicting[place] & mask for place in places)
+
     def meet(self, one: int, other: int) -> bool:
         """Whether there may be a request that both are for."""
         return bool(self._meeting[one] >> other & 1)
@@ -76,34 +85,27 @@ def preference(rules: Iterable[Rule]) -> Preference:
     return tuple(steps)
 
 
-def in_any_order(places: Iterable[int], relations: Relations) -> list[list[int]]:
-    """Return *places* as groups without conflicts, each in the first group that takes it."""
-    groups: list[list[int]] = []
-    for place in places:
-        for group in groups:
-            if not any(relations.conflict(place, other) for other in group):
-                group.append(place)
-                break
-        else:
-            groups.append([place])
-    return groups
+def in_rounds(keys: Sequence[str], relations: Relations) -> list[int]:
+    """Return a round, from 1, for each place, whose key is that in *keys*.
 
-
-def in_order(places: Iterable[int], relations: Relations) -> list[list[int]]:
-    """Return *places* as groups without conflicts whose entries, called one after another, keep the order.
-
-    A webhook goes into an earlier group only past webhooks that are for other requests altogether.
+    Called by round, and in a round by key, places that meet are called in their order unless they have the
+    same key. The rounds of one key ascend, so that each is a section of the places with that key.
     """
-    groups: list[list[int]] = []
-    for place in places:
-        taking: list[int] | None = None
-        for group in reversed(groups):
-            if not any(relations.conflict(place, other) for other in group):
-                taking = group
-            if any(relations.meet(place, other) for other in group):
-                break
-        if taking is None:
-            groups.append([place])
-        else:
-            taking.append(place)
-    return groups
+    rounds: list[int] = []
+    of_key: dict[str, int] = {}
+    members: dict[tuple[int, str], int] = {}
+    for place, key in enumerate(keys):
+        meeting = relations.meeting(place)
+        found = of_key.get(key, 1)
+        for (number, other), mask in members.items():
+            if other != key and mask & meeting:
+                found = max(found, number if sorting(other) < sorting(key) else number + 1)
+        of_key[key] = found
+        members[found, key] = members.get((found, key), 0) | 1 << place
+        rounds.append(found)
+    return rounds
+
+
+def sorting(key: str) -> str:
+    """Return by what *key* is sorted, as the names of entries are in which a dot follows it."""
+    return f"{key}."

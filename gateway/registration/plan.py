@@ -1,25 +1,28 @@
 """The two objects that register a gateway: which entries there are, and what has to be said about them.
 
 Every entry is a call of its own, so there are as few as possible: one for the mutating webhooks, whose order
-would not hold otherwise, two for the validating ones, by failurePolicy. Webhooks that cannot share an entry
-(``gateway.registration.partition``) get further ones. The largest entry selects all webhooks ``except``
-those, so that one that is configured later is in it by itself.
+would not hold otherwise, two for the validating ones, by failurePolicy. Where some of these name other
+apiVersions for the same requests (``gateway.registration.partition``), there is an entry for each set of
+apiVersions instead (``gateway.core.versions``). Its name and its path do not depend on the webhooks in it.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.versions import by_versions
 from gateway.errors import GatewayError
-from gateway.paths import path_of
+from gateway.paths import START, path_of, path_of_versions
 from gateway.registration.entry import Entry, within
 from gateway.registration.exclusions import excluded_namespaces, sendable
 from gateway.registration.losses import Loss, is_called_in, losses
-from gateway.registration.partition import Relations, in_any_order, in_order
+from gateway.registration.partition import Relations, in_rounds, sorting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gateway.config.model import Config
     from gateway.core.webhook import FailurePolicy, Phase, Webhook
@@ -29,6 +32,11 @@ DEFAULT_NAME: Final = "admission-gateway"
 DOMAIN: Final = "admission-gateway.io"
 LONGEST_PATH: Final = 12 * 1024
 """The gateway reads heads of up to 16 KiB, of which the path is one part."""
+
+LARGEST_OBJECT: Final = 3 * 1024 * 1024
+"""Bytes of JSON that the API server takes in a request."""
+_LARGE_OBJECT: Final = 1024 * 1024
+"""Bytes of JSON of which it is doubtful whether etcd takes the object, with up to 1.5 MiB by default."""
 
 _KINDS: Final[dict[Phase, str]] = {
     "mutate": "MutatingWebhookConfiguration",
@@ -70,7 +78,8 @@ def plan(config: Config, wishes: Wishes) -> Plan:
     """Return what registers a gateway that serves *config*. The same comes out the same to the byte.
 
     Raises:
-        GatewayError: more webhooks need entries of their own than a path can name.
+        GatewayError: mutating webhooks alternate between apiVersions more often than a path can tell, or an
+            object is larger than the API server takes.
     """
     made = Plan(wishes.name)
     namespaces = excluded_namespaces(wishes.backend.namespace, wishes.excluded_namespaces, wishes.included)
@@ -83,28 +92,45 @@ def plan(config: Config, wishes: Wishes) -> Plan:
         entries = list(_entries(phase, webhooks, wishes, made.notes))
         for entry in entries:
             made.notes.extend(_notes(entry, reserve_s))
-        made.documents.append(
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": _KINDS[phase],
-                "metadata": {"name": wishes.name, "labels": {"app.kubernetes.io/name": DEFAULT_NAME}},
-                "webhooks": [
-                    entry.document(
-                        wishes.backend.client_config(entry.path), reserve_s, namespaces, wishes.included
-                    )
-                    for entry in entries
-                ],
-            }
-        )
+        document: dict[str, object] = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": _KINDS[phase],
+            "metadata": {"name": wishes.name, "labels": {"app.kubernetes.io/name": DEFAULT_NAME}},
+            "webhooks": [
+                entry.document(
+                    wishes.backend.client_config(entry.path), reserve_s, namespaces, wishes.included
+                )
+                for entry in entries
+            ],
+        }
+        made.notes.extend(_of_size(document, len(entries)))
+        made.documents.append(document)
     made.losses.extend(_losses(config, namespaces))
     if not config.mutating and not config.validating:
         made.notes.append("no webhook is configured, so the API server will not call the gateway")
     return made
 
 
-def entry_name(name: str, phase: Phase, policy: FailurePolicy | None, number: int) -> str:
-    """Return the name of the entry *number*, from 1, of a registration called *name*."""
-    head = (policy or phase).lower() + (f"-{number}" if number > 1 else "")
+def _of_size(document: dict[str, object], entries: int) -> Iterator[str]:
+    size = len(json.dumps(document, separators=(",", ":")))
+    if size > _LARGE_OBJECT:
+        found = (
+            f"{document['kind']} has {size} bytes in {entries} entries. Webhooks that name the same "
+            "apiVersions for the same resources share an entry"
+        )
+        if size > LARGEST_OBJECT:
+            raise GatewayError(f"{found}. The API server takes {LARGEST_OBJECT} bytes")
+        yield f"{found}. etcd may refuse it: its limit for an object is 1.5 MiB by default"
+
+
+def entry_name(name: str, phase: Phase, policy: FailurePolicy | None, key: str = "", number: int = 0) -> str:
+    """Return the name of an entry of a registration called *name*: for all webhooks, or for those with *key*.
+
+    The names of a phase's entries sort, byte by byte, in the order of their calls: by failurePolicy, by the
+    round *number* (0: there are none), by *key*.
+    """
+    numbered = f"{number:04}" if number else ""
+    head = "-".join(filter(None, ((policy or phase).lower(), numbered, key)))
     parts = [head, phase if policy else None, None if name == DEFAULT_NAME else name, DOMAIN]
     return ".".join(filter(None, parts))
 
@@ -121,27 +147,93 @@ def _entries(
         notes.extend(_disorder(webhooks, relations))
     for policy in policies:
         places = [at for at, webhook in enumerate(webhooks) if policy in (None, webhook.failure_policy)]
-        groups = (in_order if phase == "mutate" else in_any_order)(places, relations)
-        largest = max(groups, key=len, default=[])
-        others = [webhooks[place] for group in groups if group is not largest for place in group]
-        number = 1
-        for group in groups:
-            members = tuple(webhooks[place] for place in group)
-            if group is largest:
-                path = path_of(phase, policy, "except", others) if others else path_of(phase, policy)
-                name = entry_name(wishes.name, phase, policy, 1)
-            else:
-                number += 1
-                path = path_of(phase, policy, "only", members)
-                name = entry_name(wishes.name, phase, policy, number)
-            if len(path) > LONGEST_PATH:
-                raise GatewayError(
-                    f"{name}: its path would have {len(path)} characters, and the gateway takes "
-                    f"{LONGEST_PATH}: {len(others)} webhooks name other apiVersions than the rest does"
-                )
-            wanted = {frozenset(cell.intersection(group)) for cell in relations.together} - {frozenset()}
-            together = [[webhooks[place] for place in sorted(cell)] for cell in wanted]
-            yield Entry(name, phase, path, members, together)
+        if relations.has_conflict(places):
+            chosen = [hook for hook in configured if policy in (None, hook.failure_policy)]
+            yield from _by_versions(phase, policy, chosen, wishes.name)
+        elif places:
+            members = tuple(webhooks[place] for place in places)
+            name = entry_name(wishes.name, phase, policy)
+            (together,) = _together(webhooks, relations, [places])
+            yield Entry(name, phase, path_of(phase, policy), members, together)
+
+
+def _by_versions(
+    phase: Phase, policy: FailurePolicy | None, webhooks: Sequence[Webhook], name: str
+) -> Iterator[Entry]:
+    """Yield an entry for each key of the parts of *webhooks*; for mutating ones for each round of a key."""
+    parts = [
+        (key, part)
+        for webhook in webhooks
+        for key, of_key in by_versions(webhook).items()
+        if (part := sendable(of_key)).rules
+    ]
+    keys, hooks = [key for key, _ in parts], [part for _, part in parts]
+    relations = Relations(hooks)
+    rounds = in_rounds(keys, relations) if phase == "mutate" else [0] * len(parts)
+    groups: dict[tuple[int, str], list[int]] = {}
+    for place, group in enumerate(zip(rounds, keys, strict=True)):
+        groups.setdefault(group, []).append(place)
+    sections: dict[str, list[list[int]]] = {}
+    for (_, key), places in groups.items():
+        sections.setdefault(key, []).append(places)
+    bounds = {
+        key: [_bound(hooks[before[-1]], hooks[after[0]]) for before, after in pairwise(several)]
+        for key, several in sections.items()
+    }
+    together = dict(zip(groups, _together(hooks, relations, groups.values()), strict=True))
+    for number, key in sorted(groups, key=lambda group: (group[0], sorting(group[1]))):
+        places = groups[number, key]
+        path = path_of_versions(phase, policy, key, *_section(bounds[key], sections[key].index(places)))
+        title = entry_name(name, phase, policy, key, number)
+        if len(path) > LONGEST_PATH:
+            first, second = (hooks[at] for at in (sections[key][0][-1], sections[key][1][0]))
+            raise GatewayError(
+                f"{title}: its path would have {len(path)} characters, and the gateway takes {LONGEST_PATH}. "
+                f"Mutating webhooks for the same resources name apiVersions {key} and others by turns: "
+                f"{_named(first)}, another, {_named(second)}. Each of {max(rounds)} turns would be a call. "
+                "Name the same apiVersions in these webhooks, or put those with the same next to each other"
+            )
+        members = tuple(hooks[place] for place in places)
+        yield Entry(title, phase, path, members, together[number, key])
+
+
+def _bound(before: Webhook, after: Webhook) -> tuple[str, str]:
+    """Return a bound, as short as can be, between two webhooks of which one comes before the other."""
+    if before.configuration == after.configuration:
+        return after.configuration, after.name
+    name = after.configuration
+    prefixes = (name[:length] for length in range(1, len(name) + 1))
+    # As part of a path it is a DNS name, which ends with a letter or digit.
+    return next(one for one in prefixes if one > before.configuration and one[-1].isalnum()), START
+
+
+def _section(bounds: Sequence[tuple[str, str]], place: int) -> tuple[int, list[tuple[str, str]]]:
+    """Return the section at *place* among those that all *bounds* make, by as few of these as say the same.
+
+    The bounds after the next one are after it whatever is configured, but for bounds in one configuration: of
+    these one webhook may be gone and another not.
+    """
+    before, after = bounds[max(place - 1, 0) : place], bounds[place:]
+    ends = [
+        one for number, one in enumerate(after) if not number or (one[0] == after[0][0] and one[1] != START)
+    ]
+    return len(before) + 1, [*before, *ends]
+
+
+def _together(
+    webhooks: Sequence[Webhook], relations: Relations, groups: Collection[Sequence[int]]
+) -> list[list[list[Webhook]]]:
+    """Return, for each of *groups* of places, which of its webhooks are for the same requests."""
+    group_of = {place: number for number, places in enumerate(groups) for place in places}
+    wanted: list[dict[tuple[int, ...], None]] = [{} for _ in groups]
+    for cell in relations.together:
+        inside: dict[int, list[int]] = {}
+        for place in sorted(cell):
+            if place in group_of:
+                inside.setdefault(group_of[place], []).append(place)
+        for number, places in inside.items():
+            wanted[number][tuple(places)] = None
+    return [[[webhooks[place] for place in places] for places in of_group] for of_group in wanted]
 
 
 def _disorder(webhooks: list[Webhook], relations: Relations) -> Iterator[str]:

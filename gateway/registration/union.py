@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gateway.core.overlap import covering, has, overlap, parts
 from gateway.core.webhook import Rule
-from gateway.registration.cells import has, overlap, parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -46,13 +46,7 @@ def covers(one: Rule, other: Rule) -> bool:
 
 
 def _cover(entries: Collection[tuple[str, str]], wanted: Iterable[str]) -> bool:
-    return all(not _covering(entry).isdisjoint(entries) for entry in map(parts, wanted))
-
-
-def _covering(entry: tuple[str, str]) -> set[tuple[str, str]]:
-    """Return all entries, as resource and subresource, that are for what *entry* is for."""
-    resource, sub_resource = entry
-    return {entry, ("*", sub_resource), (resource, "*"), ("*", "*")}
+    return all(not covering(entry).isdisjoint(entries) for entry in map(parts, wanted))
 
 
 def _fold(kept: list[Rule], place: int, is_exact: bool) -> int | None:
@@ -127,4 +121,4 @@ def _without_covered(entries: tuple[str, ...]) -> tuple[str, ...]:
     """
     pairs = {entry: parts(entry) for entry in entries}
     found = set(pairs.values())
-    return tuple(entry for entry, pair in pairs.items() if (_covering(pair) - {pair}).isdisjoint(found))
+    return tuple(entry for entry, pair in pairs.items() if (covering(pair) - {pair}).isdisjoint(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -125,28 +126,63 @@ def test_webhooks_that_conflict_get_entries_of_their_own() -> None:
     v2 = (rule(versions="v2"),)
     hooks = [hook("a"), hook("b", rules=v2), hook("c"), hook("d"), hook("e", rules=v2)]
     assert outline(configured(*hooks)) == [
-        ("mutate-2", "/mutate.only/policies/a.x.test", "Fail"),
-        ("mutate-3", "/mutate.only/policies/b.x.test", "Fail"),
-        (
-            "mutate",
-            "/mutate.except/policies/a.x.test/policies/b.x.test/policies/e.x.test",
-            "Fail",
-        ),
-        ("mutate-4", "/mutate.only/policies/e.x.test", "Fail"),
+        ("mutate-0001-v1", "/mutate.versions.1/v1/policies/c.x.test", "Fail"),
+        ("mutate-0001-v2", "/mutate.versions.1/v2/policies/e.x.test", "Fail"),
+        ("mutate-0002-v1", "/mutate.versions.2/v1/policies/c.x.test", "Fail"),
+        ("mutate-0002-v2", "/mutate.versions.2/v2/policies/e.x.test", "Fail"),
     ]
     ones = [replace(one, phase="validate") for one in hooks]
     assert outline(configured(*ones)) == [
-        ("fail.validate", "/validate.fail.except/policies/b.x.test/policies/e.x.test", "Fail"),
-        ("fail-2.validate", "/validate.fail.only/policies/b.x.test/policies/e.x.test", "Fail"),
+        ("fail-v1.validate", "/validate.fail.versions/v1", "Fail"),
+        ("fail-v2.validate", "/validate.fail.versions/v2", "Fail"),
     ]
 
 
-def test_too_many_conflicts_for_a_path_are_refused() -> None:
-    hooks = [hook(f"{'n' * 200}{number}", rules=(rule(versions=f"v{number}"),)) for number in range(90)]
-    with pytest.raises(
-        GatewayError, match=r"mutate\.admission-gateway\.io: its path would have \d+ characters"
-    ):
+def test_a_section_begins_at_the_shortest_name_that_divides_configurations() -> None:
+    v2 = (rule(versions="v2"),)
+    hooks = [
+        hook("a", configuration="istio"),
+        hook("a", configuration="istio-more", rules=v2),
+        hook("a", configuration="kyverno"),
+        hook("a", configuration="kyverno-policies", rules=v2),
+        hook("a", configuration="kyverno-x"),
+    ]
+    assert [one for _, one, _ in outline(configured(*hooks))] == [
+        "/mutate.versions.1/v1/k/0",
+        "/mutate.versions.1/v2/k/0",
+        "/mutate.versions.2/v1/k/0/kyverno-x/0",
+        "/mutate.versions.2/v2/k/0",
+        "/mutate.versions.2/v1/kyverno-x/0",
+    ]
+
+
+def test_rules_of_one_webhook_for_other_resources_may_be_in_other_entries() -> None:
+    mixed = hook("a", rules=(rule("pods"), rule("nodes", "v2")))
+    entries_made = entries(configured(mixed, hook("b", rules=(rule("nodes"),))))
+    assert [(path(one), [each["resources"] for each in one["rules"]]) for one in entries_made] == [
+        ("/mutate.versions.1/v1/policies/b.x.test", [["pods"]]),
+        ("/mutate.versions/v2", [["nodes"]]),
+        ("/mutate.versions.2/v1/policies/b.x.test", [["nodes"]]),
+    ]
+
+
+def test_rules_for_the_same_requests_with_other_versions_stay_together() -> None:
+    both = (rule("pods"), rule("*", "v2"))
+    one, other = entries(configured(validating("a", rules=both), validating("b", rules=(rule(),))))
+    assert path(one).startswith("/validate.fail.versions/rules-")
+    assert [each["resources"] for each in one["rules"]] == [["pods"], ["*"]]
+    assert path(other) == "/validate.fail.versions/v1"
+
+
+def test_too_many_turns_for_a_path_are_refused_with_what_to_do() -> None:
+    hooks = [hook(f"{'n' * 200}{number}", rules=(rule(versions=f"v{number % 2}"),)) for number in range(190)]
+    with pytest.raises(GatewayError) as caught:
         plan(configured(*hooks), WISHES)
+    assert re.match(
+        r"mutate-0001-v0\.admission-gateway\.io: its path would have \d+ characters", str(caught.value)
+    )
+    assert "Name the same apiVersions in these webhooks, or put those with" in str(caught.value)
+    assert all(f"policies/{hook.name}" in str(caught.value) for hook in hooks[:3:2])
 
 
 def test_a_name_of_ones_own_is_in_the_names_of_the_entries() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.rules import rules_match
+from gateway.core.versions import by_versions
 from gateway.paths import Paths
 from gateway.registration.exclusions import INCLUDABLE
-from gateway.registration.partition import Relations, in_any_order, in_order
+from gateway.registration.partition import Relations, in_rounds, sorting
 from gateway.registration.plan import Wishes, plan
 from gateway.registration.union import covers, union
 from tests.registration.apiserver import Asked, rule_is_for, version_sent
 from tests.registration.kit import (
     SERVICE,
     VERSIONS,
+    WISHES,
     as_json,
     as_sent,
     configured,
@@ -31,6 +34,7 @@ from tests.registration.kit import (
     rule_lists,
     webhooks,
 )
+from tests.registration.operators import operators
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
@@ -47,7 +51,7 @@ wishes = st.builds(
 )
 
 
-def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tuple[Webhook, str]]:
+def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tuple[str, str]]:
     """The webhooks that the gateway asks about a request, each with the version, through all entries."""
     paths = Paths(config)
     found = []
@@ -55,17 +59,19 @@ def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tup
         version = version_sent(entry["rules"], entry["matchPolicy"], asked)
         if version is not None:
             request = as_sent(asked, version)
-            found += [(hook, version) for hook in paths[path(entry)].webhooks if rules_match(hook, request)]
+            selected = paths.find(path(entry))
+            hooks = () if selected is None else selected.webhooks
+            found += [(hook.name, version) for hook in hooks if rules_match(hook, request)]
     return found
 
 
-def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[Webhook, str]]:
+def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[str, str]]:
     """The webhooks that the API server would ask, were each registered by itself."""
     found = []
     for hook in hooks:
         version = version_sent([as_json(rule) for rule in hook.rules], hook.match_policy, asked)
         if version is not None:
-            found.append((hook, version))
+            found.append((hook.name, version))
     return found
 
 
@@ -79,7 +85,7 @@ def test_every_webhook_is_asked_what_it_would_be_asked_alone(
     for asked in data.draw(st.lists(requests(), min_size=10, max_size=10)):
         by_gateway, alone = called(config, made, asked), called_alone(hooks, asked)
         if hooks[0].phase == "validate" or wishes.split_mutating:
-            by_gateway.sort(key=lambda pair: hooks.index(pair[0]))
+            by_gateway.sort()
         assert by_gateway == alone
 
 
@@ -106,7 +112,10 @@ def test_every_webhook_is_in_one_entry_with_its_failure_policy_or_a_stricter_one
     paths = Paths(config)
     made = entries_of(plan(config, wishes))
     chosen = [(hook, entry["failurePolicy"]) for entry in made for hook in paths[path(entry)].webhooks]
-    assert sorted(hooks.index(hook) for hook, _ in chosen) == list(range(len(hooks)))
+    rules = [(hook.name, rule) for hook, _ in chosen for rule in hook.rules]
+    assert sorted(rules, key=str) == sorted(
+        ((hook.name, one) for hook in hooks for one in hook.rules), key=str
+    )
     for hook, policy in chosen:
         is_one_for_all = hook.phase == "mutate" and not wishes.split_mutating
         assert policy == hook.failure_policy or (is_one_for_all and policy == "Fail")
@@ -163,22 +172,88 @@ def test_requests_that_two_webhooks_are_for_are_all_foreseen(
 
 @thorough
 @given(webhooks("mutate"))
-def test_groups_hold_everybody_once_and_no_conflict(hooks: list[Webhook]) -> None:
-    relations = Relations(hooks)
-    places = range(len(hooks))
-    for groups in (in_order(places, relations), in_any_order(places, relations)):
-        assert sorted(place for group in groups for place in group) == list(places)
-        assert all(group == sorted(group) for group in groups)
-        assert not any(
-            relations.conflict(one, other)
-            for group in groups
-            for one in group
-            for other in group
-            if one < other
-        )
+def test_rounds_keep_the_order_of_webhooks_that_meet(hooks: list[Webhook]) -> None:
+    parts = [(key, part) for hook in hooks for key, part in by_versions(hook).items()]
+    keys, relations = [key for key, _ in parts], Relations([part for _, part in parts])
+    rounds = in_rounds(keys, relations)
+    turns = [(number, sorting(key)) for number, key in zip(rounds, keys, strict=True)]
+    for later in range(len(parts)):
+        for earlier in range(later):
+            if keys[earlier] == keys[later]:
+                assert rounds[earlier] <= rounds[later]
+                assert not relations.conflict(earlier, later)
+            elif relations.meet(earlier, later):
+                assert turns[earlier] < turns[later]
 
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
 def test_the_same_configuration_is_registered_the_same_way(hooks: list[Webhook], wishes: Wishes) -> None:
     assert plan(configured(*hooks), wishes) == plan(configured(*hooks), wishes)
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
+def test_entries_are_called_in_the_order_of_their_names(hooks: list[Webhook], wishes: Wishes) -> None:
+    names = [entry["name"] for entry in entries_of(plan(configured(*hooks), wishes))]
+    assert names == sorted(names)
+    assert len(set(names)) == len(names)
+
+
+@thorough
+@given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes, st.data())
+def test_gateways_with_more_or_fewer_webhooks_than_registered_ask_each_once(
+    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+) -> None:
+    """Webhooks that are the same in both are asked as always; one that is new at most once."""
+    places = st.sets(st.sampled_from(range(len(hooks))))
+    registered, served = ([hooks[n] for n in sorted(data.draw(places))] for _ in "12")
+    config = configured(*served, *(hook for hook in hooks[:1] if not served))
+    made = entries_of(plan(configured(*registered), wishes))
+    in_both = {hook.name for hook in registered if hook in served}
+    for asked in data.draw(st.lists(requests(), min_size=10, max_size=10)):
+        names = [name for name, _ in called(config, made, asked)]
+        assert len(set(names)) == len(names)
+        alone = {name for name, _ in called_alone(served, asked)}
+        assert set(names) <= {hook.name for hook in served} | {hooks[0].name}
+        # Where a mutating webhook is gone at which a section began, those after it are in the section before.
+        if hooks[0].phase == "validate" or all(hook in served for hook in registered):
+            assert alone & in_both <= set(names)
+
+
+@thorough
+@given(webhooks("validate"), wishes, st.data())
+def test_another_webhook_changes_no_path_and_no_name(
+    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+) -> None:
+    another = data.draw(st.sampled_from(hooks))
+    fewer = [hook for hook in hooks if hook is not another]
+    before, after = (
+        {entry["name"]: path(entry) for entry in entries_of(plan(configured(*several), wishes))}
+        for several in (fewer, hooks)
+    )
+    for name, one in before.items():
+        if "versions" in one:
+            assert after[name] == one
+
+
+@pytest.mark.parametrize("count", [421, 1842])
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_many_operators_have_short_paths_that_stay(count: int, phase: str) -> None:
+    hooks = operators(count, phase)
+    entries = entries_of(plan(configured(*hooks), WISHES))
+    paths = {entry["name"]: path(entry) for entry in entries}
+    assert max(map(len, paths.values())) < 200
+    assert list(paths) == sorted(paths)
+    by_name = {hook.name: [*hook.rules] for hook in hooks}
+    served = Paths(configured(*hooks))
+    for one in paths.values():
+        for part in served[one].webhooks:
+            for rule in part.rules:
+                by_name[part.name].remove(rule)
+    assert not any(by_name.values()), "every rule is behind one entry"
+    if count > 1000:
+        return
+    another = replace(hooks[-1], name="another.example.io")
+    later = {entry["name"]: path(entry) for entry in entries_of(plan(configured(*hooks, another), WISHES))}
+    assert {name: later.get(name) for name in paths} == paths

@@ -49,6 +49,19 @@ def paths() -> Paths:
         ("/mutate.except/gone/b.x.test", [EARLY_A, EARLY_B, LATE_A]),
         ("/mutate.ignore.except/early/b.x.test", [LATE_A]),
         ("/validate.except/late/a.x.test", [VALIDATING]),
+        ("/mutate.versions/any", [EARLY_A, EARLY_B, LATE_A]),
+        ("/mutate.ignore.versions/any", [EARLY_B, LATE_A]),
+        ("/validate.fail.versions/any", [VALIDATING]),
+        ("/validate.ignore.versions/any", []),
+        ("/mutate.versions.1/any/f/0", [EARLY_A, EARLY_B]),
+        ("/mutate.versions.2/any/f/0", [LATE_A]),
+        ("/mutate.versions.1/any/early/b.x.test/late/0", [EARLY_A]),
+        ("/mutate.versions.2/any/early/b.x.test/late/0", [EARLY_B]),
+        ("/mutate.versions.3/any/early/b.x.test/late/0", [LATE_A]),
+        ("/mutate.fail.versions.2/any/early/b.x.test/late/0", []),
+        # Where a webhook is gone, the next section begins after its configuration.
+        ("/mutate.versions.1/any/early/gone.x.test", [EARLY_A, EARLY_B]),
+        ("/mutate.versions.2/any/early/gone.x.test", [LATE_A]),
     ],
 )
 def test_a_path_selects_in_the_order_of_the_configuration(
@@ -87,6 +100,19 @@ def test_a_path_selects_in_the_order_of_the_configuration(
         "/mutate.except/early/a.x.test/late",
         "/mutate.only.fail/early/a.x.test",
         "/mutate/early/a.x.test",
+        "/mutate.versions",
+        "/mutate.versions/",
+        "/mutate.versions/v1",
+        "/mutate.versions/any/",
+        "/mutate.versions/any/early",
+        "/mutate.versions/any/early/0",
+        "/mutate.versions.1/any",
+        "/mutate.versions.0/any/early/0",
+        "/mutate.versions.01/any/early/0",
+        "/mutate.versions.3/any/early/0",
+        "/mutate.versions.x/any/early/0",
+        "/mutate.only.versions/any",
+        "mutate.versions/any",
     ],
 )
 def test_other_paths_select_nothing(paths: Paths, path: str) -> None:
@@ -102,6 +128,7 @@ def test_paths_that_select_the_same_share_one_index(paths: Paths) -> None:
         "/mutate.only/late/a.x.test/early/b.x.test/late/a.x.test/gone/gone",
         "/mutate.except/early/a.x.test",
         "/mutate.ignore",
+        "/mutate.ignore.versions/any",
     ):
         assert paths[spelling] is only
 
