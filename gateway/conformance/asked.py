@@ -20,6 +20,7 @@ SAMPLES: Final = (
     "inject-sidecar",
     "default-resources",
     "warn-no-memory-limit",
+    "protect-busy",
     "team-from-namespace",
     "sleeps",
     "fails",

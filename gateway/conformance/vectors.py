@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from google.protobuf.json_format import ParseDict, ParseError
 
 import gateway
 from gateway.errors import GatewayError
@@ -46,7 +47,7 @@ def load(folder: Path) -> tuple[Vector, ...]:
         return tuple(map(_vector, orjson.loads(file.read_bytes())))
     except OSError as error:
         raise GatewayError(f"{file}: {error.strerror}; --vectors DIR says where the vectors are") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ParseError) as error:
         raise GatewayError(f"{file} holds no vectors: {type(error).__name__}: {error}") from None
 
 
@@ -68,7 +69,7 @@ def _answer(outcome: dict[str, Any]) -> Answer:
     patch, status = response.get("patch"), response.get("status")
     return pb.ReviewResponse(
         allowed=response["allowed"],
-        status=None if status is None else pb.Status(**status),
+        status=None if status is None else ParseDict(status, pb.Status()),
         patch=orjson.dumps(patch, option=orjson.OPT_SORT_KEYS) if patch else b"",
         warnings=response.get("warnings", ()),
         audit_annotations=response.get("auditAnnotations", {}),

@@ -96,7 +96,7 @@ def checked(target: str, facts: Facts, *names: str, **known: Any) -> list[Result
 
 def test_the_worker_is_seen_for_what_it_is(facts: Facts) -> None:
     assert facts.methods == {"Review", "ReviewStream", "ListPolicies", "Check", "Watch"}
-    assert len(facts.samples) == 10
+    assert len(facts.samples) == 11
     assert facts.policy == "deny-latest-tag"
     assert facts.usual == "allowed"
     assert len(facts.vectors) > 50

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 SOME_PORT: Final = "127.0.0.1:0"
 VECTORS: Final = ROOT / "workers" / "conformance" / "samples.json"
 MUTATING: Final = ("always-pull-images", "inject-sidecar", "default-resources", "team-from-namespace")
-VALIDATING: Final = ("require-labels", "deny-latest-tag", "deny-privileged", "warn-no-memory-limit")
+VALIDATING: Final = (
+    "require-labels",
+    "deny-latest-tag",
+    "deny-privileged",
+    "warn-no-memory-limit",
+    "protect-busy",
+)
 LARGE_BYTES: Final = 100_000
 """Of a review: above 64 KiB calls do not go over the stream, see protos/README.md."""
 
@@ -35,7 +41,7 @@ class Sample(Process):
     def __init__(self, language: Language, listen: str = SOME_PORT, *options: str) -> None:
         super().__init__(*language.run, "--listen", listen, *options)
         self.language = language
-        self.target = self.expect(r"worker: serving 10 policies on (\S+)\n")[1]
+        self.target = self.expect(r"worker: serving 11 policies on (\S+)\n")[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,6 @@ def test_the_gateway_starts_a_worker_starts_it_again_and_stops_it(
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.log
     assert not runs(second)
-    assert "serving 10 policies on unix:" in gateway.log
+    assert "serving 11 policies on unix:" in gateway.log
     assert not list((tmp_path / "s").glob("*.sock"))
     assert "Traceback" not in gateway.log

@@ -104,7 +104,7 @@ def test_a_language_that_cannot_be_started_is_left_out_with_the_reason() -> None
 )
 def test_only_a_policy_that_was_moved_to_a_thread_spoils_the_measurement(fate: str, *, matters: bool) -> None:
     log = (
-        "worker: serving 10 policies on 127.0.0.1:1\n"
+        "worker: serving 11 policies on 127.0.0.1:1\n"
         f'worker: policy "p" held up the event loop for more than 5 ms; {fate}\n'
     )
     if matters:

@@ -42,6 +42,7 @@ def test_every_sample_that_answers_has_vectors_of_each_kind_that_it_can_give() -
         "inject-sidecar": {"allowed", "patch"},
         "default-resources": {"allowed", "patch"},
         "warn-no-memory-limit": {"allowed", "warnings"},
+        "protect-busy": {"allowed", "denied"},
         "team-from-namespace": {"allowed", "patch"},
         "fails": {"error"},
     }

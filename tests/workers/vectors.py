@@ -17,6 +17,7 @@ from gateway.pb import worker_pb2 as pb
 from workers import Review
 from workers.invoke import outcome_of, run
 from workers.samples import server
+from workers.samples.validating import BUSY_ANNOTATION as BUSY
 
 FOLDER: Final = Path(__file__).parents[2] / "workers" / "conformance"
 _REVIEWS: Final = Path(__file__).parents[1] / "reviews"
@@ -77,6 +78,17 @@ def _pod(spec: dict[str, Any], metadata: dict[str, Any] | None = None, **more: A
     }
 
 
+def _deleted(metadata: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    deployment = {"group": "apps", "version": "v1", "kind": "Deployment"}
+    members = {"operation": "DELETE", "object": None, "kind": deployment, **more}
+    return _pod({}, oldObject={"metadata": metadata}, **members)
+
+
+_BUSY: Final = {
+    "name": "web",
+    "uid": "6f1d6f7e-0b67-4d0e-8f6f-1f4a4f9c2f55",
+    "annotations": {BUSY: "a backup"},
+}
 _IMAGES: Final = (
     "nginx",
     "nginx:latest",
@@ -151,6 +163,13 @@ _MADE: Final[tuple[_Asked, ...]] = (
     ),
     ("no object", "team-from-namespace", _pod({}, object=None), _NAMESPACE),
     ("a null list", "warn-no-memory-limit", _pod({"containers": None}), None),
+    ("busy", "protect-busy", _deleted(_BUSY), None),
+    ("busy, without name and uid", "protect-busy", _deleted({"annotations": _BUSY["annotations"]}), None),
+    ("busy with a text that needs care", "protect-busy", _deleted({"annotations": {BUSY: _ODD}}), None),
+    ("not busy", "protect-busy", _deleted({"name": "web", "annotations": {"busy": "x", BUSY: ""}}), None),
+    ("no metadata", "protect-busy", _deleted(None), None),
+    ("a part of it", "protect-busy", _deleted(_BUSY, subResource="status"), None),
+    ("not deleted", "protect-busy", _deleted(_BUSY, operation="UPDATE"), None),
     ("any review", "fails", _pod({}), None),
 )
 
@@ -255,6 +274,14 @@ def outcome(policy: str, request: dict[str, Any], namespace: dict[str, Any] | No
             "message": status.message,
             "causes": causes,
         }
+        about = {
+            "retryAfterSeconds": status.retry_after_seconds,
+            "name": status.name,
+            "group": status.group,
+            "kind": status.kind,
+            "uid": status.uid,
+        }
+        response["status"] |= {name: value for name, value in about.items() if value}
     if answer.patch:
         response["patch"] = orjson.loads(answer.patch)
     if answer.warnings:

@@ -15,6 +15,7 @@ from workers.samples.mutating import (
 from workers.samples.validating import (
     deny_latest_tag,
     deny_privileged,
+    protect_busy,
     require_labels,
     warn_no_memory_limit,
 )
@@ -29,6 +30,7 @@ server.policy("always-pull-images", mutating=True)(always_pull_images)
 server.policy("inject-sidecar", mutating=True)(inject_sidecar)
 server.policy("default-resources", mutating=True)(default_resources)
 server.policy("warn-no-memory-limit")(warn_no_memory_limit)
+server.policy("protect-busy")(protect_busy)
 server.policy("team-from-namespace", mutating=True)(team_from_namespace)
 server.policy("sleeps")(sleeps)
 server.policy("fails")(fails)

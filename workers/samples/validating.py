@@ -9,6 +9,9 @@ from workers.samples.pods import containers, pod_spec
 
 REQUIRED_LABELS: Final = ("team",)
 
+BUSY_ANNOTATION: Final = "samples.example/busy"
+RETRY_AFTER_S: Final = 10
+
 _HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
 
 
@@ -75,6 +78,26 @@ def deny_privileged(review: Review) -> None:
     ]
     if causes:
         raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def protect_busy(review: Review) -> None:
+    """Objects with the annotation samples.example/busy are not deleted; the client may try again later."""
+    found = review.old_object
+    if review.operation != "DELETE" or review.sub_resource or not isinstance(found, dict):
+        return
+    metadata = found.get("metadata") or {}
+    work = (metadata.get("annotations") or {}).get(BUSY_ANNOTATION)
+    if work:
+        raise Denied(
+            f"busy with {work}",
+            code=429,
+            reason="TooManyRequests",
+            retry_after_seconds=RETRY_AFTER_S,
+            name=metadata.get("name") or "",
+            group=review.kind.get("group", ""),
+            kind=review.kind.get("kind", ""),
+            uid=metadata.get("uid") or "",
+        )
 
 
 def warn_no_memory_limit(review: Review) -> None:

@@ -21,6 +21,11 @@ func Register(server *worker.Server) {
 	server.Policy(
 		"warn-no-memory-limit", "Containers without a memory limit are let through with a warning.", WarnNoMemoryLimit,
 	)
+	server.Policy(
+		"protect-busy",
+		"Objects with the annotation samples.example/busy are not deleted; the client may try again later.",
+		ProtectBusy,
+	)
 	server.MutatingPolicy(
 		"team-from-namespace", "Objects without a team label get that of their Namespace.", TeamFromNamespace,
 	)

@@ -3,10 +3,12 @@ package samples
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"admission-gateway.io/worker"
 )
@@ -15,6 +17,29 @@ var (
 	requiredLabels = []string{"team"}
 	hostNamespaces = []string{"hostNetwork", "hostPID", "hostIPC"}
 )
+
+const (
+	busyAnnotation    = "samples.example/busy"
+	retryAfterSeconds = 10
+)
+
+// ProtectBusy denies the deletion of objects that have an annotation, and has the client try again later.
+func ProtectBusy(_ context.Context, review *worker.Review) error {
+	if review.Operation() != admissionv1.Delete || review.SubResource() != "" {
+		return nil
+	}
+	metadata := member(review.OldObject(), "metadata")
+	work := text(member(metadata, "annotations"), busyAnnotation)
+	if work == "" {
+		return nil
+	}
+	return worker.Deny(
+		"busy with "+work,
+		worker.WithCode(http.StatusTooManyRequests), worker.WithReason(metav1.StatusReasonTooManyRequests),
+		worker.WithRetryAfterSeconds(retryAfterSeconds), worker.WithName(text(metadata, "name")),
+		worker.WithKind(review.Kind().Group, review.Kind().Kind), worker.WithUID(types.UID(text(metadata, "uid"))),
+	)
+}
 
 // RequireLabels denies objects that do not name their team in a label.
 func RequireLabels(_ context.Context, review *worker.Review) error {

@@ -48,6 +48,9 @@ type state struct {
 	Code            int32
 	Reason, Message string
 	Causes          []cause
+
+	RetryAfterSeconds      int32
+	Name, Group, Kind, UID string
 }
 
 type cause struct{ Reason, Message, Field string }
@@ -157,6 +160,8 @@ func compare(t *testing.T, vector vector, answer *pb.ReviewResponse, failed *pb.
 		if answer.Status != nil {
 			got.Response.Status = state{
 				Code: answer.Status.Code, Reason: answer.Status.Reason, Message: answer.Status.Message,
+				Causes: []cause{}, RetryAfterSeconds: answer.Status.RetryAfterSeconds, Name: answer.Status.Name,
+				Group: answer.Status.Group, Kind: answer.Status.Kind, UID: answer.Status.Uid,
 			}
 			for _, found := range answer.Status.Causes {
 				got.Response.Status.Causes = append(got.Response.Status.Causes, cause{found.Reason, found.Message, found.Field})

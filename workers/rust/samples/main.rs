@@ -40,6 +40,11 @@ fn main() {
             "Containers without a memory limit are let through with a warning.",
             validating::warn_no_memory_limit,
         )
+        .policy(
+            "protect-busy",
+            "Objects with the annotation samples.example/busy are not deleted; the client may try again later.",
+            validating::protect_busy,
+        )
         .mutating_policy(
             "team-from-namespace",
             "Objects without a team label get that of their Namespace.",

@@ -9,6 +9,9 @@ use crate::pods::{containers, is_set, pod_in};
 
 const REQUIRED_LABELS: [&str; 1] = ["team"];
 
+const BUSY_ANNOTATION: &str = "samples.example/busy";
+const RETRY_AFTER_SECONDS: i32 = 10;
+
 const HOST_NAMESPACES: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
 
 /// The part of an object that is looked at. Reading no more than that is the quickest way to read one.
@@ -22,6 +25,40 @@ struct Labelled {
 struct Metadata {
     deletion_timestamp: Option<String>,
     labels: Option<HashMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct Annotated {
+    metadata: Option<Identity>,
+}
+
+#[derive(Default, Deserialize)]
+struct Identity {
+    name: Option<String>,
+    uid: Option<String>,
+    annotations: Option<HashMap<String, String>>,
+}
+
+pub fn protect_busy(review: &mut Review) -> Result {
+    if review.operation()? != "DELETE" || !review.sub_resource()?.is_empty() {
+        return Ok(());
+    }
+    let metadata =
+        review.old_object_as::<Annotated>()?.and_then(|object| object.metadata).unwrap_or_default();
+    let annotations = metadata.annotations.unwrap_or_default();
+    let Some(work) = annotations.get(BUSY_ANNOTATION).filter(|work| !work.is_empty()) else {
+        return Ok(());
+    };
+    let kind = review.kind()?;
+    let denied = Denied::new(format!("busy with {work}"))
+        .code(429)
+        .reason("TooManyRequests")
+        .retry_after_seconds(RETRY_AFTER_SECONDS)
+        .name(metadata.name.unwrap_or_default())
+        .group(kind.group)
+        .kind(kind.kind)
+        .uid(metadata.uid.unwrap_or_default());
+    Err(denied.into())
 }
 
 pub fn require_labels(review: &mut Review) -> Result {

@@ -27,7 +27,9 @@ fn told(response: &ReviewResponse) -> Value {
         let cause =
             |cause: &crate::gateway::pb::StatusCause| json!([cause.reason, cause.message, cause.field]);
         let causes: Vec<_> = status.causes.iter().map(cause).collect();
-        found["status"] = json!([status.code, status.reason, status.message, causes]);
+        let about = [&status.name, &status.group, &status.kind, &status.uid];
+        let details = json!([status.retry_after_seconds, about]);
+        found["status"] = json!([status.code, status.reason, status.message, causes, details]);
     }
     found["patch"] = String::from_utf8(response.patch.clone()).expect("UTF-8").into();
     found["warnings"] = response.warnings.clone().into();
@@ -46,7 +48,9 @@ fn expected(response: &Value) -> Value {
             json!([text("reason"), text("message"), text("field")])
         };
         let causes: Vec<_> = causes.as_array().expect("a list").iter().map(cause).collect();
-        found["status"] = json!([status["code"], text("reason"), text("message"), causes]);
+        let about = [text("name"), text("group"), text("kind"), text("uid")];
+        let details = json!([or(&status["retryAfterSeconds"], json!(0)), about]);
+        found["status"] = json!([status["code"], text("reason"), text("message"), causes, details]);
     }
     let patch = response.get("patch").filter(|patch| **patch != json!([]));
     found["patch"] = patch.map(Value::to_string).unwrap_or_default().into();

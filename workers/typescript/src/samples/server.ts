@@ -3,7 +3,13 @@
 import { PolicyServer } from "../index.js";
 import { fails, sleeps } from "./misbehaving.js";
 import { alwaysPullImages, defaultResources, injectSidecar, teamFromNamespace } from "./mutating.js";
-import { denyLatestTag, denyPrivileged, requireLabels, warnNoMemoryLimit } from "./validating.js";
+import {
+  denyLatestTag,
+  denyPrivileged,
+  protectBusy,
+  requireLabels,
+  warnNoMemoryLimit,
+} from "./validating.js";
 
 /** Serves all of them. */
 export const server = new PolicyServer();
@@ -42,6 +48,14 @@ server.policy(
   "warn-no-memory-limit",
   { description: "Containers without a memory limit are let through with a warning." },
   warnNoMemoryLimit,
+);
+server.policy(
+  "protect-busy",
+  {
+    description:
+      "Objects with the annotation samples.example/busy are not deleted; the client may try again later.",
+  },
+  protectBusy,
 );
 server.policy(
   "team-from-namespace",

@@ -5,7 +5,25 @@ import { containersOf, findPod, isObject } from "./pods.js";
 
 const REQUIRED_LABELS = ["team"];
 
+const BUSY_ANNOTATION = "samples.example/busy";
+const RETRY_AFTER_SECONDS = 10;
+
 const HOST_NAMESPACES = ["hostNetwork", "hostPID", "hostIPC"] as const;
+
+export function protectBusy(review: Review): void {
+  if (review.operation !== "DELETE" || review.subResource) return;
+  const { name, uid, annotations } = review.oldObject?.metadata ?? {};
+  const work = annotations?.[BUSY_ANNOTATION];
+  if (!work) return;
+  const { group, kind } = review.kind;
+  const about = { name: name ?? "", group, kind, uid: uid ?? "" };
+  throw new Denied(`busy with ${work}`, {
+    code: 429,
+    reason: "TooManyRequests",
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+    ...about,
+  });
+}
 
 export function requireLabels(review: Review): void {
   const found = review.object;

@@ -61,8 +61,12 @@ function check({ outcome }: SampleVector, { response, error }: Answer): void {
   assert.deepEqual(response?.warnings ?? [], expected.warnings ?? []);
   assert.deepEqual(response?.auditAnnotations ?? {}, expected.auditAnnotations ?? {});
   assert.equal(response?.patch?.toString() ?? "", expected.patch ? writeJson(expected.patch) : "");
-  const { reason = "", ...status } = response?.status ?? ({} as { reason?: string });
-  assert.deepEqual(expected.allowed ? undefined : { reason, ...status }, expected.status);
+  const {
+    reason = "",
+    causes = [],
+    ...status
+  } = response?.status ?? ({} as { reason?: string; causes?: object[] });
+  assert.deepEqual(expected.allowed ? undefined : { reason, causes, ...status }, expected.status);
 }
 
 for (const vector of samples) {

@@ -38,6 +38,11 @@ public final class Samples {
                         "warn-no-memory-limit",
                         "Containers without a memory limit are let through with a warning.",
                         Validating::warnNoMemoryLimit)
+                .policy(
+                        "protect-busy",
+                        "Objects with the annotation samples.example/busy are not deleted; the client may try again"
+                                + " later.",
+                        Validating::protectBusy)
                 .mutating(
                         "team-from-namespace",
                         "Objects without a team label get that of their Namespace.",

@@ -16,7 +16,28 @@ final class Validating {
 
     private static final List<String> HOST_NAMESPACES = List.of("hostNetwork", "hostPID", "hostIPC");
 
+    private static final String BUSY_ANNOTATION = "samples.example/busy";
+    private static final int RETRY_AFTER_SECONDS = 10;
+
     private Validating() {}
+
+    static void protectBusy(Review review) {
+        if (!review.operation().equals("DELETE") || !review.subResource().isEmpty()) {
+            return;
+        }
+        JsonNode metadata = review.oldObject().path("metadata");
+        String work = metadata.path("annotations").path(BUSY_ANNOTATION).stringValue("");
+        if (!work.isEmpty()) {
+            throw new Denied("busy with " + work)
+                    .code(429)
+                    .reason("TooManyRequests")
+                    .retryAfterSeconds(RETRY_AFTER_SECONDS)
+                    .name(metadata.path("name").stringValue(""))
+                    .group(review.kind().path("group").stringValue(""))
+                    .kind(review.kind().path("kind").stringValue(""))
+                    .uid(metadata.path("uid").stringValue(""));
+        }
+    }
 
     static void requireLabels(Review review) {
         boolean isObject = Pods.isWrite(review) && review.subResource().isEmpty() && review.hasObject();

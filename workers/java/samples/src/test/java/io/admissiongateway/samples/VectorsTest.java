@@ -188,6 +188,16 @@ final class VectorsTest {
                         .put("message", cause.getMessage())
                         .put("field", cause.getField());
             }
+            if (from.getRetryAfterSeconds() != 0) {
+                status.put("retryAfterSeconds", from.getRetryAfterSeconds());
+            }
+            Map.of("name", from.getName(), "group", from.getGroup(), "kind", from.getKind(), "uid", from.getUid())
+                    .forEach(
+                            (name, text) -> {
+                                if (!text.isEmpty()) {
+                                    status.put(name, text);
+                                }
+                            });
         }
         if (!answer.getPatch().isEmpty()) {
             response.set("patch", MAPPER.readTree(answer.getPatch().toByteArray()));
