@@ -101,6 +101,8 @@ class Sync:
         """What this look has to tell, in order."""
         self._must_run = True
         """Whether the command of ``--then`` has to run; also at first, since it may have missed something."""
+        self._unregistered: set[str] = set()
+        """``KIND/NAME`` of what an earlier look has found unregistered, or made so."""
         self._put_back_at: dict[str, float] = {}
         self._written_at: dict[str, float] = {}
         """When what was written last, by file, on the monotonic clock in seconds."""
@@ -156,8 +158,8 @@ class Sync:
             ]
         if found.to_restore and not found.has_gateway:
             lines.append(
-                f"error: {len(found.to_restore)} configurations are unregistered and no gateway is "
-                "registered: nobody checks what they are for; use manifests, or sync --restore"
+                "error: no gateway is registered, and nobody checks what these are for, which are "
+                f"unregistered: {', '.join(map(_title, found.to_restore))}; use manifests, or sync --restore"
             )
         self._found.update(dict.fromkeys(lines))
         if found.needs_registration and not self._parsed.then:
@@ -202,14 +204,19 @@ class Sync:
         ]
         for document in ready:
             title = _title(document)
-            last = self._put_back_at.get(title)
-            if last is not None:
-                self._found[f"warning: {title} was registered again by {_writer(document)}"] = None
-                if now - last < _PUT_BACK_EVERY_S:
-                    continue
+            if title in self._unregistered:
+                # What a controller has added is the same to the API server as what it has put back.
+                self._found[f"warning: {title} was registered again, last written by {_writer(document)}"] = (
+                    None
+                )
+            if now - self._put_back_at.get(title, -_PUT_BACK_EVERY_S) < _PUT_BACK_EVERY_S:
+                continue
             await self._write(api, document)
+            self._unregistered.add(title)
             self._put_back_at[title] = now
             logs.out(f"{title} unregistered: the API server no longer calls it")
+        followed = {_title(one.document) for one in found.followed}
+        self._unregistered |= followed.difference(found.called)
         refused = [_title(one.document) for one in found.refused]
         if late := [one for one in found.called if one not in (*map(_title, ready), *refused)]:
             line = (

@@ -81,11 +81,11 @@ class Folder:
     def _read(self) -> dict[str, str]:
         texts = {}
         for file, problem in list_files([self._folder] if self._folder.is_dir() else []):
+            if problem:
+                raise GatewayError(f"{file} {problem}")
             if not file.name.startswith(_PREFIXES):
                 continue
             try:
-                if problem:
-                    raise UnusableFileError(problem)
                 text = read_file(file).decode()
             except (UnusableFileError, UnicodeDecodeError) as error:
                 raise GatewayError(f"{file} {error}") from error

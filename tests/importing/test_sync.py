@@ -165,7 +165,7 @@ def test_nothing_is_unregistered_where_no_gateway_is_registered(bed: Bed) -> Non
     hold(bed.server, unregistered(configuration()))
     done = bed.sync()
     assert done.returncode == 1
-    assert "1 configurations are unregistered and no gateway is registered" in done.stderr
+    assert f"which are unregistered: {VALIDATING}/policies; use manifests, or sync --restore" in done.stderr
 
 
 def test_a_write_that_meets_another_is_made_again_with_what_is_there_then(bed: Bed) -> None:
