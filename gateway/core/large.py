@@ -103,7 +103,10 @@ class Outline:
 
     def __init__(self, request: _Request) -> None:
         names = zip(_Request.__struct_fields__, _Request.__struct_encode_fields__, strict=True)
-        self.head: Json = {name: _outlined(getattr(request, field)) for field, name in names}
+        self.head: Json = {
+            name: (_scalar if field.endswith("object") else _outlined)(getattr(request, field))
+            for field, name in names
+        }
         """The members that decide something. Of objects and arrays it has the type, of kinds the members."""
         self._object = request.object
         self._old_object = request.old_object
