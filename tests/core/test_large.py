@@ -177,6 +177,14 @@ def test_what_nests_deeply_is_read_as_a_small_body_is(levels: int) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    "text", [b"\xff", b"\\ud800", b"\\\\ud800", b"\\ud83d\\ude00", b'\\"', b"\xe2\x82\xac\xe2\x82", b"\x01"]
+)
+def test_texts_that_are_not_unicode_are_replaced_by_pieces_as_in_a_small_body(text: bytes) -> None:
+    body = with_object(b'{"a":[%b,"\xff"]}' % b",".join([b'"%b"' % (text * n) for n in range(300)] * 4))
+    assert outcome(read_large, body) == outcome(decode, body)
+
+
 def test_numbers_that_have_to_be_looked_at_are_looked_at_in_steps() -> None:
     body = with_object(b'{"a":[%b]}' % b",".join([b"1e300"] * 1000))
     assert len(list(decode_in_steps(body))) > 1000

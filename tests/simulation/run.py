@@ -22,6 +22,7 @@ from gateway.dispatch.share import Share
 from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
+from gateway.turns import Turns
 from tests.simulation.channel import open_channel
 from tests.simulation.counts import Ledger
 from tests.simulation.faults import befall, heal
@@ -97,6 +98,7 @@ class Simulation:
     async def _live(self) -> None:
         self._pools = Pools(self.metrics, lambda settings: settings.targets)
         self.deadlines = self._pools._deadlines = Deadlines(self.loop, self.loop.time)
+        self._pools._turns = Turns(self.loop.time)
         await self._load(0, within_s=5.0 if self.world.waits else 0.0)
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
