@@ -153,6 +153,6 @@ class Watched:
                 is_done = await put_in_force()
             except Exception:
                 # Changes that nobody followed any more would be worse than one that is not in force.
-                log.exception("custom resources cannot be put in force: a fault of the gateway")
+                log.exception("custom resources cannot be put in force: internal error")
             if not is_done:
                 asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER_S, self._changed.set)

@@ -65,8 +65,8 @@ class Authorizer:
         except ClusterError as error:
             answer = CheckAnswer(error=str(error))
         except Exception:
-            log.exception("the authorizer cannot be asked: a fault of the gateway")
-            answer = CheckAnswer(error="a fault of the gateway: its log has the details")
+            log.exception("the authorizer cannot be asked: internal error")
+            answer = CheckAnswer(error="internal error: the gateway's log has the details")
         found(answer)
 
     async def _ask(self, check: Check) -> CheckAnswer:

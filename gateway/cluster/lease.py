@@ -83,7 +83,7 @@ class Lease:
                     self._is_told = True
                     log.warning("the lease %s cannot be had, which status and events need: %s", NAME, error)
             except Exception:
-                log.exception("the lease is looked at again: a fault of the gateway")
+                log.exception("internal error with the lease; it is read again")
             await asyncio.sleep(self._pace.every_s * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def release(self) -> None:

@@ -67,8 +67,8 @@ class LookUps:
         except ClusterError as error:
             answer = _failed(name, str(error))
         except Exception:
-            log.exception("a namespace cannot be looked up: a fault of the gateway")
-            answer = _failed(name, "a fault of the gateway: its log has the details")
+            log.exception("a namespace cannot be looked up: internal error")
+            answer = _failed(name, "internal error: the gateway's log has the details")
         finally:
             # Whoever comes from now on asks anew.
             del self._waiting[name]

@@ -125,7 +125,7 @@ class StatusWriter:
                     log.warning("the status of custom resources cannot be written: %s", error)
                 self._wake_in(TRY_AGAIN_AFTER_S)
             except Exception:
-                log.exception("a status cannot be written: a fault of the gateway")
+                log.exception("a status cannot be written: internal error")
 
     async def _write_all(self) -> None:
         judgements = self._judgements

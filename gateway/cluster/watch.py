@@ -109,8 +109,8 @@ class Watch(Generic[T]):
                     error = LostPlaceError(f"the API server sent {error}")
                 elif not isinstance(error, ClusterError):
                     # A watch that died would leave objects that look well and grow old.
-                    log.exception("the watch of %s begins again: a fault of the gateway", self.kind.noun)
-                    error = LostPlaceError("a fault of the gateway: its log has the details")
+                    log.exception("the watch of %s begins again: internal error", self.kind.noun)
+                    error = LostPlaceError("internal error: the gateway's log has the details")
                 self._failed(error)
                 # Half of the pause is luck, so that many who lost the same server do not come back together.
                 pause_s = self._pace.first_pause_s * 2 ** min(self._failures - 1, _MOST_DOUBLINGS)

@@ -144,7 +144,7 @@ def read_resource(resource: CustomResource) -> Read:
     except Exception:
         # One object that no test has thought of is not to keep all others from being read.
         log.exception("%s cannot be read", resource.where)
-        report.add("", "cannot be read: a fault of the gateway, whose log has the details")
+        report.add("", "cannot be read: internal error: the gateway's log has the details")
     if not isinstance(meaning, WorkerPool):
         meaning = replace(meaning, webhooks=tuple(map(_as_custom, meaning.webhooks)))
     closed = None if isinstance(meaning, WorkerPool) else _closed(resource, meaning, report)

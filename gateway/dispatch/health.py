@@ -108,7 +108,7 @@ class HealthWatch:
         except Unreachable as error:
             return CallStatus("UNAVAILABLE", str(error))
         except Exception as error:
-            log.exception("the health of a worker cannot be watched: a fault of the gateway")
+            log.exception("the health of a worker cannot be watched: internal error")
             return CallStatus("INTERNAL", f"the gateway cannot connect: {type(error).__name__}")
         # Whoever was reached meanwhile is the one that answered here.
         self._is_anew.clear()
@@ -146,7 +146,7 @@ class HealthWatch:
             self._told(is_serving)
         except Exception:
             # Who follows what the worker says next must not end with it.
-            log.exception("the health of a worker was lost on the gateway: a fault of the gateway")
+            log.exception("internal error after a worker's health changed; the health watch goes on")
 
 
 class _Watch:

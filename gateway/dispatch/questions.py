@@ -114,9 +114,9 @@ class _Thought:
             return
         error = future.exception()
         if error is not None:
-            log.error("matchConditions cannot be evaluated: a fault of the gateway", exc_info=error)
+            log.error("matchConditions cannot be evaluated: internal error", exc_info=error)
             self._tell(
-                Failed(FailureReason.CONDITION, "a fault of the gateway: its log has the details", 500)
+                Failed(FailureReason.CONDITION, "internal error: the gateway's log has the details", 500)
             )
         else:
             self._tell(future.result())

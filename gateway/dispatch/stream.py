@@ -154,7 +154,7 @@ class ReviewStream:
             self._break(CallStatus("INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"))
         except Exception:
             # A stream that looks well and answers nothing would be worse.
-            log.exception("the stream to a worker is ended: a fault of the gateway")
+            log.exception("the stream to a worker is ended: internal error")
             self._break(CallStatus("INTERNAL", "the gateway could not read the worker's answer"))
 
     def writable(self) -> None:
@@ -183,7 +183,7 @@ class ReviewStream:
         except Unreachable as error:
             self.ended(CallStatus("UNAVAILABLE", str(error)))
         except Exception as error:
-            log.exception("no stream to a worker can be opened: a fault of the gateway")
+            log.exception("no stream to a worker can be opened: internal error")
             self.ended(CallStatus("INTERNAL", f"the gateway cannot connect: {type(error).__name__}"))
         else:
             if self._is_over:
@@ -208,7 +208,7 @@ class ReviewStream:
             while (self._queue or self._cancelled) and wire.can_send:
                 wire.send(self._next_batch())
         except Exception:
-            log.exception("the stream to a worker is ended: a fault of the gateway")
+            log.exception("the stream to a worker is ended: internal error")
             self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
         if self._is_finishing and not (self._written or self._queue or self._cancelled or self._is_over):
             wire.finish_writing()

@@ -114,5 +114,5 @@ def _fail(request: HttpRequest, error: Exception) -> None:
     if isinstance(error, Unavailable):
         request.reply(error_response(503, printable(error, None)))
         return
-    logger.error("%s failed: a fault of the gateway", request, exc_info=error)
+    logger.error("%s failed: internal error", request, exc_info=error)
     request.reply(error_response(500, "internal error: the gateway's log has the details"))

@@ -161,7 +161,7 @@ class RequestReader:
             pass  # the head is complete, and what follows is a body all the same
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Stop):
-                logger.exception("a request could not be read: a fault of the gateway")
+                logger.exception("a request could not be read: internal error")
                 self.refuse(error_response(500, "internal error"))
         except httptools.HttpParserError as error:
             self._refuse_bad(str(error))

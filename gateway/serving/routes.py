@@ -179,10 +179,10 @@ class Router(Generic[Selected]):
             return None
 
     def fail(self, request: HttpRequest, error: Exception) -> None:
-        """Answer *request* with what *error* stands for; a fault of the gateway is logged, once."""
+        """Answer *request* with what *error* stands for; an internal error is logged, once."""
         response = failure(error)
         if response.status == 500:
-            logger.error("%s failed: a fault of the gateway", request, exc_info=error)
+            logger.error("%s failed: internal error", request, exc_info=error)
         request.reply(response)
 
     # -- deciding ---------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_a_fault_of_the_gateway_is_told_and_logged(caplog: pytest.LogCaptureFixt
         await turns()
         cluster.answers["red"].set_exception(RuntimeError("never thought of"))
         await look_ups.close()
-        cause = 'namespace "red" cannot be looked up: a fault of the gateway: its log has the details'
+        cause = 'namespace "red" cannot be looked up: internal error: the gateway\'s log has the details'
         assert told == [Failed(FailureReason.NAMESPACE, cause)]
 
     asyncio.run(scenario())

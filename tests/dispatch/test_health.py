@@ -498,7 +498,7 @@ def test_a_fault_in_what_is_told_does_not_end_the_watch(
             await until(lambda: told == [False, True])
             assert len(word.calls) == 1
             await watch.close()
-        assert "a fault of the gateway" in caplog.text
+        assert "internal error" in caplog.text
 
     on_loop(test)
 

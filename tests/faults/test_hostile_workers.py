@@ -120,11 +120,11 @@ class Bed:
         return response
 
     def check(self) -> None:
-        """Nothing of it all was a fault of the gateway, or has filled its memory or its log."""
+        """Nothing of it all was an internal error, or has filled its memory or its log."""
         status = Path(f"/proc/{self.gateway.child.pid}/status").read_text()
         assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MOST_MEMORY_BYTES
         assert "Traceback" not in self.gateway.log
-        assert "fault of the gateway" not in self.gateway.log
+        assert "internal error" not in self.gateway.log
         assert len(self.gateway.log) < MOST_LOGGED_CHARS
 
 
