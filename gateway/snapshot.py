@@ -41,6 +41,9 @@ covers them."""
 RETIRE_AFTER_S: Final = 31.0
 """Reviews that began with the old configuration, and may still call, have all ended by then."""
 
+BODIES_WEIGHT: Final = 16
+"""Of reading large reviews beside large answers of one HTTPS server, however many of these there are."""
+
 
 async def _retire(backend: Backend) -> None:
     await asyncio.sleep(RETIRE_AFTER_S)
@@ -84,7 +87,7 @@ class Pools:
         self._metrics = metrics
         self._targets = targets
         self._deadlines = Deadlines(asyncio.get_running_loop())
-        self._turns = Turns()
+        self._turns = Turns(weight=BODIES_WEIGHT)
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None

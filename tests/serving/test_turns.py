@@ -63,6 +63,62 @@ def test_the_pause_is_as_long_as_the_step(run: Run) -> None:
     run(main())
 
 
+def working(log: list[str], name: str, steps: int, cpu_s: list[float]) -> Generator[None, None, None]:
+    """Work whose every step takes a tenth of a second."""
+    for _ in range(steps):
+        log.append(name)
+        cpu_s[0] += 0.1
+        yield
+
+
+def test_queues_of_one_loop_share_its_time(run: Run) -> None:
+    """However many there are, one step is made at a time, and a pause follows it."""
+
+    async def main() -> None:
+        cpu_s, log = [0.0], list[str]()
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            log.append(".")
+            loop.call_later(0.03, tick)
+
+        tick()
+        queues = [Turns(lambda: cpu_s[0]) for _ in range(5)]
+        await asyncio.gather(*(turns.run(working(log, "step", 2, cpu_s)) for turns in queues))
+        assert "step" in log
+        assert ("step", "step") not in itertools.pairwise(log)
+
+    run(main())
+
+
+def test_a_queue_with_much_work_does_not_hold_up_another(run: Run) -> None:
+    async def main() -> None:
+        cpu_s, log = [0.0], list[str]()
+        full, other = Turns(lambda: cpu_s[0]), Turns(lambda: cpu_s[0])
+        floods = [asyncio.ensure_future(full.run(working(log, "f", 5, cpu_s))) for _ in range(100)]
+        while len(log) < 3:
+            await asyncio.sleep(0.01)
+        begin = len(log)
+        await other.run(working(log, "o", 3, cpu_s))
+        assert log[begin:].count("f") <= 5
+        for flood in floods:
+            flood.cancel()
+
+    run(main())
+
+
+def test_a_queue_of_more_weight_gets_more_of_the_time(run: Run) -> None:
+    async def main() -> None:
+        cpu_s, log = [0.0], list[str]()
+        heavy, light = Turns(lambda: cpu_s[0], weight=4), Turns(lambda: cpu_s[0])
+        waiting = asyncio.ensure_future(light.run(working(log, "l", 100, cpu_s)))
+        await heavy.run(working(log, "h", 12, cpu_s))
+        assert 2 <= log.count("l") <= 5
+        waiting.cancel()
+
+    run(main())
+
+
 def test_what_fails_or_is_cancelled_leaves_the_turn_to_the_next(run: Run) -> None:
     def failing() -> Generator[None, None, None]:
         yield
