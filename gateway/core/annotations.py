@@ -30,6 +30,9 @@ MAX_SPOKEN_CHARS: Final = 1024 * 1024
 """Keys and values of all workers' annotations together. The API server bounds those of its own policies by
 10 kB each and 20 a policy (ValidatingAdmissionPolicy), and an object's annotations by 256 KiB."""
 
+MAX_SPOKEN: Final = 20_000
+"""Annotations of all workers together that are looked at, in some 20 ms: as many as one answer may have."""
+
 MAX_PATCH_CHARS: Final = 8 * 1024 * 1024
 """All patches in annotations together; a worker's answer has no longer one."""
 
@@ -55,6 +58,7 @@ class _Annotations:
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
         self.dropped: list[Dropped] = []
+        self._spoken = 0
         self._spoken_room, self._patch_room = MAX_SPOKEN_CHARS, MAX_PATCH_CHARS
 
     def drop(self, webhook: str, key: str, why: str) -> None:
@@ -64,6 +68,10 @@ class _Annotations:
     def speak(self, webhook: str, spoken: Iterable[tuple[str, str]]) -> None:
         """Keep what a worker said, as far as there is room."""
         for key, value in spoken:
+            self._spoken += 1
+            if self._spoken > MAX_SPOKEN:
+                self.drop(webhook, key, f"more than {MAX_SPOKEN} annotations in a review")
+                return
             if not _NAME_PART.match(key):
                 self.drop(webhook, key, "not a name part")
                 continue

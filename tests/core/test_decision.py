@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.annotations import MAX_DROPPED, MAX_SPOKEN_CHARS, annotation_key
+from gateway.core.annotations import MAX_DROPPED, MAX_SPOKEN, MAX_SPOKEN_CHARS, annotation_key
 from gateway.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
@@ -542,6 +542,15 @@ def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
     first, *others = decision.dropped_annotations
     assert first == (A, "b", "more than 1048576 characters of annotations in a review")
     assert len(others) == MAX_DROPPED - 1
+
+
+def test_annotations_of_many_webhooks_are_looked_at_up_to_a_number() -> None:
+    many = [annotated(*[(f"{letter}{number}", "") for number in range(MAX_SPOKEN // 2)]) for letter in "abcd"]
+    decision = validating(*many)
+    assert len(decision.audit_annotations) == MAX_SPOKEN
+    assert [dropped.why for dropped in decision.dropped_annotations] == [
+        f"more than {MAX_SPOKEN} annotations in a review"
+    ] * 2
 
 
 def test_a_key_without_end_is_not_told_in_full() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -40,6 +41,9 @@ _ESCAPE: Final = re.compile(
 """Escaped backslashes in JSON, a surrogate pair, or, as the group, half of one."""
 _MAX_MENDED_BYTES: Final = 64 * 1024
 """Longer answers are not searched for half surrogate pairs: that may take 0.2 s a megabyte."""
+
+_DECODED_AT_ONCE_BYTES: Final = 256 * 1024
+"""Of a denial: replacing that many bytes that are no UTF-8 takes some milliseconds."""
 
 _MAX_CODE: Final = 999
 """The highest HTTP status that Go's server writes; it panics at others."""
@@ -241,8 +245,7 @@ def _denied(raw: bytes) -> Generator[None, None, Denied]:
 
 def _denial(raw: bytes) -> Generator[None, None, _Denial]:
     """Return what can be read of the denial in *raw*."""
-    # Go, too, reads U+FFFD in place of bytes that are no UTF-8.
-    raw = raw.decode(errors="replace").encode()
+    raw = yield from _unicode(raw)
     for decoder in _DENIALS[raw.count(b",") > _SEPARATORS :]:
         yield
         try:
@@ -250,6 +253,17 @@ def _denial(raw: bytes) -> Generator[None, None, _Denial]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return _Denial()
+
+
+def _unicode(raw: bytes) -> Generator[None, None, bytes]:
+    """Return *raw* with U+FFFD in place of bytes that are no UTF-8, as Go reads JSON."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces: list[str] = []
+    for begin in range(0, len(raw), _DECODED_AT_ONCE_BYTES):
+        end = begin + _DECODED_AT_ONCE_BYTES
+        pieces.append(decoder.decode(raw[begin:end], final=end >= len(raw)))
+        yield
+    return "".join(pieces).encode()
 
 
 def _members(metadata: _ListMeta) -> tuple[tuple[str, str | int], ...]:

@@ -17,6 +17,8 @@ from gateway.turns import finish
 from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, ReviewVersion
 
@@ -278,3 +280,19 @@ def test_a_single_denial_loses_nothing_of_its_status(status: dict[str, Any]) -> 
             cause["message"] = f"{hook.name}: {cause.get('message') or ''}"
         expected["details"]["causes"] = [as_read(cause) for cause in causes]
     assert sent == expected
+
+
+def test_bytes_of_a_denial_that_are_no_unicode_are_replaced_by_pieces() -> None:
+    """Also where a character is in two pieces. A step for each 256 KiB, or fewer bytes."""
+    message = b"\xff" + "\u20ac".encode() * 700_000 + b"\xff" * 500_000
+    body = (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%b","allowed":false,'
+        b'"status":{"code":403,"message":"%b"}}}' % (UID.encode(), message)
+    )
+    verdicts: list[object] = []
+
+    def judged() -> Generator[None, None, None]:
+        verdicts.append((yield from read_answer(body, "validate", "v1", UID)))
+
+    assert len(list(judged())) > len(body) / (256 * 1024)
+    assert verdicts == [Denied(403, "", message.decode(errors="replace"))]
