@@ -19,9 +19,10 @@ For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
 The API server takes a path only if every part of it is a DNS name, as the names of configurations and
 webhooks are. A webhook that was named and is gone is passed over, so that a registration may be older than
 the configuration; ``only`` with none left is a path that selects nothing, and refused as such. So is a KEY
-that no webhook has. Each request of a webhook belongs to one of its parts, and each part to one section,
-whatever is configured: a gateway whose configuration is newer or older than the registration asks no webhook
-twice.
+that no webhook has. Each request of a webhook belongs to one of its parts, and each part to one section. Only
+where a webhook is gone at which a section begins, the webhooks of its configuration that may be before or
+after it are in both sections: such a webhook is called twice, perhaps, until the gateway is registered again.
+Otherwise none of the entries might call it.
 
 Source: k8s.io/apiserver pkg/util/webhook/validation.go (paths).
 """
@@ -29,6 +30,7 @@ Source: k8s.io/apiserver pkg/util/webhook/validation.go (paths).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
@@ -37,7 +39,7 @@ from gateway.core.matching import Selection
 from gateway.core.versions import by_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.core.webhook import FailurePolicy, Phase, Webhook
@@ -193,7 +195,7 @@ class Paths:
             [
                 by_key[key]
                 for webhook, by_key, place in zip(webhooks, self._parts[phase], sections, strict=True)
-                if key in by_key and place == number and policy in (None, webhook.failure_policy)
+                if key in by_key and number in place and policy in (None, webhook.failure_policy)
             ],
         )
 
@@ -205,17 +207,44 @@ class Paths:
         return found
 
 
-def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) -> list[int]:
-    """Return for each of *webhooks* the last section, from 1, whose bound is not after it.
+def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) -> list[range]:
+    """Return for each of *webhooks* the sections, from 1, that it is in: one, as far as *bounds* tell.
 
-    A bound at a webhook that is gone, or not yet there, is after all of its configuration.
+    A bound at a webhook that is gone may have been anywhere in its configuration, between the bounds before
+    and after it.
     """
     within = {bound: number for number, bound in enumerate(bounds, 2) if bound[1] != START}
+    gone: dict[str, list[int]] = {}
+    for name, webhook_name in within.keys() - set(map(_name, webhooks)):
+        gone.setdefault(name, []).append(within[name, webhook_name])
+    for numbers in gone.values():
+        numbers.sort()
+    last: list[int] = []
+    configuration: str | None = None
+    following = 0
+    for webhook in reversed(webhooks):
+        if webhook.configuration != configuration:
+            configuration = webhook.configuration
+            following = len(bounds) + 2
+        numbers = gone.get(configuration, [])
+        before = bisect_left(numbers, following)
+        last.append(numbers[before - 1] if before else 1)
+        following = min(following, within.get(_name(webhook), following))
+    firsts = _first_sections(webhooks, bounds, within)
+    return [range(first, max(first, end) + 1) for first, end in zip(firsts, reversed(last), strict=True)]
+
+
+def _first_sections(
+    webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]], within: Mapping[tuple[str, str], int]
+) -> Iterator[int]:
+    """Yield for each of *webhooks* the last section whose bound is not after it.
+
+    A bound that is gone counts after all of its configuration.
+    """
     # At which configurations they count, in descending order: from this one on, or from the next one.
     waiting = sorted(
         ((name, webhook != START, number) for number, (name, webhook) in enumerate(bounds, 2)), reverse=True
     )
-    found: list[int] = []
     configuration: str | None = None
     passed = section = 1
     for webhook in webhooks:
@@ -225,8 +254,7 @@ def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) ->
                 passed = max(passed, waiting.pop()[2])
             section = passed
         section = max(section, within.get(_name(webhook), 1))
-        found.append(section)
-    return found
+        yield section
 
 
 def _name(webhook: Webhook) -> tuple[str, str]:

@@ -193,10 +193,11 @@ def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
         name = "".join(escape(c) if c.isprintable() else "?" for c in name_of(one.document))
         globs[f"{one.document['kind']}/{name}" if name_of(one.document) in kept else name] = None
     excluding = " ".join(shlex.join(["--exclude", glob]) for glob in globs)
-    done = "was written all the same" if with_problems else "was left out"
+    verb, them = ("was", "it") if len(bad) == 1 else ("were", "them")
+    done = "written all the same" if with_problems else "left out"
     return (
-        f"admission-gateway: {len(bad)} of {len(prepared)} objects {done}, since the gateway would refuse "
-        f"it: the lines that begin with error say why. To import without: {excluding}"
+        f"admission-gateway: {len(bad)} of {len(prepared)} objects {verb} {done}, since the gateway would "
+        f"refuse {them}: the lines that begin with error say why. To import without: {excluding}"
     )
 
 

@@ -59,9 +59,15 @@ def paths() -> Paths:
         ("/mutate.versions.2/any/early/b.x.test/late/0", [EARLY_B]),
         ("/mutate.versions.3/any/early/b.x.test/late/0", [LATE_A]),
         ("/mutate.fail.versions.2/any/early/b.x.test/late/0", []),
-        # Where a webhook is gone, the next section begins after its configuration.
+        # Where a webhook is gone, those of its configuration may have been before or after it.
         ("/mutate.versions.1/any/early/gone.x.test", [EARLY_A, EARLY_B]),
-        ("/mutate.versions.2/any/early/gone.x.test", [LATE_A]),
+        ("/mutate.versions.2/any/early/gone.x.test", [EARLY_A, EARLY_B, LATE_A]),
+        ("/mutate.versions.1/any/early/b.x.test/early/gone.x.test", [EARLY_A]),
+        ("/mutate.versions.2/any/early/b.x.test/early/gone.x.test", [EARLY_B]),
+        ("/mutate.versions.3/any/early/b.x.test/early/gone.x.test", [EARLY_B, LATE_A]),
+        ("/mutate.versions.1/any/early/gone.x.test/early/b.x.test", [EARLY_A]),
+        ("/mutate.versions.2/any/early/gone.x.test/early/b.x.test", [EARLY_A]),
+        ("/mutate.versions.3/any/early/gone.x.test/early/b.x.test", [EARLY_B, LATE_A]),
     ],
 )
 def test_a_path_selects_in_the_order_of_the_configuration(
