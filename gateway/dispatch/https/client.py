@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.dispatch.https.connection import HttpResponse
     from gateway.dispatch.https.connections import Connections
+    from gateway.dispatch.https.room import Room
 
 MAX_REPEATS: Final = 10
 MAX_REDIRECTS: Final = 3
@@ -66,10 +67,17 @@ class Question:
 
 
 async def ask(
-    question: Question, announced: str, connections: Connections, context: ssl.SSLContext, *, may_repeat: bool
+    question: Question,
+    announced: str,
+    connections: Connections,
+    context: ssl.SSLContext,
+    room: Room,
+    *,
+    may_repeat: bool,
 ) -> HttpResponse:
     """Return the answer to *question*, its body unpacked; *announced* is the time that the server is told.
 
+    A large answer has its *room*, which is the caller's to give up.
     *may_repeat* says whether the server may see the question twice. Takes as long as the server does: whoever
     asks cancels it.
 
@@ -79,28 +87,36 @@ async def ask(
     target = f"{question.path}?timeout={announced}"
     repeats = redirects = 0
     while True:
-        response = await _exchange(question, target, connections, context, may_repeat=may_repeat)
+        response = await _exchange(question, target, connections, context, room, may_repeat=may_repeat)
         delay_s = _retry_after_s(response)
         if delay_s is not None and repeats < MAX_REPEATS:
             repeats += 1
+            room.leave()
             await asyncio.sleep(delay_s)
         elif 300 <= response.status < 400 and "location" in response.headers:
             redirects += 1
+            room.leave()
             target = _redirected(question.host, target, response, redirects)
         else:
-            response.body = await _unpacked(response)
+            response.body = await _unpacked(response, room)
             return response
 
 
 async def _exchange(
-    question: Question, target: str, connections: Connections, context: ssl.SSLContext, *, may_repeat: bool
+    question: Question,
+    target: str,
+    connections: Connections,
+    context: ssl.SSLContext,
+    room: Room,
+    *,
+    may_repeat: bool,
 ) -> HttpResponse:
     is_fresh = False
     while True:
         connection = await connections.take(context, is_fresh=is_fresh)
         was_kept = connection.has_answered
         try:
-            return await connection.exchange(question.head(target), *question.body)
+            return await connection.exchange(room, question.head(target), *question.body)
         except ExchangeError as error:
             if not was_kept or is_fresh or not (error.is_unsent or (error.is_unheard and may_repeat)):
                 raise
@@ -147,7 +163,7 @@ def _place(netloc: str) -> tuple[str | None, int]:
     return parts.hostname, parts.port or 443
 
 
-async def _unpacked(response: HttpResponse) -> bytes:
+async def _unpacked(response: HttpResponse, room: Room) -> bytes:
     """Return the body without its compression.
 
     Raises:
@@ -155,6 +171,7 @@ async def _unpacked(response: HttpResponse) -> bytes:
     """
     if response.headers.get("content-encoding", "").lower() != "gzip" or not response.body:
         return response.body
+    await room.enter()
     if len(response.body) <= _UNPACKED_AT_ONCE_BYTES:
         return _gunzip(response.body)
     # zlib lets go of the interpreter meanwhile.

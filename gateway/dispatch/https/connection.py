@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
+from gateway.dispatch.https.room import LARGE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from gateway.dispatch.https.room import Room
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """Of an answer, as it comes and unpacked: as much as a worker may say in one message."""
@@ -74,6 +78,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[HttpResponse] | None = None
+        self._room: Room | None = None
+        """For the answer, if it is large."""
         self._response = HttpResponse(0)
         self._body = bytearray()
         self._drained: asyncio.Future[None] | None = None
@@ -83,8 +89,10 @@ class Connection(asyncio.Protocol):
         self._head_bytes = self._read_bytes = 0
         self._has_head = self._is_until_closed = False
 
-    async def exchange(self, *request: bytes | memoryview) -> HttpResponse:
+    async def exchange(self, room: Room, *request: bytes | memoryview) -> HttpResponse:
         """Send *request*, and return the answer. One that is cancelled takes the connection with it.
+
+        An answer that is large waits for its *room*, and keeps it.
 
         No more of *request* than the write buffer holds is copied while the server does not read.
 
@@ -95,7 +103,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise ExchangeError("EOF", is_unsent=True)
         self._waiter = waiter = asyncio.get_running_loop().create_future()
-        self.is_reusable = False
+        self._room, self.is_reusable = room, False
         self._read_bytes = self._interim = self._chunks = 0
         try:
             is_whole = await self._write(transport, waiter, request)
@@ -104,7 +112,9 @@ class Connection(asyncio.Protocol):
             self.abort()
             raise
         finally:
-            self._waiter = None
+            self._waiter = self._room = None
+            # A connection that is kept must not keep the answer.
+            self._response = HttpResponse(0)
         self.has_answered = True
         # Where the server has answered before it had read everything, the rest would be taken for a request.
         if not is_whole or transport.is_closing() or transport.get_write_buffer_size():
@@ -160,6 +170,8 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
             if self._waiter is not None and not self._waiter.done():
                 self._check_size()
+                if len(self._body) > LARGE_BYTES and not self._room.take(self._read_on):  # type: ignore[union-attr]
+                    self._transport.pause_reading()  # type: ignore[union-attr] # it reads
         except httptools.HttpParserUpgrade:
             self._fail(ExchangeError("the server switches to another protocol, which was not asked for"))
         except httptools.HttpParserCallbackError as error:
@@ -169,6 +181,10 @@ class Connection(asyncio.Protocol):
             self._fail(ExchangeError(_malformed(error)))
         except ExchangeError as error:
             self._fail(error)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Note that the write buffer is full."""

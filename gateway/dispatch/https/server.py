@@ -22,6 +22,7 @@ from gateway.dispatch.https.connections import Connections
 from gateway.dispatch.https.identity import Identity, IdentityError
 from gateway.dispatch.https.proxies import proxy_for
 from gateway.dispatch.https.review import write_review
+from gateway.dispatch.https.room import Room, Rooms
 from gateway.dispatch.https.statuses import failed_http, is_success, media_type_failure
 from gateway.dispatch.ledger import Ledger
 from gateway.dispatch.verdicts import failed_status
@@ -83,6 +84,7 @@ class HttpsServer(Ledger):
         self.connections = Connections((host, port), proxy_for(host, port, environment))
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
         self._turns = Turns()
+        self._rooms = Rooms()
         self._no_room = failed_status(
             "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
         )
@@ -147,7 +149,8 @@ class HttpsServer(Ledger):
             self._finish(place, failed_before(f"a bug in the call: {type(error).__name__}"), "INTERNAL")
 
     async def _call(self, place: tuple[Pending, int], call: Call) -> None:
-        code, verdict = await self._review(place[0], call)
+        with Room(self._rooms) as room:
+            code, verdict = await self._review(place[0], call, room)
         self._finish(place, verdict, code)
 
     def _finish(self, place: tuple[Pending, int], verdict: Verdict, code: str) -> None:
@@ -159,7 +162,7 @@ class HttpsServer(Ledger):
             self._let_go(pending, index)
             pending.asker.answered(pending, call, verdict)
 
-    async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
+    async def _review(self, pending: Pending, call: Call, room: Room) -> tuple[str, Verdict]:
         """Return how the call ended, for the metrics, and the verdict."""
         webhook, uid = call.invocation.webhook, str(uuid.uuid4())
         try:
@@ -171,7 +174,7 @@ class HttpsServer(Ledger):
             headers, context = await self._identity.prove()
             question = Question(self.client.url, headers, body)
             may_repeat = webhook.side_effects == "None"
-            response = await ask(question, announced, self.connections, context, may_repeat=may_repeat)
+            response = await ask(question, announced, self.connections, context, room, may_repeat=may_repeat)
         except IdentityError as error:
             return "UNAUTHENTICATED", failed_before(f"could not get REST client: {error}")
         except ExchangeError as error:
@@ -180,7 +183,10 @@ class HttpsServer(Ledger):
         if response.status == 401:
             self._identity.refused()
         steps = _judged(response, webhook, uid)
-        return finish(steps) if len(response.body) <= READ_AT_ONCE_BYTES else await self._turns.run(steps)
+        if len(response.body) <= READ_AT_ONCE_BYTES:
+            return finish(steps)
+        await room.enter()
+        return await self._turns.run(steps)
 
 
 def _judged(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.dispatch.https.connection import Connection, ExchangeError, HttpResponse
+from gateway.dispatch.https.room import Room, Rooms
 
 LINES = [
     b"HTTP/1.1 200 OK\r\n",
@@ -54,7 +55,7 @@ class Transport(asyncio.Transport):
 async def outcome_of(pieces: list[bytes]) -> tuple[int, bytes, bool] | str:
     connection, transport = Connection(lambda _: None), Transport()
     connection.connection_made(transport)
-    exchange = asyncio.ensure_future(connection.exchange(b"request"))
+    exchange = asyncio.ensure_future(connection.exchange(Room(Rooms()), b"request"))
     await asyncio.sleep(0)
     for piece in pieces:
         if not transport.is_aborted:
@@ -91,7 +92,7 @@ def test_of_a_request_that_the_server_does_not_read_only_the_write_buffer_is_fil
 
     async def ask() -> None:
         connection.connection_made(transport)
-        exchange = asyncio.ensure_future(connection.exchange(b"head", request))
+        exchange = asyncio.ensure_future(connection.exchange(Room(Rooms()), b"head", request))
         for _ in range(100):
             await asyncio.sleep(0)
         assert transport.written == len(b"head")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import tracemalloc
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -481,3 +482,41 @@ def test_who_answers_unasked_is_not_asked_there_again(on_bed: OnBed, webhook: We
     before = len(webhook.requests(client))
     on_bed(test)
     assert len({request["connection"] for request in webhook.requests(client)[before:]}) == 3
+
+
+@pytest.mark.parametrize("script", [{}, {"gzip": True}], ids=["plain", "packed"])
+def test_many_large_answers_at_once_take_the_memory_of_a_few(
+    on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any]
+) -> None:
+    """The server's other calls wait meanwhile, and each is answered."""
+    client = webhook.client({"repeat": ["[", "[],", "0]"], "count": 2_000_000, **script})
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        tracemalloc.start(1)
+        try:
+            asked = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
+            verdicts = await asyncio.gather(*asked)
+            _, most_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert all(isinstance(verdict, Failed) for verdict in verdicts)
+        assert not any("deadline" in verdict.cause for verdict in verdicts if isinstance(verdict, Failed))
+        # 32 answers of 6 MB are 192 MB, before any copy.
+        assert most_bytes < 120_000_000
+
+    on_bed(test)
+
+
+def test_calls_that_are_given_up_leave_their_place_to_others(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    """Those answers are large and never end."""
+    raw = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
+    endless = webhook.client({"raw": raw, "pad": 200_000, "stay": True})
+
+    async def test(bed: Bed) -> None:
+        server = bed.add_server(endless)
+        verdicts = await asyncio.gather(*(bed.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
+        assert all(isinstance(verdict, Failed) for verdict in verdicts)
+        assert server._rooms.is_empty
+
+    on_bed(test)
