@@ -120,6 +120,11 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         notes.summary(documents, config) if documents else (),
         notes.unregistering([one for one in found.removable if id(one) in written], options, target),
     )
+    if unreadable:
+        logs.say(
+            "admission-gateway: the documents that cannot be read were left out: the lines that begin with "
+            "error name file and place. Correct them or take them out of the files: --exclude does not"
+        )
     if len(good) < len(prepared):
         logs.say(_left_out(prepared, with_problems=parsed.with_problems))
     return 1 if unreadable or len(good) < len(prepared) else 0

@@ -163,6 +163,9 @@ def test_a_document_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert names(done.stdout) == [(VALIDATING, "good")]
     assert f"error: {tmp_path}/broken.yaml: document 1: " in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("admission-gateway: the documents that cannot be read were left out"), last
+    assert last.endswith("Correct them or take them out of the files: --exclude does not"), last
 
 
 def test_a_large_cluster_is_told_of_in_few_lines(tmp_path: Path) -> None:
