@@ -20,7 +20,7 @@ from gateway.core.evaluation import Evaluation
 from gateway.core.large import LARGE_BYTES
 from gateway.core.matching import speaks_for_itself
 from gateway.core.response import encode
-from gateway.core.review import decode, decode_in_steps
+from gateway.core.review import decode_in_steps, decode_plain
 from gateway.dispatch.dispatcher import Run
 from gateway.errors import Overloaded
 
@@ -87,8 +87,8 @@ def admit(
     about it name. *answer* or *crashed* (a bug) is called once, perhaps before this returns, and not after
     what is returned was called, which withdraws the review.
 
-    A large *body* is read in turns with others, so that small ones need not wait for it. What is wrong with
-    it is then given to *crashed*.
+    A *body* that is large, or that orjson does not read, is read in turns with others, so that small ones
+    need not wait for it. What is wrong with it is then given to *crashed*.
 
     Raises:
         ReviewError: *body* is not a review that can be answered.
@@ -114,8 +114,8 @@ def admit(
         decision = decide(evaluation, snapshot.audit_level)
         answer(Answer(encode(request.api_version, request.uid, decision), decision, evaluation))
 
-    if len(body) <= LARGE_BYTES:
-        return look_up(decode(body))
+    if len(body) <= LARGE_BYTES and (request := decode_plain(body)) is not None:
+        return look_up(request)
     waiting = _Waiting(look_up, crashed)
     steps = _until(decode_in_steps(body), limits_s, snapshot.workers.now)
     waiting.withdraw = snapshot.workers.turns.begin(steps, waiting.found, crashed)

@@ -35,7 +35,7 @@ _NULL: Final = msgspec.Raw(b"null")
 _PIECE_BYTES: Final = 1024 * 1024
 
 
-_Struct = TypeVar("_Struct")
+_Value = TypeVar("_Value")
 
 
 class _Review(msgspec.Struct):
@@ -74,6 +74,7 @@ class _Metadata(msgspec.Struct):
     labels: msgspec.Raw = _NULL
 
 
+_ANY: Final = msgspec.json.Decoder(msgspec.Raw)
 _REVIEW: Final = msgspec.json.Decoder(_Review)
 _REQUEST: Final = msgspec.json.Decoder(_Request)
 _NAMED: Final = msgspec.json.Decoder(_Named)
@@ -149,7 +150,17 @@ def outline_request(json: bytes) -> Generator[None, None, Outline]:
     return Outline(request)
 
 
-def _decode(decoder: msgspec.json.Decoder[_Struct], json: bytes) -> _Struct:
+def check_json(json: bytes) -> Generator[None, None, None]:
+    """Check that *json* is one JSON value, whatever its type.
+
+    Raises:
+        NotJsonError: it is not, or nests too deeply.
+    """
+    _decode(_ANY, json)
+    yield from _check(json)
+
+
+def _decode(decoder: msgspec.json.Decoder[_Value], json: bytes) -> _Value:
     try:
         return decoder.decode(json)
     except msgspec.DecodeError as error:

@@ -10,26 +10,39 @@ Source: Go encoding/json (scanner.go, maxNestingDepth; decode.go, unquoteBytes);
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-MAX_LEVELS: Final = 10_500
+from gateway.core.large import NotJsonError, check_json
+from gateway.turns import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+MAX_LEVELS: Final = 10_400
 """Objects and arrays inside one another, checked where a band begins. Go reads 10,000 of an object, and a
 review has its own around them."""
 
-_BAND: Final = 500
-"""Every so many levels it is decided what is read apart. Two bands are less than orjson reads."""
+_BAND: Final = 400
+"""Every so many levels it is decided what is read apart. Two bands are less than orjson and msgspec read."""
+
+_REPAIRED_AT_ONCE_BYTES: Final = 32 * 1024
+_SCANNED_AT_ONCE_BYTES: Final = 128 * 1024
+_SCANNED_AT_ONCE_BRACKETS: Final = 8192
+"""Each of these is five milliseconds of work at most, or little more."""
 
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _PAIR: Final = re.compile(rb"\\(u[dD][89abAB][0-9a-fA-F]{2})\\(u[dD][c-fC-F][0-9a-fA-F]{2})")
 _MARKS: Final = re.compile(rb"[\x01\x02]")
 _ESCAPED_BYTE: Final = re.compile("[\udc80-\udcff]")
+_WHOLE_ESCAPES: Final = re.compile(rb"(?:[^\\]++|\\u.{4}|\\[^u])*+", re.DOTALL)
+_REST_OF_TEXT: Final = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
 _PLAIN: Final = rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+'
 _BRACKET: Final = re.compile(
     # Containers with no others inside are passed over. Nothing is tried more than twice, so that the time is
-    # linear whatever the text.
-    rb"%b(?:(?:\[%b\]|\{%b\})%b)*+(?:([\[{])|([\]}])|.|\Z)" % (_PLAIN, _PLAIN, _PLAIN, _PLAIN),
+    # linear whatever the text. The last but one is a text that does not end within what is searched.
+    rb"%b(?:(?:\[%b\]|\{%b\})%b)*+(?:([\[{])|([\]}])|(\")|\Z)" % (_PLAIN, _PLAIN, _PLAIN, _PLAIN),
     re.DOTALL,
 )
 
@@ -43,55 +56,119 @@ def repaired(text: bytes) -> bytes:
     return _ESCAPED_BYTE.sub("\ufffd", text.decode(errors="surrogateescape")).encode()
 
 
+def repaired_in_steps(text: bytes) -> Generator[None, None, bytes]:
+    """Return what ``repaired`` does; yields between steps."""
+    pieces: list[bytes] = []
+    place = 0
+    while place < len(text):
+        end = _repairable(text, place, place + _REPAIRED_AT_ONCE_BYTES)
+        pieces.append(repaired(text[place:end]))
+        place = end
+        yield
+    return b"".join(pieces)
+
+
+def _repairable(text: bytes, place: int, end: int) -> int:
+    """Return where the piece of *text* from *place* to about *end* ends: not within a character."""
+    if end >= len(text):
+        return len(text)
+    match = _WHOLE_ESCAPES.match(text, place, end)
+    end = match.end() if match else end
+    if _PAIR.match(text, end - 6, end + 6):
+        return end + 6
+    if text[end] & 0xC0 == 0x80:
+        # Within a character, if it begins at most three bytes before.
+        return next((end - before for before in (1, 2, 3) if text[end - before] >= 0xC0), end)
+    return end
+
+
 def read_deep(text: bytes) -> object:
     """Return what the JSON *text* says, with empty objects and arrays in place of what nests too deeply.
 
-    At least the first 500 levels are complete. What is left out is checked all the same. The time is linear.
+    At least the first 400 levels are complete. What is left out is checked all the same. The time is linear.
 
     Raises:
         orjson.JSONDecodeError: not JSON, or more than ``MAX_LEVELS`` levels.
     """
-    return orjson.loads(_pruned(text))
+    try:
+        return orjson.loads(finish(pruned_in_steps(text)))
+    except NotJsonError as error:
+        raise orjson.JSONDecodeError(str(error), "", 0) from None
 
 
 class _Container:
     """An object or array that begins a band."""
 
-    __slots__ = ("has_band", "number_before")
+    __slots__ = ("has_band", "place")
 
-    def __init__(self, number_before: int) -> None:
-        self.number_before = number_before
-        """Pieces of text before it."""
+    def __init__(self, place: int) -> None:
+        self.place = place
+        """Where it begins in the pruned text."""
         self.has_band = False
         """Whether another band begins inside."""
 
 
-def _pruned(text: bytes) -> bytes:
-    """Return *text* with those containers emptied that begin a band and hold the beginning of the next."""
-    pieces: list[bytes] = []
+def pruned_in_steps(text: bytes) -> Generator[None, None, bytes]:
+    """Return *text* with those containers emptied that begin a band and hold the beginning of the next.
+
+    Where *text* is not JSON or has more than ``MAX_LEVELS`` levels, that is no JSON either, or nests deeper
+    than orjson reads. Yields between steps.
+
+    Raises:
+        NotJsonError: what a container held is not JSON.
+    """
+    pruned = bytearray()
     open_bands: list[_Container] = []
     level = done = 0
-    for match in _BRACKET.finditer(text):
-        if match[1]:
+    for match in _brackets(text):
+        if match is None:
+            yield
+        elif match[1]:
             level += 1
             if level % _BAND == 0:
                 if level > MAX_LEVELS:
-                    break
+                    return text
                 if open_bands:
                     open_bands[-1].has_band = True
-                pieces.append(text[done : match.end() - 1])
-                done = match.end() - 1
-                open_bands.append(_Container(len(pieces)))
-        elif match[2]:
+                open_bands.append(_Container(len(pruned) - done + match.end() - 1))
+        else:
             if level % _BAND == 0 and open_bands:
                 container = open_bands.pop()
-                pieces.append(text[done : match.end()])
-                done = match.end()
                 if container.has_band:
-                    content = b"".join(pieces[container.number_before :])
-                    orjson.loads(content)
-                    pieces[container.number_before :] = [content[:1] + content[-1:]]
+                    pruned += text[done : match.end()]
+                    done = match.end()
+                    content = bytes(memoryview(pruned)[container.place :])
+                    yield from check_json(content)
+                    pruned[container.place :] = content[:1] + content[-1:]
             level -= 1
+            if level < 0:
+                return text
+    return bytes(pruned + text[done:])
+
+
+def _brackets(text: bytes) -> Generator[re.Match[bytes] | None, None, None]:
+    """Yield the brackets of *text* but those passed over, and None when some time has passed."""
+    place = number = 0
+    is_in_text = False
+    while place < len(text):
+        begin, end = place, place + _SCANNED_AT_ONCE_BYTES
+        if is_in_text:
+            rest = _REST_OF_TEXT.match(text, begin, end)
+            place = rest.end() if rest else begin
+            is_in_text = text[place : place + 1] != b'"'
+            if is_in_text and end >= len(text):
+                return
+            place += not is_in_text
         else:
-            break
-    return b"".join([*pieces, text[done:]])
+            place = end
+            for match in _BRACKET.finditer(text, begin, end):
+                if match[3]:
+                    is_in_text, place = True, match.end()
+                    break
+                if match.lastindex is None:
+                    break
+                yield match
+                number += 1
+                if number % _SCANNED_AT_ONCE_BRACKETS == 0:
+                    yield None
+        yield None

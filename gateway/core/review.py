@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 
 from gateway.core.large import NotJsonError, open_review, outline_request
-from gateway.core.reading import read_deep, repaired
+from gateway.core.reading import pruned_in_steps, repaired_in_steps
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
+from gateway.turns import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable
@@ -49,8 +50,7 @@ _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 _SAFE_DEPTH: Final = 250
 """No more opening brackets than this cannot nest deeper than orjson writes. It reads deeper than that."""
 
-_REPAIRED_AT_ONCE_BYTES: Final = 256 * 1024
-"""Of a large body with texts that are not Unicode, in some ten milliseconds."""
+_TOO_DEEP: Final = "request: nested too deeply, expected at most 254 levels"
 
 _resource = cast("Callable[[object], Resource]", itemgetter("group", "version", "resource"))
 _kind = cast("Callable[[object], Resource]", itemgetter("group", "version", "kind"))
@@ -86,8 +86,8 @@ class AdmissionRequest:
     json: bytes
     """The AdmissionRequest's JSON."""
     _parsed: Json | None = field(repr=False)
-    _loads: Callable[[bytes], object] = field(repr=False)
-    """Reads ``json``."""
+    _pruned: bytes | None = field(default=None, repr=False)
+    """What ``pruned_in_steps`` left of ``json``, where that nests too deeply to be parsed."""
     outline: Outline | None = field(default=None, repr=False)
     """Of a large request, which is not parsed before somebody needs all of it."""
     _object: Json | None = field(default=None, repr=False)
@@ -98,7 +98,7 @@ class AdmissionRequest:
     def document(self) -> Json:
         """The whole request, parsed."""
         if self._parsed is None:
-            self._parsed = cast("Json", self._loads(self.json))
+            self._parsed = self._read()
         return self._parsed
 
     @property
@@ -129,17 +129,20 @@ class AdmissionRequest:
         """Return a copy of the object that the caller may change."""
         if self.outline is not None:
             return self.outline.fresh_object()
-        return cast("Json | None", orjson.loads(self.json).get("object"))
+        return cast("Json | None", self._read().get("object"))
 
     def can_be_rewritten(self) -> bool:
         """Whether the request can be written again with another object, and be a member of something."""
         if self._can_be_rewritten is None:
             self._can_be_rewritten = self.json.count(b"{") + self.json.count(b"[") <= _SAFE_DEPTH
-            if not self._can_be_rewritten:
+            if not self._can_be_rewritten and self._pruned is None:
                 with suppress(TypeError):
                     orjson.dumps([self.document])
                     self._can_be_rewritten = True
         return self._can_be_rewritten
+
+    def _read(self) -> Json:
+        return cast("Json", orjson.loads(self.json if self._pruned is None else self._pruned))
 
     def rest(self) -> None:
         """Let go of the parsed form until it is asked for again."""
@@ -170,29 +173,52 @@ def decode(body: bytes) -> AdmissionRequest:
             type; the text names the member.
         UnsupportedReview: an AdmissionReview of another version.
     """
-    return _checked(*_open(body))
+    request = decode_plain(body)
+    return finish(decode_in_steps(body)) if request is None else request
 
 
-def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
-    """Return the request in *body*, which is large, as ``decode`` does; yields between steps.
-
-    Its objects are not parsed, unless they nest too deeply to be read without. A review that does not begin
-    as the API server's do is not written anew.
+def decode_plain(body: bytes) -> AdmissionRequest | None:
+    """Return the request in *body* as ``decode`` does, or None if orjson does not read it.
 
     Raises:
         MalformedReview, UnsupportedReview: as ``decode``.
     """
-    for is_repaired in (False, True):
+    cut = _cut(body)
+    if cut is not None:
+        with suppress(orjson.JSONDecodeError):
+            document = orjson.loads(cut[1])
+            if isinstance(document, dict):
+                return _checked(cut[0], document, cut[1])
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    api_version = _check_envelope(review)
+    document = review["request"]
+    return _checked(api_version, document, _written(document))
+
+
+def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
+    """Return the request in *body* as ``decode`` does; yields between steps.
+
+    For bodies that are large, or that orjson does not read. Their objects are not parsed. A review that does
+    not begin as the API server's do is not written anew.
+
+    Raises:
+        MalformedReview, UnsupportedReview: as ``decode``.
+    """
+    for is_repaired, is_deep in ((False, False), (True, False), (True, True)):
         try:
-            whole = (yield from _repaired_in_steps(body)) if is_repaired else body
-            api_version, json, outline = yield from _open_in_steps(whole)
+            if is_repaired and not is_deep:
+                body = yield from repaired_in_steps(body)
+            api_version, json, outline, pruned = yield from _open_in_steps(body, is_deep=is_deep)
         except NotJsonError as error:
             problem = error
+            if is_repaired and not error.is_deep:
+                break
             yield
         else:
-            return _checked(api_version, outline.head, json, orjson.loads, outline)
-    if problem.is_deep:
-        return decode(body)
+            return _checked(api_version, outline.head, json, outline, pruned)
     raise MalformedReview(f"the body is not JSON: {problem}")
 
 
@@ -200,8 +226,8 @@ def _checked(
     api_version: str,
     document: Json,
     json: bytes,
-    loads: Callable[[bytes], object],
     outline: Outline | None = None,
+    pruned: bytes | None = None,
 ) -> AdmissionRequest:
     """Return the request of which *document* has the members that decide something."""
     get = document.get
@@ -232,38 +258,12 @@ def _checked(
         has_object=get("object") is not None,
         json=json,
         _parsed=document if outline is None else None,
-        _loads=loads,
+        _pruned=pruned,
         outline=outline,
     )
     if not _is_sound(request, document):
         raise _malformed(document)
     return request
-
-
-def _open(body: bytes) -> tuple[str, Json, bytes, Callable[[bytes], object]]:
-    """Return apiVersion, the parsed request, its JSON and what reads that."""
-    try:
-        return *_opened(body, orjson.loads), orjson.loads
-    except orjson.JSONDecodeError as error:
-        problem = str(error)
-    body = repaired(body)
-    for loads in (orjson.loads, read_deep):
-        with suppress(orjson.JSONDecodeError):
-            return *_opened(body, loads), loads
-    raise MalformedReview(f"the body is not JSON: {problem}")
-
-
-def _opened(body: bytes, loads: Callable[[bytes], object]) -> tuple[str, Json, bytes]:
-    cut = _cut(body)
-    if cut is not None:
-        with suppress(orjson.JSONDecodeError):
-            document = loads(cut[1])
-            if isinstance(document, dict):
-                return cut[0], document, cut[1]
-    review = loads(body)
-    api_version = _check_envelope(review)
-    document = cast("Json", cast("Json", review)["request"])
-    return api_version, document, _written(document)
 
 
 def _cut(body: bytes) -> tuple[str, bytes] | None:
@@ -289,27 +289,21 @@ def _check_envelope(review: object) -> str:
     return cast("str", version)
 
 
-def _repaired_in_steps(body: bytes) -> Generator[None, None, bytes]:
-    """Return *body* with what is not Unicode replaced, by pieces that end where a text begins or ends."""
-    pieces: list[bytes] = []
-    place = 0
-    while place < len(body):
-        end = body.find(b'"', place + _REPAIRED_AT_ONCE_BYTES)
-        pieces.append(repaired(body[place : end if end > 0 else len(body)]))
-        place = end if end > 0 else len(body)
-        yield
-    return b"".join(pieces)
-
-
-def _open_in_steps(body: bytes) -> Generator[None, None, tuple[str, bytes, Outline]]:
-    """Return apiVersion, the request's JSON and its outline."""
+def _open_in_steps(
+    body: bytes, *, is_deep: bool
+) -> Generator[None, None, tuple[str, bytes, Outline, bytes | None]]:
+    """Return apiVersion, the request's JSON, its outline, and where it *is_deep* what was pruned of it."""
     cut = _cut(body)
     if cut is not None:
         with suppress(NotJsonError):
-            return *cut, (yield from outline_request(cut[1]))
-    review, json = yield from open_review(body)
+            pruned = (yield from pruned_in_steps(cut[1])) if is_deep else None
+            return *cut, (yield from outline_request(pruned or cut[1])), pruned
+    review, json = yield from open_review((yield from pruned_in_steps(body)) if is_deep else body)
     api_version = _check_envelope(review)
-    return api_version, json, (yield from outline_request(json))
+    outline = yield from outline_request(json)
+    if is_deep:
+        raise MalformedReview(_TOO_DEEP)
+    return api_version, json, outline, None
 
 
 def _written(document: Json) -> bytes:
@@ -317,7 +311,7 @@ def _written(document: Json) -> bytes:
     try:
         return orjson.dumps(document)
     except TypeError:
-        raise MalformedReview("request: nested too deeply, expected at most 254 levels") from None
+        raise MalformedReview(_TOO_DEEP) from None
 
 
 def _is_sound(request: AdmissionRequest, document: Json) -> bool:

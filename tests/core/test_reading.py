@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
 from gateway.core.patch import parse_patch
-from gateway.core.reading import MAX_LEVELS, read_deep, repaired
-from gateway.core.review import decode
+from gateway.core.reading import MAX_LEVELS, read_deep, repaired, repaired_in_steps
+from gateway.core.review import decode, decode_in_steps, decode_plain
 from gateway.core.verdict import Allowed, Failed
 from gateway.errors import MalformedReview
+from gateway.turns import finish
 from tests.core.build import body, document, labelled, webhook
 
 values = st.recursive(
@@ -23,7 +24,7 @@ values = st.recursive(
     ),
     max_leaves=8,
 )
-levels = st.sampled_from([1, 498, 499, 500, 501, 999, 1000, 1001, 1500, 2000, 3001])
+levels = st.sampled_from([1, 398, 399, 400, 401, 799, 800, 801, 1200, 1600, 2401])
 edges = st.sampled_from(["[", '{"a":'])
 
 
@@ -56,7 +57,7 @@ def test_what_is_beside_deep_containers_is_complete(
     assert read["beside"] == beside
     assert len(read["deep"]) == len(deep)
     for (opening, number, _), found in zip(deep, read["deep"], strict=True):
-        for _ in range(min(number, 497)):
+        for _ in range(min(number, 397)):
             (found,) = found if opening == "[" else found.values()  # noqa: PLW2901
 
 
@@ -100,6 +101,71 @@ def test_as_many_levels_are_read_as_an_object_can_have() -> None:
 )
 def test_what_is_not_unicode_is_replaced_as_in_go(text: bytes, expected: str) -> None:
     assert orjson.loads(repaired(text)) == expected
+
+
+UNITS = [
+    *(
+        b"a",
+        b"\\ud800",
+        b"\\ud83d\\ude00",
+        b"\\\\",
+        b'\\"',
+        b"\xff",
+        b"\xe2\x82\xac",
+        b"\x80\x80\x80\x80\x80",
+    ),
+    *(b"\\\\ud800", b"\xe2\x82", b"\\udc00"),
+]
+
+
+@given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=4), st.integers(0, 40))
+def test_a_long_text_is_repaired_by_pieces_as_in_one(units: list[bytes], before: int) -> None:
+    unit = b"".join(units)
+    text = b'"%b%b"' % (b"b" * before, unit * (80_000 // len(unit)))
+    assert finish(repaired_in_steps(text)) == repaired(text)
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\\\\", b'\\"', b"[", b"}"]), min_size=1, max_size=4), st.integers(0, 40)
+)
+def test_a_long_text_is_passed_over_by_pieces(units: list[bytes], before: int) -> None:
+    unit = b"".join(units)
+    long = b'["%b%b",[{}],[]]' % (b"b" * before, unit * (300_000 // len(unit)))
+    deep = nested("[", 2000, long)
+    assert read_deep(long) == orjson.loads(long)
+    assert read_deep(b"[%b,%b]" % (deep, long))[1] == orjson.loads(long)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[%b]" % b",".join([nested("[", 9_000, b"")] * 20),
+        nested("[", 1_100, b"[%b]" % b",".join([b"[[]]"] * 80_000)),
+        b'{"a":%b,"b":"%b"}' % (nested("[", 2_000, b""), b"\\n" * 1_000_000),
+        b'{"a":%b,"b":[%b]}' % (nested("[", 2_000, b""), b",".join([b"[]"] * 500_000)),
+        b'"%b"' % (b"\\ud800" * 200_000),
+    ],
+)
+def test_a_large_body_that_orjson_refuses_is_read_in_small_steps(content: bytes) -> None:
+    """An API server sends such a custom resource, and other reviews would wait for all of it."""
+    # Of the steps some check the text as a whole, which is fast.
+    assert len(list(decode_in_steps(review(content)))) > len(content) / 50_000
+
+
+@pytest.mark.parametrize("content", [nested("[", 9_000, b""), b'"\\ud800"', b'"\xff"'])
+def test_a_small_body_that_orjson_refuses_is_left_to_be_read_in_steps(content: bytes) -> None:
+    assert decode_plain(review(content)) is None
+    assert decode(review(content)).object_outline == {"metadata": {"labels": {"team": "a"}}}
+
+
+def test_what_is_pruned_is_found_out_once() -> None:
+    """Conditions read the whole request after each call: that takes no longer than for any other."""
+    asked = decode(review(nested("[", 9_900, b"")))
+    asked.rest()
+    assert asked.document["uid"]
+    assert not asked.can_be_rewritten()
+    spec = (asked.fresh_object() or {})["spec"]
+    assert spec == (asked.object or {})["spec"] == asked.document["object"]["spec"]  # type: ignore[index]
 
 
 def test_a_control_character_stays_one() -> None:
