@@ -217,7 +217,8 @@ def _final_patch(evaluation: Evaluation) -> bytes:
 def _warnings(spoken: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     kept: dict[str, None] = {}
     room = MAX_WARNINGS_CHARS
-    for text in (text for texts in spoken for text in texts):
+    # An answer may say one thing 20,000 times: without repetitions first, which takes a tenth of the time.
+    for text in (text for texts in spoken for text in dict.fromkeys(texts)):
         if not text or _CONTROL.search(text):
             continue
         cut = text[:MAX_WARNING_CHARS]

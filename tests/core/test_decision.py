@@ -544,6 +544,21 @@ def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
     assert len(others) == MAX_DROPPED - 1
 
 
+def test_a_warning_that_is_repeated_is_looked_at_once() -> None:
+    looked_at: list[str] = []
+
+    class Watched(str):
+        __slots__ = ()
+
+        def __getitem__(self, place: object) -> str:
+            looked_at.append(self)
+            return str(self)
+
+    decision = validating(Allowed(warnings=(Watched("again"),) * 20_000))
+    assert decision.warnings == ("again",)
+    assert len(looked_at) == 1
+
+
 def test_annotations_of_many_webhooks_are_looked_at_up_to_a_number() -> None:
     many = [annotated(*[(f"{letter}{number}", "") for number in range(MAX_SPOKEN // 2)]) for letter in "abcd"]
     decision = validating(*many)
