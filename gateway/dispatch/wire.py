@@ -77,7 +77,9 @@ class Wire(asyncio.Protocol):
         self._steps: Iterator[int] | None = None
         """What is left to do of a message."""
         self._cost_s = 0.0
-        """CPU of this connection that answered no call, since it was last forgiven."""
+        """CPU of this connection for what is no message and answered no call, since it was last forgiven.
+
+        An answer that is too large counts against its own webhook, not against others of its worker."""
         self._is_waiting = self._is_held = False
         """Whether the next slice is to come, and whether nothing is read from the socket until then."""
         self.settled: asyncio.Future[None] = loop.create_future()
@@ -179,6 +181,7 @@ class Wire(asyncio.Protocol):
         has_credit = account.has_credit
         is_measured = not has_credit or self._http2.unread_bytes > SMALL_READ_BYTES
         cpu_s = share.cpu() if is_measured else 0.0
+        is_in_message = self._steps is not None
         end = share.clock() + SLICE_S
         answered = self._step()
         while self._has_rest and share.clock() < end:
@@ -190,12 +193,13 @@ class Wire(asyncio.Protocol):
         else:
             cost_s = share.cpu() - cpu_s if is_measured else UNMEASURED_S
             account.charge(cost_s, self._loop.time())
-            self._cost_s += cost_s
+            if not is_in_message:
+                self._cost_s += cost_s
             if not has_credit:
                 share.spend(cost_s)
             if self._cost_s > MOST_DEBT_S:
                 self._call.fail(
-                    Violation(ENHANCE_YOUR_CALM, "the worker cost too much CPU and answered no calls")
+                    Violation(ENHANCE_YOUR_CALM, "the worker cost too much CPU with bytes that are no answer")
                 )
         self._after_slice()
 
