@@ -11,11 +11,11 @@ from gateway.core.conditions import Seen
 from gateway.core.diff import same
 from gateway.core.identity import check_identity
 from gateway.core.matching import labels_that_count
-from gateway.core.patch import PatchConflict, apply_patch
+from gateway.core.patch import PatchConflict, apply_in_steps
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from gateway.core.matching import Invocation
     from gateway.core.review import AdmissionRequest, Json
@@ -87,8 +87,10 @@ class Payload:
             return self.request.fresh_object()
         return cast("Json", orjson.loads(self._changed_json))
 
-    def patched(self, operations: list[Json]) -> Payload | None:
+    def patched(self, operations: list[Json]) -> Generator[None, None, Payload | None]:
         """Return what the *operations* of a JSON Patch make of it; None if they change nothing.
+
+        It yields between steps.
 
         Raises:
             PatchConflict: the patch does not apply, or makes the object too large.
@@ -97,7 +99,9 @@ class Payload:
         """
         if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
-        patched = apply_patch(self.fresh_object(), operations)
+        fresh = self.fresh_object()
+        yield
+        patched = yield from apply_in_steps(fresh, operations)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
         # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
@@ -107,6 +111,7 @@ class Payload:
                 f"it leaves an object of {len(patched_json)} bytes, "
                 f"more than {MAX_GROWTH_BYTES} over the request"
             )
+        yield
         if same(patched, self.object):
             return None
         check_identity(self.request, cast("Json", self.object), patched)
@@ -118,10 +123,21 @@ class Payload:
         self.request.rest()
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a webhook's patch."""
+
+    payload: Payload | None
+    """What the webhooks after it are shown; None: the same, since nothing was changed."""
+    failure: Failed | None
+    is_patched: bool
+    """Whether at least one operation was applied, also one without effect."""
+
+
 class Call:
     """One question to one worker, made by the evaluation and carried out by whoever drives it."""
 
-    __slots__ = ("elapsed_s", "invocation", "is_ahead", "payload", "place", "verdict")
+    __slots__ = ("applied", "elapsed_s", "invocation", "is_ahead", "payload", "place", "verdict")
 
     def __init__(self, place: int, invocation: Invocation, payload: Payload, *, is_ahead: bool) -> None:
         self.place = place
@@ -130,6 +146,8 @@ class Call:
         self.is_ahead = is_ahead
         """Whether it was made before its turn."""
         self.verdict: Verdict | None = None
+        self.applied: Applied | None = None
+        """What came of the verdict's patch, where it was applied before the verdict counts."""
         self.elapsed_s = 0.0
         """Seconds until the verdict; for metrics, set by the driver and never read here."""
 

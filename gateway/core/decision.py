@@ -37,6 +37,9 @@ MAX_MESSAGE_CHARS: Final = 64 * 1024
 """What is passed on of one webhook's message, and of any other text of its status."""
 MAX_MESSAGES_CHARS: Final = 256 * 1024
 """All messages of a review, and again all causes. It is for a person to read, and the audit log keeps it."""
+MAX_FINAL_OPERATIONS: Final = 1000
+"""Of the patch to the API server, which is applied here once, to check it: that takes 10 ms. Where it would
+have more, members are replaced as a whole."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
 
@@ -204,7 +207,7 @@ def _refusal(outcome: Outcome) -> Status:
 
 def _final_patch(evaluation: Evaluation) -> bytes:
     final = evaluation.final_object
-    operations = diff(evaluation.request.object, final)
+    operations = diff(evaluation.request.object, final, MAX_FINAL_OPERATIONS)
     if not operations:
         # Changed, and changed back.
         return b""

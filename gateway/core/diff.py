@@ -73,8 +73,10 @@ def _same_slowly(left: object, right: object) -> bool:
     return left == right
 
 
-def diff(before: object, after: object) -> list[Operation]:
+def diff(before: object, after: object, max_operations: int = MAX_OPERATIONS) -> list[Operation]:
     """Return the operations that turn *before* into *after*; empty when they are equal.
+
+    Where there would be more than *max_operations*, whole members are replaced.
 
     Neither is changed; the result shares values with *after*, so dump it before changing that. Keys are
     visited in sorted order: equal documents give equal patches, however they came about.
@@ -82,11 +84,11 @@ def diff(before: object, after: object) -> list[Operation]:
     Raises:
         RecursionError: nested deeper than the interpreter allows.
     """
-    script = _Script()
+    script = _Script(max_operations)
     try:
         _diff_value("", before, after, script, (0, 0))
     except _TooMuchError:
-        return _replaced_members(before, after)
+        return _replaced_members(before, after, max_operations)
     return script.operations
 
 
@@ -97,21 +99,22 @@ class _TooMuchError(Exception):
 class _Script:
     """The operations so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_operations: int) -> None:
         self.operations: list[Operation] = []
+        self._max_operations = max_operations
         self._shifted = self._parts = 0
 
     def note(self, op: str, path: str, shifted: int = 0, **value: object) -> None:
         """Add an operation by which *shifted* items of a list change their place."""
         self._shifted += shifted
         self._parts += path.count("/")
-        is_long = len(self.operations) == MAX_OPERATIONS
+        is_long = len(self.operations) == self._max_operations
         if is_long or self._shifted > MAX_SHIFTED or self._parts > MAX_PATH_PARTS:
             raise _TooMuchError
         self.operations.append({"op": op, "path": path, **value})
 
 
-def _replaced_members(before: object, after: object) -> list[Operation]:
+def _replaced_members(before: object, after: object, max_operations: int) -> list[Operation]:
     whole: list[Operation] = [{"op": "replace", "path": "", "value": after}]
     if not isinstance(before, dict) or not isinstance(after, dict):
         return whole
@@ -124,7 +127,7 @@ def _replaced_members(before: object, after: object) -> list[Operation]:
             operations.append({"op": "add", "path": path, "value": after[key]})
         elif not same(before[key], after[key]):
             operations.append({"op": "replace", "path": path, "value": after[key]})
-    return operations if len(operations) <= MAX_OPERATIONS else whole
+    return operations if len(operations) <= max_operations else whole
 
 
 _Levels = tuple[int, int]

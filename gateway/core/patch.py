@@ -17,7 +17,7 @@ Source: kubernetes/apiserver plugin/webhook/mutating/dispatcher.go; evanphx/json
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import jsonpatch
 import jsonpointer
@@ -25,6 +25,10 @@ import orjson
 
 from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, escape, same
 from gateway.core.reading import repaired
+from gateway.turns import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 MAX_COPY_BYTES: Final = 3 * 1024 * 1024
 """What all ``copy`` operations of one patch may add up to, as kube-apiserver sets it
@@ -39,6 +43,9 @@ MAX_LEVELS: Final = 1024
 _SHOWN_CHARS: Final = 200
 _SPACE: Final = b" \t\r\n"
 
+_STEP_OPERATIONS: Final = 100
+"""A millisecond or two."""
+
 _INDEX = re.compile(r"[+-]?[0-9]+\Z")
 _ABSENT: Final = object()
 
@@ -52,7 +59,14 @@ class PatchConflict(ValueError):
 
 
 def parse_patch(patch: bytes) -> list[Operation]:
+    """As :func:`parse_in_steps`, in one step."""
+    return finish(parse_in_steps(patch))
+
+
+def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
     """Return the operations of a JSON Patch; empty bytes, ``null`` and ``[]`` give none.
+
+    It yields between steps, in each of which *patch* is read once or twice.
 
     Raises:
         PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), nested
@@ -63,6 +77,7 @@ def parse_patch(patch: bytes) -> list[Operation]:
         return []
     if _count_values(patch) > MAX_VALUES:
         raise PatchConflict(f"has more than {MAX_VALUES} values")
+    yield
     try:
         operations = orjson.loads(patch)
     except orjson.JSONDecodeError as error:
@@ -75,6 +90,7 @@ def parse_patch(patch: bytes) -> list[Operation]:
         return []
     if not isinstance(operations, list):
         raise PatchSyntaxError("not a JSON array of operations")
+    yield
     for index, operation in enumerate(operations):
         if operation is not None and not isinstance(operation, dict):
             raise PatchSyntaxError(f"operation {index} is not a JSON object")
@@ -83,6 +99,7 @@ def parse_patch(patch: bytes) -> list[Operation]:
         read = orjson.dumps([operations])
     except TypeError:
         raise PatchSyntaxError("nested too deeply") from None
+    yield
     if _has_lost_members(patch, read[1:-1]):
         # Libraries take the first of them, the last or a mixture.
         raise PatchSyntaxError("two members of an object have the same name")
@@ -148,7 +165,12 @@ class _Work:
 
 
 def apply_patch(document: object, operations: list[Operation]) -> object:
-    """Return *document* with *operations* applied in order.
+    """As :func:`apply_in_steps`, in one step."""
+    return finish(apply_in_steps(document, operations))
+
+
+def apply_in_steps(document: object, operations: list[Operation]) -> Generator[None, None, object]:
+    """Return *document* with *operations* applied in order; yields after each ``_STEP_OPERATIONS`` of them.
 
     The document is changed in place and must not be used any more when this raises; values of the
     operations become part of it.
@@ -162,6 +184,8 @@ def apply_patch(document: object, operations: list[Operation]) -> object:
         raise PatchConflict(f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied")
     work = _Work()
     for index, operation in enumerate(operations):
+        if index and not index % _STEP_OPERATIONS:
+            yield
         try:
             document = _apply_operation(document, operation, work)
         except (

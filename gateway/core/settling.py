@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.call import Outcome
+from gateway.core.call import Applied, Outcome
 from gateway.core.identity import PatchRefused
-from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_patch
+from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from gateway.core.verdict import Denied, Failed, FailureReason
+from gateway.turns import finish
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from gateway.core.call import Call, Payload
     from gateway.core.verdict import Allowed, Verdict
 
@@ -32,29 +35,40 @@ def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> t
     return Outcome(call.invocation, number, failure, None, call), None
 
 
+def apply_in_steps(call: Call, patch: bytes) -> Generator[None, None, None]:
+    """Apply the *patch* of an answer to *call* ahead of :func:`settle`, which takes what came of it.
+
+    It yields between steps of some milliseconds: a patch of thousands of operations takes tenths of a second.
+    """
+    call.applied = yield from _applied(call.payload, patch)
+
+
 def _patched(call: Call, verdict: Allowed, number: int) -> tuple[Outcome, Payload | None]:
-    payload, patched, failure = call.payload, None, None
-    is_patched = False
-    try:
-        operations = parse_patch(verdict.patch)
-        if operations and not payload.request.has_object:
-            failure = Failed(
-                FailureReason.PATCH_FORBIDDEN,
-                f"answered a patch, but a {payload.request.operation} request has no object to change",
-                500,
-            )
-        elif operations:
-            patched = payload.patched(operations)
-            is_patched = True
-    except PatchSyntaxError as error:
-        failure = Failed(FailureReason.PATCH_INVALID, f"the answer's patch is no JSON Patch: {error}")
-    except (PatchConflict, RecursionError, TypeError) as error:
-        cause = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
-        failure = Failed(FailureReason.PATCH_INAPPLICABLE, f"the answer's patch does not apply: {cause}", 500)
-    except PatchRefused as error:
-        cause = f"the answer's patch makes an object that the API server refuses: {error}"
-        failure = Failed(FailureReason.PATCH_REFUSED, cause, 500)
+    applied = call.applied or finish(_applied(call.payload, verdict.patch))
+    patched, failure = applied.payload, applied.failure
     outcome = Outcome(
-        call.invocation, number, failure or verdict, verdict, call, patched is not None, is_patched
+        call.invocation, number, failure or verdict, verdict, call, patched is not None, applied.is_patched
     )
     return outcome, patched
+
+
+def _applied(payload: Payload, patch: bytes) -> Generator[None, None, Applied]:
+    reason = FailureReason.PATCH_INAPPLICABLE
+    try:
+        operations = yield from parse_in_steps(patch)
+        if not operations:
+            return Applied(None, None, is_patched=False)
+        if payload.request.has_object:
+            return Applied((yield from payload.patched(operations)), None, is_patched=True)
+        reason = FailureReason.PATCH_FORBIDDEN
+        cause = f"answered a patch, but a {payload.request.operation} request has no object to change"
+    except PatchSyntaxError as error:
+        failure = Failed(FailureReason.PATCH_INVALID, f"the answer's patch is no JSON Patch: {error}")
+        return Applied(None, failure, is_patched=False)
+    except (PatchConflict, RecursionError, TypeError) as error:
+        conflict = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
+        cause = f"the answer's patch does not apply: {conflict}"
+    except PatchRefused as error:
+        reason = FailureReason.PATCH_REFUSED
+        cause = f"the answer's patch makes an object that the API server refuses: {error}"
+    return Applied(None, Failed(reason, cause, 500), is_patched=False)

@@ -77,6 +77,11 @@ class Workers:
     """Where large reviews wait to be read."""
     servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)
     """Those that are asked over HTTPS."""
+    _patch_turns: dict[str | HttpsClient, Turns] = field(default_factory=dict)
+
+    def patch_turns(self, backend: str | HttpsClient) -> Turns:
+        """Return where large patches of *backend* wait to be applied, apart from those of others."""
+        return self._patch_turns.setdefault(backend, Turns())
 
     def find(self, client: WorkerRef | HttpsClient) -> Backend | None:
         """Return who is to be asked for *client*, if there is somebody."""

@@ -6,12 +6,14 @@ done, or the caller goes away, nothing of it stays behind.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.namespace import Namespace
-from gateway.core.verdict import Failed
+from gateway.core.settling import apply_in_steps
+from gateway.core.verdict import Allowed, Failed
 from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     """Calls that can go together: those for one backend with one timeout that show the same payload."""
 
 
+LARGE_PATCH_BYTES: Final = 16 * 1024
+"""Of an answer. Longer patches are applied in turns with others; up to that it takes some milliseconds."""
+
 WORTH_ASKING_S: Final = 0.01
 """Of time left, without which nobody else is asked."""
 
@@ -42,6 +47,7 @@ class Run:
     """
 
     __slots__ = (
+        "_applying",
         "_ask",
         "_asked",
         "_budget_s",
@@ -71,6 +77,8 @@ class Run:
         self._ask = workers.ask
         self._asked: dict[Question, Callable[[], None]] = {}
         """Questions of conditions that are out, with what withdraws them."""
+        self._applying: dict[Call, Callable[[], None]] = {}
+        """Calls whose patches are being applied, with what ends that."""
         namespace = evaluation.namespace
         self._namespace_json = namespace.json if isinstance(namespace, Namespace) else b""
         self._deadline, self._budget_s = limits_s
@@ -107,6 +115,37 @@ class Run:
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
         call.elapsed_s = self._now() - pending.asked
+        if (
+            type(verdict) is Allowed
+            and len(verdict.patch) > LARGE_PATCH_BYTES
+            and self._evaluation.is_mutating
+        ):
+            self._apply(pending, call, verdict)
+        else:
+            self._receive(call, verdict)
+
+    def _apply(self, pending: Pending, call: Call, verdict: Allowed) -> None:
+        """Apply the patch of *verdict* in steps, then tell the evaluation. At the deadline it is too late."""
+
+        def end(counts: Verdict) -> None:
+            self._applying.pop(call)()
+            if counts is not verdict:
+                call.applied = None
+            self._receive(call, counts)
+
+        turns = self._workers.patch_turns(call.invocation.webhook.backend)
+        stop = turns.begin(apply_in_steps(call, verdict.patch), lambda _: end(verdict), self._crash)
+        alarm = asyncio.get_running_loop().call_later(
+            pending.deadline - self._now(), lambda: end(failed_deadline(pending.timeout_s))
+        )
+
+        def cancel() -> None:
+            stop()
+            alarm.cancel()
+
+        self._applying[call] = cancel
+
+    def _receive(self, call: Call, verdict: Verdict) -> None:
         try:
             evaluation = self._evaluation
             calls = evaluation.receive(call, verdict)
@@ -195,6 +234,9 @@ class Run:
         for withdraw in self._asked.values():
             withdraw()
         self._asked.clear()
+        for cancel in self._applying.values():
+            cancel()
+        self._applying.clear()
         if self._has_doubled:
             for pending in self._out:
                 pending.other = None
@@ -269,6 +311,8 @@ class Run:
 
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
+            if call in self._applying:
+                self._applying.pop(call)()
             for pending in self._out:
                 if call in pending.calls:
                     pending.endpoint.withdraw(pending, pending.calls.index(call), "CANCELLED")

@@ -47,12 +47,13 @@ def unusable(patch: object, cause: str) -> Fault:
 
 FAULTS: Final = {
     "hangs": Fault({"hang": True}, "DEADLINE_EXCEEDED: no answer within 1s", timeout_s=1),
-    "garbage": Fault({"garbage": True}, "malformed answer: no ReviewResponse"),
-    "oversized": Fault({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
+    # Both need the stream. After some of the next two the worker is asked by Review for a while.
     "empty": Fault({"empty": True}, "malformed answer: a verdict without an outcome", pools=("stream",)),
     "wrong-id": Fault(
         {"wrong_id": True}, "DEADLINE_EXCEEDED: no answer within 1s", timeout_s=1, pools=("stream",)
     ),
+    "garbage": Fault({"garbage": True}, "malformed answer: no ReviewResponse"),
+    "oversized": Fault({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
     **{
         name.lower().replace("_", "-"): Fault(
             {"status": name, "details": "say why\nand how"}, f"{name}: say why and how"

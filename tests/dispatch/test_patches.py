@@ -1,0 +1,96 @@
+"""Large patches, which are applied in steps while other reviews go on: with the outcome of one step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.core.verdict import Failed
+from gateway.dispatch.backends import Workers
+from gateway.dispatch.dispatcher import LARGE_PATCH_BYTES
+from gateway.turns import Turns
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from gateway.core.evaluation import Evaluation
+    from tests.dispatch.conftest import Bed
+    from tests.kit import WorkerProcess
+
+    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+
+pytestmark = pytest.mark.slow
+
+COUNT = 600
+MUTATE = {"phase": "mutate"}
+
+
+def large(prefix: str, *first: dict[str, Any]) -> dict[str, Any]:
+    """Return the script of a policy that adds ``COUNT`` labels: after *first*, or to no labels."""
+    labels = [
+        {"op": "add", "path": f"/metadata/labels/{prefix}{number}", "value": "x"} for number in range(COUNT)
+    ]
+    start = {"op": "add", "path": "/metadata/labels", "value": {}}
+    return {"patch": [*(first or [start]), *labels]}
+
+
+def labels_of(evaluation: Evaluation) -> dict[str, str]:
+    labels: dict[str, str] = (evaluation.final_object or {})["metadata"]["labels"]  # type: ignore[index]
+    return labels
+
+
+def endless() -> Generator[None, None, None]:
+    while True:
+        yield
+
+
+def never(what: object) -> None:
+    pytest.fail(f"nobody waits for this: {what}")
+
+
+def test_each_is_applied_to_what_the_one_before_left(
+    on_bed: OnBed, start_worker: Callable[[], WorkerProcess]
+) -> None:
+    needs = {"op": "test", "path": "/metadata/labels/a1", "value": "x"}
+
+    async def test(bed: Bed) -> None:
+        await bed.add_pool(start_worker().target)
+        one = await bed.settle(large("a"), large("b", needs), **MUTATE)
+        assert [outcome.has_changed for outcome in one.outcomes] == [True, True]
+        assert len(labels_of(one).keys() & {f"{p}{n}" for p in "ab" for n in range(COUNT)}) == 2 * COUNT
+        other = await bed.settle(large("b", needs), large("a"), **MUTATE)
+        (refused,) = other.outcomes
+        assert isinstance(refused.verdict, Failed)
+        assert "operation 0" in refused.verdict.cause
+
+    assert len(str(large("a"))) > LARGE_PATCH_BYTES
+    on_bed(test)
+
+
+@pytest.mark.parametrize("ending", ["deadline", "the client goes away"])
+def test_one_that_waits_for_its_turn_ends_with_its_review(
+    on_bed: OnBed, start_worker: Callable[[], WorkerProcess], monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    async def test(bed: Bed) -> None:
+        busy = Turns()
+        monkeypatch.setattr(Workers, "patch_turns", lambda *_: busy)
+        stop = busy.begin(endless(), never, never)
+        await bed.add_pool(start_worker().target)
+        if ending == "deadline":
+            evaluation = await bed.settle({**large("a"), "timeout_s": 2}, **MUTATE)
+            (outcome,) = evaluation.outcomes
+            assert isinstance(outcome.verdict, Failed)
+            assert outcome.verdict.cause == "DEADLINE_EXCEEDED: no answer within 2s"
+            assert not evaluation.has_changed
+        else:
+            run = bed.start([large("a")], never, **MUTATE)
+            await until(lambda: len(busy) == 2, "the patch waits")
+            run.cancel()
+        stop()
+        await until(lambda: not busy.has_work(), "nothing is left of it")
+        await asyncio.sleep(0)
+
+    on_bed(test)
