@@ -157,7 +157,8 @@ class Cluster:
     def _events(self) -> Iterator[dict[str, Any]]:
         # Not splitlines(), for which an object's text may hold ends of lines; the last may be half written.
         for line in self.audit_log.read_bytes().split(b"\n")[:-1]:
-            yield json.loads(line)
+            # The log has fields that are stored as a client wrote them, which need not be Unicode.
+            yield json.loads(line.decode(errors="replace"))
 
     @property
     def api_server_pid(self) -> int:

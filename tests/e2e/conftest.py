@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
+from tests.e2e.objects import GROUP, widget_definition
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,20 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     binaries = obtain(request.param)
     with Cluster(binaries, tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def widgets(cluster: Cluster) -> Iterator[None]:
+    """A custom resource whose objects may hold anything, for as long as the tests of a file run."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = cluster.api.create(definitions, widget_definition())
+    assert made.status == 201, made
+    lists = [f"/apis/{GROUP}/{version}/widgets" for version in ("v1", "v2")]
+    eventually(lambda: all(cluster.api.get(path).status == 200 for path in lists))
+    yield
+    definition = f"{definitions}/widgets.{GROUP}"
+    cluster.api.delete(definition)
+    eventually(lambda: cluster.api.get(definition).status == 404)
 
 
 @pytest.fixture

@@ -9,30 +9,14 @@ import pytest
 
 from tests.e2e.cases import DEFAULTS, LONG_WARNING, POLICIES, SIDECAR
 from tests.e2e.compare import Case, assert_equal, run
-from tests.e2e.objects import GROUP, widget_definition
 from tests.e2e.operation_cases import OPERATIONS, VERSIONED
 from tests.e2e.outcome import Outcome
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.e2e.cluster import Cluster
 
 CASES: Final = [*POLICIES, *OPERATIONS]
 Results = dict[str, list[tuple[Outcome, Outcome]]]
-
-
-@pytest.fixture(scope="module")
-def widgets(cluster: Cluster) -> Iterator[None]:
-    """The custom resource, for as long as the tests of this file run."""
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    made = cluster.api.create(definitions, widget_definition())
-    assert made.status == 201, made
-    lists = [f"/apis/{GROUP}/{version}/widgets" for version in ("v1", "v2")]
-    eventually(lambda: all(cluster.api.get(path).status == 200 for path in lists))
-    yield
-    cluster.api.delete(f"{definitions}/widgets.{GROUP}")
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,9 @@ from tests.e2e.objects import (
     deployments,
     pod,
     widget,
-    widget_definition,
     within,
 )
 from tests.e2e.setups import BehindGateway, Directly, Hook, rule
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,17 +214,10 @@ def told(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
     return answer.status, {field: found.get(field) for field in shown}, answer.warnings
 
 
-@pytest.fixture(scope="module")
-def with_widgets(cluster: Cluster) -> Cluster:
-    cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_definition())
-    eventually(lambda: cluster.api.get(f"/apis/{GROUP}/v1/widgets").status == 200)
-    return cluster
-
-
 def test_a_patch_that_the_api_server_refuses_is_its_webhooks_failure(
-    with_widgets: Cluster, tmp_path: Path
+    cluster: Cluster, widgets: None, tmp_path: Path
 ) -> None:
-    cluster, found = with_widgets, []
+    found = []
     kinds: tuple[tuple[Callable[..., Directly | BehindGateway], str], ...] = (
         (Directly, "direct"),
         (BehindGateway, "identity"),

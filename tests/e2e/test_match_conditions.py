@@ -15,9 +15,8 @@ from tests.cel.expressions import REQUEST
 from tests.cel.grammar import draw_expression
 from tests.e2e.client import MERGE_PATCH
 from tests.e2e.cluster import ALICE
-from tests.e2e.objects import GROUP, widget, widget_definition
+from tests.e2e.objects import GROUP, widget
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Directly, Hook, rule
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,15 +51,6 @@ NEWER: Final = ".includes("
 
 MENDED: Final = frozenset({"'hello mellow'.indexOf('', 20) == 12"})
 """What older API servers decide otherwise."""
-
-
-@pytest.fixture(scope="module")
-def widgets(cluster: Cluster) -> Iterator[None]:
-    """A resource whose objects may hold anything."""
-    assert cluster.api.create(DEFINITIONS, widget_definition()).status == 201
-    eventually(lambda: cluster.api.get(WIDGETS).status == 200)
-    yield
-    cluster.api.delete(f"{DEFINITIONS}/widgets.{GROUP}")
 
 
 def accepted(cluster: Cluster, expression: str) -> str | None:

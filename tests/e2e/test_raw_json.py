@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.e2e.objects import GROUP, config_map, widget, widget_definition, within
+from tests.e2e.objects import GROUP, config_map, widget, within
 from tests.e2e.setups import BehindGateway, Hook, rule
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +44,8 @@ CALLER: Final = {"Impersonate-User": "raw", "Impersonate-Group": "system:masters
 
 
 @pytest.fixture(scope="module")
-def raw(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def raw(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster behind a gateway whose worker denies a user, with the request as it came to the worker."""
-    cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_definition())
-    eventually(lambda: cluster.api.get(f"/apis/{GROUP}/v1/widgets").status == 200)
     rules = (
         rule("configmaps"),
         rule("controllerrevisions", group="apps"),

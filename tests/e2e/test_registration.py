@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.compare import Case, Operation, run
-from tests.e2e.objects import GROUP, config_map, pod, widget, widget_definition, within
+from tests.e2e.objects import GROUP, config_map, pod, widget, within
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, rule, run_manifests
 from tests.kit import ROOT
 from tests.waiting import eventually
@@ -66,14 +66,8 @@ def test_the_registration_of_the_shipped_configuration_is_accepted_as_it_is(
 
 
 def test_webhooks_of_different_versions_each_see_the_version_that_they_ask_for(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, widgets: None, tmp_path: Path
 ) -> None:
-    defined = cluster.api.create(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_definition()
-    )
-    assert defined.status in (201, 409), defined
-    eventually(lambda: cluster.api.get(f"/apis/{GROUP}/v2/widgets").status == 200)
-
     def hooks(phase: Any) -> list[Hook]:
         versions = {"older": ["v1"], "newer": ["v2"], "both": ["v1", "v2"], "any": ["*"]}
         return [
