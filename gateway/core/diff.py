@@ -73,10 +73,10 @@ def _same_slowly(left: object, right: object) -> bool:
     return left == right
 
 
-def diff(before: object, after: object, max_operations: int = MAX_OPERATIONS) -> list[Operation]:
+def diff(before: object, after: object, max_operations: int | None = None) -> list[Operation]:
     """Return the operations that turn *before* into *after*; empty when they are equal.
 
-    Where there would be more than *max_operations*, whole members are replaced.
+    Whole members are replaced where there would be more than *max_operations*, or else ``MAX_OPERATIONS``.
 
     Neither is changed; the result shares values with *after*, so dump it before changing that. Keys are
     visited in sorted order: equal documents give equal patches, however they came about.
@@ -84,6 +84,7 @@ def diff(before: object, after: object, max_operations: int = MAX_OPERATIONS) ->
     Raises:
         RecursionError: nested deeper than the interpreter allows.
     """
+    max_operations = MAX_OPERATIONS if max_operations is None else max_operations
     script = _Script(max_operations)
     try:
         _diff_value("", before, after, script, (0, 0))
