@@ -117,7 +117,9 @@ def said(response: dict[str, Any], policy: str) -> dict[str, Any]:
     outcome: dict[str, Any] = {"allowed": response["allowed"]}
     if "status" in response:
         status = response["status"]
+        details = status.get("details", {})
         outcome["status"] = {
+            **{field: value for field, value in details.items() if field != "causes"},
             "code": status["code"],
             "reason": "" if status.get("reason") == "Forbidden" else status.get("reason", ""),
             "message": status["message"].removeprefix(f"{webhook}: "),
@@ -125,7 +127,7 @@ def said(response: dict[str, Any], policy: str) -> dict[str, Any]:
                 {"reason": "", "message": "", "field": ""}
                 | cause
                 | {"message": cause.get("message", "").removeprefix(f"{webhook}: ")}
-                for cause in status.get("details", {}).get("causes", ())
+                for cause in details.get("causes", ())
             ],
         }
     if policy in MUTATING:
