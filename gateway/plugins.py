@@ -32,18 +32,23 @@ async def run_plugin(command: Sequence[str], variables: Mapping[str, str]) -> by
         PluginError: it ends with another status than 0.
         OSError, ValueError: it cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=variables,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        # A group of its own, by which what it starts itself is reached.
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *command,
+            env=variables,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # A group of its own, by which what it starts itself is reached.
+            start_new_session=True,
+        )
     )
     try:
+        # A cancellation while the program starts would leave it running, known to nobody.
+        process = await asyncio.shield(starting)
         printed, said = await process.communicate()
     except asyncio.CancelledError:
+        process = await starting
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         # Its end is seen here, not by a loop that may be closed by then.
