@@ -35,7 +35,7 @@ def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> t
     return Outcome(call.invocation, number, failure, None, call), None
 
 
-def apply_in_steps(call: Call, patch: bytes) -> Generator[None, None, None]:
+def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
     """Apply the *patch* of an answer to *call* ahead of :func:`settle`, which takes what came of it.
 
     It yields between steps of some milliseconds: a patch of thousands of operations takes tenths of a second.

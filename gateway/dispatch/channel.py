@@ -71,7 +71,7 @@ class Link:
         """
         self.address = address
         self.account = Account()
-        """What the bytes of whoever is there have cost."""
+        """What the bytes of the workers at this address have cost."""
         self._server_name = server_name
         self._wires: set[Wire] = set()
         """Those whose connection may still be there."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.namespace import Namespace
-from gateway.core.settling import apply_in_steps
+from gateway.core.settling import apply_ahead
 from gateway.core.verdict import Allowed, Failed
 from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status
@@ -134,7 +134,7 @@ class Run:
             self._receive(call, counts)
 
         turns = self._workers.patch_turns(call.invocation.webhook.backend)
-        stop = turns.begin(apply_in_steps(call, verdict.patch), lambda _: end(verdict), self._crash)
+        stop = turns.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
         alarm = asyncio.get_running_loop().call_later(
             pending.deadline - self._now(), lambda: end(failed_deadline(pending.timeout_s))
         )

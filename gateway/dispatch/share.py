@@ -155,10 +155,10 @@ async def in_slices(steps: Generator[object, None, Result], account: Account) ->
     """Return what *steps* return, taken a slice at a time when it is the turn of *account*'s address."""
     loop = asyncio.get_running_loop()
     share = share_of(loop)
-    turns = _Turns(account, loop)
+    waiter = _TurnWaiter(account, loop)
     while True:
         if not account.has_credit and not share.may_read():
-            await turns.next(share)
+            await waiter.next(share)
         cpu_s, end = share.cpu(), share.clock() + SLICE_S
         try:
             while share.clock() < end:
@@ -173,7 +173,7 @@ async def in_slices(steps: Generator[object, None, Result], account: Account) ->
         await asyncio.sleep(0)
 
 
-class _Turns:
+class _TurnWaiter:
     """A reader that has a coroutine go on."""
 
     def __init__(self, account: Account, loop: asyncio.AbstractEventLoop) -> None:

@@ -58,7 +58,7 @@ class AdminRoutes:
         self.draining = False
 
     def recognises(self, certificate: dict[str, Any] | None) -> bool:
-        """Return True: whoever reaches the port may ask."""
+        """Return True: every client that reaches the port is allowed."""
         return certificate is None
 
     def screen(self, request: HttpRequest) -> Response | None:
@@ -70,7 +70,7 @@ class AdminRoutes:
         return None
 
     def authenticate(self, request: HttpRequest) -> Response | None:
-        """Return None: whoever reaches the port may ask."""
+        """Return None: every client that reaches the port is allowed."""
 
     def answer(self, request: HttpRequest) -> Cancel | None:
         """Answer *request*, at once or when the metrics have been gathered."""

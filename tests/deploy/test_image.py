@@ -232,7 +232,7 @@ def test_the_base_image_is_pinned_by_its_digest() -> None:
 
 
 def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:
-    """The digests are those of images that whoever deploys has built: none is made up here."""
+    """The operator fills in the digests of the images that were built: the file has placeholders."""
     document = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
     assert document["resources"] == ["manifest.yaml"]
     images = {image["name"]: image["digest"] for image in document["images"]}
