@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-workers fuzz e2e e2e-bench lint protos bench soak soak-faults constraints clean
+.PHONY: install run test test-workers fuzz e2e e2e-bench lint docs protos bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -52,6 +52,10 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Writes the pages of docs/ to build/docs. A link or an anchor that leads nowhere is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 protos: install
 	$(BIN)/python protos/generate.py
