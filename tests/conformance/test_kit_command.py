@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from gateway.conformance.run import RULES
 from tests.kit import ROOT, Process
+from workers.conformance.run import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,13 +193,13 @@ def test_tls_is_spoken(folder: Path, names_client: bool) -> None:
         ([], 2, "TARGET or --command is needed"),
         (["nonsense"], 2, 'TARGET: found "nonsense"'),
         (["--only", "review-vector", "127.0.0.1:1"], 2, 'did you mean "review-vectors"?'),
-        (["127.0.0.1:1", "--command", "x"], 2, "leave TARGET and --pid out"),
-        (["--pid", "1", "--command", "x"], 2, "leave TARGET and --pid out"),
+        (["127.0.0.1:1", "--command", "x"], 2, "TARGET and --pid cannot be given"),
+        (["--pid", "1", "--command", "x"], 2, "TARGET and --pid cannot be given"),
         (["--ca-file", "x", "--command", "x"], 2, "without TLS"),
-        (["--command"], 2, "is to be followed by"),
+        (["--command"], 2, "needs the command line"),
         (["--cert-file", "x", "127.0.0.1:1"], 2, "go together"),
         (["--server-name", "not a name", "127.0.0.1:1"], 2, "--server-name"),
-        (["--pid", "0", "127.0.0.1:1"], 2, "expected the number of a process"),
+        (["--pid", "0", "127.0.0.1:1"], 2, "expected a process id"),
         (["127.0.0.1:1"], 1, "the worker cannot be reached: ipv4:127.0.0.1:1: Connection refused"),
         (["[::1]:1"], 1, "the worker cannot be reached"),
         (

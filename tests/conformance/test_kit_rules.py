@@ -17,23 +17,23 @@ import h2.connection
 import pytest
 import uvloop
 
-from gateway.conformance import vectors
-from gateway.conformance.door import find
-from gateway.conformance.probe import look_at
-from gateway.conformance.process import Running
-from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
 from tests.conformance.lying_worker import DEADLY, LIES
 from tests.kit import ROOT, Process
+from workers.conformance import vectors
+from workers.conformance.probe import probe
+from workers.conformance.process import Running
+from workers.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
+from workers.conformance.target import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.conformance.worker import Facts
+    from workers.conformance.worker import Facts
 
 BY_NAME = {rule.name: rule for rule in RULES}
-STOPPING = [name for name in BY_NAME if name.startswith("stop-")]
+SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
 KEEPALIVE = [name for name in BY_NAME if name.startswith("keepalive-")]
-OTHERS = [name for name in BY_NAME if name not in (*STOPPING, *KEEPALIVE)]
+OTHERS = [name for name in BY_NAME if name not in (*SHUTDOWN, *KEEPALIVE)]
 
 pytestmark = pytest.mark.slow
 
@@ -76,20 +76,20 @@ def facts(worker: LyingProcess) -> Facts:
     """What is known of the worker when it is honest."""
 
     async def scenario() -> Facts:
-        async with await find(worker.target, None) as door:
-            return await look_at(door, None, vectors.load(vectors.FOLDER))
+        async with await find_target(worker.target, None) as target:
+            return await probe(target, None, vectors.load(vectors.FOLDER))
 
     worker.tell("")
     return uvloop.run(scenario())
 
 
-def checked(target: str, facts: Facts, *names: str, **known: Any) -> list[Result]:
+def checked(address: str, facts: Facts, *names: str, **known: Any) -> list[Result]:
     """Return what comes of the rules of these names; *known* is said of the worker beside *facts*."""
 
     async def scenario() -> list[Result]:
         fresh = replace(facts, mutating=set(), pinged={}, **known)
-        async with await find(target, None) as door:
-            return [result async for result in check(door, fresh, [BY_NAME[name] for name in names])]
+        async with await find_target(address, None) as target:
+            return [result async for result in check(target, fresh, [BY_NAME[name] for name in names])]
 
     return uvloop.run(scenario())
 
@@ -128,7 +128,7 @@ def test_a_lie_is_caught(worker: LyingProcess, facts: Facts, name: str, lie: str
     assert result.breach.expected
 
 
-@pytest.mark.parametrize(("name", "lie"), [(name, lie) for name in STOPPING for lie in LIES[name]])
+@pytest.mark.parametrize(("name", "lie"), [(name, lie) for name in SHUTDOWN for lie in LIES[name]])
 def test_a_lie_at_the_end_is_caught(folder: Path, facts: Facts, name: str, lie: str) -> None:
     process = LyingProcess(folder, lie)
     try:
@@ -142,9 +142,9 @@ def test_a_lie_at_the_end_is_caught(folder: Path, facts: Facts, name: str, lie: 
 def test_the_end_of_an_honest_worker_keeps_to_all_rules(folder: Path, facts: Facts) -> None:
     process = LyingProcess(folder)
     try:
-        results = checked(process.target, facts, *STOPPING, process=Child(process))
+        results = checked(process.target, facts, *SHUTDOWN, process=Child(process))
         assert [(result.rule.name, str(result.breach), result.outcome) for result in results] == [
-            (name, "None", HOLDS) for name in STOPPING
+            (name, "None", HOLDS) for name in SHUTDOWN
         ]
     finally:
         process.stop()
@@ -216,8 +216,8 @@ def test_a_call_that_is_never_ended_is_caught(facts: Facts) -> None:
     async def scenario() -> Result:
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with await find(address, None) as door:
-                [result] = [result async for result in check(door, facts, [BY_NAME["review-deadline"]])]
+            async with await find_target(address, None) as target:
+                [result] = [result async for result in check(target, facts, [BY_NAME["review-deadline"]])]
             for task in connections:
                 task.cancel()
             await asyncio.gather(*connections, return_exceptions=True)

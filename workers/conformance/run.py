@@ -6,24 +6,24 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.batches import BATCHES
-from gateway.conformance.calls import DEADLINES
-from gateway.conformance.health import HEALTH
-from gateway.conformance.keepalive import KEEPALIVE
-from gateway.conformance.listing import LISTING
-from gateway.conformance.rule import Breach, NotChecked
-from gateway.conformance.sizes import SIZES
-from gateway.conformance.stopping import STOPPING
-from gateway.conformance.streams import STREAMS
-from gateway.conformance.unary import REVIEWS
-from gateway.conformance.worker import Worker
+from workers.conformance.rule import Breach, NotChecked
+from workers.conformance.rules.batches import BATCHES
+from workers.conformance.rules.calls import DEADLINES
+from workers.conformance.rules.health import HEALTH
+from workers.conformance.rules.keepalive import KEEPALIVE
+from workers.conformance.rules.listing import LISTING
+from workers.conformance.rules.shutdown import SHUTDOWN
+from workers.conformance.rules.sizes import SIZES
+from workers.conformance.rules.streams import STREAMS
+from workers.conformance.rules.unary import REVIEWS
+from workers.conformance.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from gateway.conformance.door import Door
-    from gateway.conformance.rule import Group, Rule
-    from gateway.conformance.worker import Facts
+    from workers.conformance.rule import Group, Rule
+    from workers.conformance.target import Target
+    from workers.conformance.worker import Facts
 
 GROUPS: Final[tuple[Group, ...]] = (
     REVIEWS,
@@ -36,7 +36,7 @@ GROUPS: Final[tuple[Group, ...]] = (
     HEALTH,
     KEEPALIVE,
     # Nobody is there afterwards.
-    STOPPING,
+    SHUTDOWN,
 )
 RULES: Final[tuple[Rule, ...]] = tuple(rule for group in GROUPS for rule in group.rules)
 
@@ -66,15 +66,15 @@ class Result:
     breach: Breach | None = None
 
 
-async def check(door: Door, facts: Facts, rules: Sequence[Rule] = RULES) -> AsyncIterator[Result]:
+async def check(target: Target, facts: Facts, rules: Sequence[Rule] = RULES) -> AsyncIterator[Result]:
     """Yield a result for each of *rules*, in their order."""
     gone_at = ""
     for rule in rules:
         if gone_at:
             yield Result(rule, NOT_CHECKED, f"the worker has been gone since {gone_at}")
             continue
-        result = await _check(door, facts, rule)
-        if result.breach is not None and rule.group is not STOPPING and await _is_gone(door):
+        result = await _check(target, facts, rule)
+        if result.breach is not None and rule.group is not SHUTDOWN and await _is_gone(target):
             breach = result.breach
             found = f"{breach.found}; and the worker is gone"
             result = Result(rule, FAILS, breach=Breach(breach.asked, found, breach.expected))
@@ -82,7 +82,7 @@ async def check(door: Door, facts: Facts, rules: Sequence[Rule] = RULES) -> Asyn
         yield result
 
 
-async def _check(door: Door, facts: Facts, rule: Rule) -> Result:
+async def _check(target: Target, facts: Facts, rule: Rule) -> Result:
     if rule.method not in facts.methods:
         return Result(rule, NOT_SERVED, COSTS[rule.method])
     missing = [sample for sample in rule.samples if sample not in facts.samples]
@@ -92,7 +92,7 @@ async def _check(door: Door, facts: Facts, rule: Rule) -> Result:
     if rule.asks_a_policy and not facts.policy:
         return Result(rule, NOT_CHECKED, "needs a policy to ask: say --policy NAME")
     try:
-        async with Worker(door, facts) as worker, asyncio.timeout(rule.within_s):
+        async with Worker(target, facts) as worker, asyncio.timeout(rule.within_s):
             return Result(rule, HOLDS, await rule.check(worker) or "")
     except NotChecked as error:
         return Result(rule, NOT_CHECKED, str(error))
@@ -113,11 +113,11 @@ def _breach_in(error: BaseException) -> Breach | None:
     return error if isinstance(error, Breach) else None
 
 
-async def _is_gone(door: Door) -> bool:
+async def _is_gone(target: Target) -> bool:
     """Return whether nobody has been there for a while; a worker that is busy gets its time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _GONE_AFTER_S
-    while not await door.is_answered():
+    while not await target.is_answered():
         if loop.time() > deadline:
             return True
         await asyncio.sleep(0.1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import expect_kind, expect_same
-from gateway.conformance.asked import NO_JSON, pod, unlike
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.unary import (
+from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import expect_kind, expect_same
+from workers.conformance.requests import NO_JSON, pod, unlike
+from workers.conformance.rule import Group, expect
+from workers.conformance.rules.unary import (
     STATUSES,
     UNKNOWN,
     UNKNOWN_FIELD,
@@ -15,12 +16,11 @@ from gateway.conformance.unary import (
     expect_vectors,
     needed,
 )
-from gateway.conformance.worker import expect_usual
-from gateway.pb import worker_pb2 as pb
+from workers.conformance.worker import expect_usual
 
 if TYPE_CHECKING:
-    from gateway.conformance.vectors import Vector
-    from gateway.conformance.worker import Worker
+    from workers.conformance.vectors import Vector
+    from workers.conformance.worker import Worker
 
 LARGEST_ID: Final = 2**64 - 1
 _MANY: Final = 1000

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.conformance.rule import Breach
 from gateway.pb import worker_pb2 as pb
 from gateway.text import shown
+from workers.conformance.rule import Breach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
-import gateway
 from gateway.errors import GatewayError
 from gateway.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from gateway.conformance.answers import Answer
+    from workers.conformance.answers import Answer
 
 FILE: Final = "samples.json"
 
-FOLDER: Final = Path(gateway.__file__).parents[1] / "workers" / "conformance"
-"""Beside the gateway, in a clone as well as where both are installed."""
+FOLDER: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import Answer, in_words
-from gateway.conformance.asked import pod
-from gateway.conformance.door import Ears
-from gateway.conformance.health import WATCH, request, status
-from gateway.conformance.process import Process, ended
-from gateway.conformance.rule import ANSWER_S, Breach
 from gateway.dispatch.channel import Unreachable
+from workers.conformance.answers import Answer, in_words
+from workers.conformance.process import Process, ended
+from workers.conformance.requests import pod
+from workers.conformance.rule import ANSWER_S, Breach
+from workers.conformance.rules.health import WATCH, request, status
+from workers.conformance.target import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from workers.conformance.stream import Stream
+    from workers.conformance.worker import Worker
 
-    Play = Callable[[Worker, Stream, "Stopped"], Awaitable[float]]
+    Play = Callable[[Worker, Stream, "ShutdownRecord"], Awaitable[float]]
     """What is done on a stream after the notice; returns when something was written last."""
 
 SLOW_MS: Final = 1_500
@@ -53,7 +53,7 @@ _FIRST, _CROSSING, _SLOW = 1, 2, 3
 
 
 @dataclass(slots=True)
-class Stopped:
+class ShutdownRecord:
     """What was seen."""
 
     notice_s: dict[str, float | None] = field(default_factory=dict)
@@ -73,9 +73,9 @@ class Stopped:
     """The unix socket that is still there."""
 
 
-async def stop(worker: Worker, process: Process) -> Stopped:
+async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
     """Use the worker, stop it, and return what was seen; bounded by ``MOST_S``."""
-    seen = Stopped()
+    seen = ShutdownRecord()
     facts = worker.facts
     async with contextlib.AsyncExitStack() as stack:
         scenes: list[Coroutine[None, None, None]] = [_knock(worker, process, seen)]
@@ -110,7 +110,7 @@ async def stop(worker: Worker, process: Process) -> Stopped:
 
 def socket_of(worker: Worker) -> Path | None:
     """Return the path of the unix socket that the worker is reached by, if it is one."""
-    scheme, _, path = worker.door.link.address.partition(":")
+    scheme, _, path = worker.target.link.address.partition(":")
     return Path("/" + path.lstrip("/") if path.startswith("//") else path) if scheme == "unix" else None
 
 
@@ -130,13 +130,13 @@ async def _finish(task: asyncio.Task[None]) -> None:
     await task
 
 
-async def _knock(worker: Worker, process: Process, seen: Stopped) -> None:
+async def _knock(worker: Worker, process: Process, seen: ShutdownRecord) -> None:
     """See how new connections are taken while it drains."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SOON_S
     while not process.has_ended() and loop.time() < deadline:
         try:
-            wire = await worker.door.dial("/", Ears())
+            wire = await worker.target.dial("/", Recorder())
         except Unreachable as error:
             seen.refused = str(error)
             return
@@ -145,27 +145,27 @@ async def _knock(worker: Worker, process: Process, seen: Stopped) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _watching(worker: Worker) -> AsyncIterator[Ears]:
+async def _watching(worker: Worker) -> AsyncIterator[Recorder]:
     """A watch of the whole server on a connection of its own, as the gateway has it."""
-    ears = Ears()
-    wire = await worker.door.dial(WATCH, ears)
+    recorder = Recorder()
+    wire = await worker.target.dial(WATCH, recorder)
     wire.send(request(""))
     wire.finish_writing()
     try:
-        yield ears
+        yield recorder
     finally:
         await wire.close()
 
 
-async def _watch(ears: Ears, seen: Stopped) -> None:
+async def _watch(recorder: Recorder, seen: ShutdownRecord) -> None:
     def says_so() -> bool:
-        return bool(ears.messages) and status(ears.messages[-1]) == "NOT_SERVING"
+        return bool(recorder.messages) and status(recorder.messages[-1]) == "NOT_SERVING"
 
-    if await ears.until(lambda: says_so() or ears.status is not None, HEALTH_S):
+    if await recorder.until(lambda: says_so() or recorder.status is not None, HEALTH_S):
         seen.health = "NOT_SERVING" if says_so() else "its end"
 
 
-async def _slow_review(worker: Worker, seen: Stopped) -> None:
+async def _slow_review(worker: Worker, seen: ShutdownRecord) -> None:
     """A Review whose deadline the worker alone knows: what ends it is the worker."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -178,7 +178,7 @@ async def _slow_review(worker: Worker, seen: Stopped) -> None:
     seen.review_took_s = loop.time() - began
 
 
-async def _on_stream(worker: Worker, stream: Stream, name: str, seen: Stopped, play: Play) -> None:
+async def _on_stream(worker: Worker, stream: Stream, name: str, seen: ShutdownRecord, play: Play) -> None:
     """Wait for the notice, do what is to be done then, and see how the stream ends."""
     loop = asyncio.get_running_loop()
     told_at = loop.time()
@@ -193,18 +193,18 @@ async def _on_stream(worker: Worker, stream: Stream, name: str, seen: Stopped, p
         seen.ends[name] = (breach.found, SOON_S)
 
 
-async def _leave_open(worker: Worker, stream: Stream, seen: Stopped) -> float:
+async def _leave_open(worker: Worker, stream: Stream, seen: ShutdownRecord) -> float:
     """Write a batch within the half second, and nothing more."""
     await asyncio.sleep(CROSSING_S)
     return await _cross(worker, stream, seen, AFTER_THE_NOTICE)
 
 
-async def _half_close(worker: Worker, stream: Stream, seen: Stopped) -> float:
+async def _half_close(worker: Worker, stream: Stream, seen: ShutdownRecord) -> float:
     await stream.half_close()
     return asyncio.get_running_loop().time()
 
 
-async def _await_slow(worker: Worker, stream: Stream, seen: Stopped) -> float:
+async def _await_slow(worker: Worker, stream: Stream, seen: ShutdownRecord) -> float:
     """Write a batch at once, then only wait until the call in flight is answered, and half-close."""
     await _cross(worker, stream, seen, AT_THE_NOTICE)
     if "sleeps" in worker.facts.samples:
@@ -212,7 +212,7 @@ async def _await_slow(worker: Worker, stream: Stream, seen: Stopped) -> float:
     return await _half_close(worker, stream, seen)
 
 
-async def _cross(worker: Worker, stream: Stream, seen: Stopped, name: str) -> float:
+async def _cross(worker: Worker, stream: Stream, seen: ShutdownRecord, name: str) -> float:
     """Ask something after the notice, and return when that was."""
     at = asyncio.get_running_loop().time()
     await stream.send([(_CROSSING, worker.facts.policy)], [pod()], asked=name)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.conformance.answers import Answer, in_words, kind
-from gateway.conformance.asked import pod
-from gateway.conformance.rule import ANSWER_S, Breach, NotChecked
-from gateway.conformance.stream import Stream
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import Answer, in_words, kind
+from workers.conformance.requests import pod
+from workers.conformance.rule import ANSWER_S, Breach, NotChecked
+from workers.conformance.stream import Stream
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gateway.conformance.door import Door
-    from gateway.conformance.process import Process
-    from gateway.conformance.stopped import Stopped
-    from gateway.conformance.vectors import Vector
+    from workers.conformance.process import Process
+    from workers.conformance.shutdown_probe import ShutdownRecord
+    from workers.conformance.target import Target
+    from workers.conformance.vectors import Vector
 
     Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
     ServerStream = grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
@@ -51,7 +51,7 @@ class Facts:
     """The worker's, if it may be stopped."""
     ping_after_s: float = 0.0
     """Of silence; 0 where pings are not to be checked, which takes minutes."""
-    stopped: Stopped | None = None
+    shutdown: ShutdownRecord | None = None
     """What was seen when it was stopped."""
     pinged: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """The rules about pings, which are checked side by side."""
@@ -60,10 +60,10 @@ class Facts:
 class Worker:
     """A connection of its own for one rule; to be used as a context manager."""
 
-    def __init__(self, door: Door, facts: Facts) -> None:
-        self.door = door
+    def __init__(self, target: Target, facts: Facts) -> None:
+        self.target = target
         self.facts = facts
-        self._channel = door.open_channel()
+        self._channel = target.open_channel()
 
     async def __aenter__(self) -> Worker:
         return self

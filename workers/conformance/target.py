@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.config.model import WorkerTls
 from gateway.dispatch.channel import Link, Unreachable
 from gateway.dispatch.targets import addresses_of, parse_target
 from gateway.errors import GatewayError
@@ -17,6 +16,7 @@ from gateway.errors import GatewayError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.config.model import WorkerTls
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.wire import Wire
 
@@ -33,7 +33,7 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 )
 
 
-class Ears:
+class Recorder:
     """Whom a wire reports to: keeps what came. Make it on a running event loop."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Ears:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Target:
     """One address of the worker, and how to speak to it. To be used as a context manager."""
 
     link: Link
     tls: WorkerTls | None
 
-    async def __aenter__(self) -> Door:
+    async def __aenter__(self) -> Target:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -104,40 +104,40 @@ class Door:
         )
         return grpc.aio.secure_channel(self.link.address, credentials, options=options)
 
-    async def dial(self, path: str, ears: Ears) -> Wire:
+    async def dial(self, path: str, recorder: Recorder) -> Wire:
         """Return a connection made by the gateway's own code, with a call of *path* begun on it.
 
         Raises:
             Unreachable: there is nobody, or nobody who speaks HTTP/2.
         """
-        return await self.link.dial(path, ears)
+        return await self.link.dial(path, recorder)
 
     async def is_answered(self) -> bool:
         """Return whether anybody is there."""
         return await self.link.knock()
 
 
-async def find(target: str, tls: WorkerTls | None) -> Door:
-    """Return the door to the first address of *target* that can be reached.
+async def find_target(address: str, tls: WorkerTls | None) -> Target:
+    """Return the first endpoint of *address* that accepts a connection.
 
     Raises:
         ConfigError: the TLS files cannot be used.
         GatewayError: none can be reached; says why.
     """
     try:
-        addresses = await addresses_of(parse_target(target))
+        addresses = await addresses_of(parse_target(address))
     except OSError as error:
-        raise GatewayError(f"{target} cannot be looked up: {error.strerror}") from None
-    why = f"{target} has no address"
-    for address, host in addresses.items():
+        raise GatewayError(f"{address} cannot be looked up: {error.strerror}") from None
+    why = f"{address} has no address"
+    for endpoint, host in addresses.items():
         name = host if tls is None or tls.server_name is None else tls.server_name
-        link = Link(address, tls, name)
+        link = Link(endpoint, tls, name)
         try:
-            wire = await link.dial("/", Ears())
+            wire = await link.dial("/", Recorder())
         except Unreachable as error:
             why = f"the worker cannot be reached: {error}"
             await link.close()
             continue
         await wire.close()
-        return Door(link, None if tls is None else WorkerTls(tls.ca_file, tls.cert_file, tls.key_file, name))
+        return Target(link, None if tls is None else replace(tls, server_name=name))
     raise GatewayError(why)

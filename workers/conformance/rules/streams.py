@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import expect_kind, in_words, kind
-from gateway.conformance.asked import pod, unlike
-from gateway.conformance.door import Ears
-from gateway.conformance.rule import ANSWER_S, Breach, Group, expect
-from gateway.conformance.unary import GARBAGE, expect_own
-from gateway.conformance.worker import STREAM, expect_usual
 from gateway.dispatch.channel import Unreachable
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import expect_kind, in_words, kind
+from workers.conformance.requests import pod, unlike
+from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.rules.unary import GARBAGE, expect_own
+from workers.conformance.target import Recorder
+from workers.conformance.worker import STREAM, expect_usual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from workers.conformance.stream import Stream
+    from workers.conformance.worker import Worker
 
 _STREAMS: Final = 8
 _CALLS: Final = 50
@@ -29,10 +29,10 @@ STREAMS: Final = Group("Streams", "ReviewStream", "Batching")
 @STREAMS.rule("is understood by the gateway's own stream")
 async def stream_of_the_gateway(worker: Worker) -> None:
     """Which is not gRPC's: see gateway/dispatch/http2.py."""
-    ears = Ears()
+    recorder = Recorder()
     asked = "a batch over the gateway's own HTTP/2"
     try:
-        wire = await worker.door.dial(STREAM, ears)
+        wire = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
         raise Breach(asked, str(error), "a stream") from None
     try:
@@ -42,14 +42,20 @@ async def stream_of_the_gateway(worker: Worker) -> None:
         wire.send(batch.SerializeToString())
 
         def answered() -> int:
-            return sum(len(pb.VerdictBatch.FromString(message).verdicts) for message in ears.messages)
+            return sum(len(pb.VerdictBatch.FromString(message).verdicts) for message in recorder.messages)
 
-        await ears.until(lambda: answered() >= _CALLS or ears.status is not None, ANSWER_S)
+        await recorder.until(lambda: answered() >= _CALLS or recorder.status is not None, ANSWER_S)
         expect(answered() == _CALLS, asked, f"{answered()} verdicts", f"{_CALLS}")
         wire.finish_writing()
-        await ears.until(lambda: ears.status is not None, ANSWER_S)
-        found = "an open stream" if ears.status is None else f"{ears.status.code} {ears.status.details}"
-        expect(ears.status is not None and ears.status.code == "OK", f"{asked}, half-closed", found, "OK")
+        await recorder.until(lambda: recorder.status is not None, ANSWER_S)
+        found = (
+            "an open stream"
+            if recorder.status is None
+            else f"{recorder.status.code} {recorder.status.details}"
+        )
+        expect(
+            recorder.status is not None and recorder.status.code == "OK", f"{asked}, half-closed", found, "OK"
+        )
     finally:
         await wire.close()
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.conformance.answers import in_words
-from gateway.conformance.rule import ANSWER_S, Breach, Group, expect
-from gateway.conformance.worker import SERVICE
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import in_words
+from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.worker import SERVICE
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from workers.conformance.worker import Worker
 
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"

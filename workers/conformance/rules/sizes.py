@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import expect_kind, in_words
-from gateway.conformance.asked import MAX_MESSAGE_BYTES, MIB, many_containers, pod
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.worker import expect_usual
+from workers.conformance.answers import expect_kind, in_words
+from workers.conformance.requests import MAX_MESSAGE_BYTES, MIB, many_containers, pod
+from workers.conformance.rule import Group, expect
+from workers.conformance.worker import expect_usual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.conformance.worker import Worker
+    from workers.conformance.worker import Worker
 
 _SECTION: Final = "Sizes and connections"
 _CONTAINERS: Final = 100_000

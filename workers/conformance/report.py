@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, NOT_SERVED, Result
 from gateway.text import printable
+from workers.conformance.run import FAILS, HOLDS, NOT_CHECKED, NOT_SERVED, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

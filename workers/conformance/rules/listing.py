@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from gateway.conformance.answers import in_words, kind
-from gateway.conformance.asked import SAMPLES, pod
-from gateway.conformance.rule import Breach, Group, expect
-from gateway.conformance.worker import LIST
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import in_words, kind
+from workers.conformance.requests import SAMPLES, pod
+from workers.conformance.rule import Breach, Group, expect
+from workers.conformance.worker import LIST
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from workers.conformance.worker import Worker
 
 _ASKED: Final = "ListPolicies"
 _MUTATING: Final = frozenset(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import Answer, difference, expect_kind, expect_same, in_words
-from gateway.conformance.asked import NO_JSON, NO_OBJECTS, image_of, pod, unlike
-from gateway.conformance.rule import ANSWER_S, Breach, Group, expect
-from gateway.conformance.worker import REVIEW, expect_usual
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import Answer, difference, expect_kind, expect_same, in_words
+from workers.conformance.requests import NO_JSON, NO_OBJECTS, image_of, pod, unlike
+from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.worker import REVIEW, expect_usual
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.conformance.vectors import Vector
-    from gateway.conformance.worker import Worker
+    from workers.conformance.vectors import Vector
+    from workers.conformance.worker import Worker
 
 UNKNOWN: Final = "conformance.example/not-served"
 GARBAGE: Final = b"\xff\xff\xff"

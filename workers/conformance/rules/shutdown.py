@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import in_words, kind
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.stopped import (
+from workers.conformance.answers import in_words, kind
+from workers.conformance.rule import Group, expect
+from workers.conformance.shutdown_probe import (
     AFTER_THE_NOTICE,
     AT_THE_NOTICE,
     END_S,
@@ -22,22 +22,22 @@ from gateway.conformance.stopped import (
     SLOW_MS,
     SLOW_REVIEW,
     SOON_S,
-    Stopped,
+    ShutdownRecord,
+    probe_shutdown,
     socket_of,
-    stop,
 )
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from workers.conformance.worker import Worker
 
 _STREAM: Final = "ReviewStream"
 _QUIET_S: Final = 0.45
 """The half second for which a stream stays open, less what a message may take on its way."""
 
-STOPPING: Final = Group("Stopping", "Review", "Draining", within_s=MOST_S)
+SHUTDOWN: Final = Group("Stopping", "Review", "Draining", within_s=MOST_S)
 
 
-@STOPPING.rule("tells every stream that it drains", method=_STREAM)
+@SHUTDOWN.rule("tells every stream that it drains", method=_STREAM)
 async def stop_notice(worker: Worker) -> None:
     """Soon: what the gateway sends meanwhile may be lost."""
     seen = await _stopped(worker)
@@ -45,13 +45,13 @@ async def stop_notice(worker: Worker) -> None:
         expect(after_s is not None, f"{name}, after SIGTERM", f"no notice in {SOON_S:g} s", "draining: true")
 
 
-@STOPPING.rule("answers calls in flight on streams while it drains", method=_STREAM, samples=("sleeps",))
+@SHUTDOWN.rule("answers calls in flight on streams while it drains", method=_STREAM, samples=("sleeps",))
 async def stop_in_flight(worker: Worker) -> None:
     """A call that takes longer than the quiet after which a stream ends."""
     _expect_answer(await _stopped(worker), SLOW_CALL, "DEADLINE_EXCEEDED")
 
 
-@STOPPING.rule("answers a Review in flight while it stops", samples=("sleeps",))
+@SHUTDOWN.rule("answers a Review in flight while it stops", samples=("sleeps",))
 async def stop_in_flight_review(worker: Worker) -> None:
     """It is not cut off."""
     seen = await _stopped(worker)
@@ -61,7 +61,7 @@ async def stop_in_flight_review(worker: Worker) -> None:
     expect(seen.review_took_s > SLOW_MS / 1000 - 0.05, asked, found, "at its deadline")
 
 
-@STOPPING.rule("answers calls that crossed the notice on their way", method=_STREAM)
+@SHUTDOWN.rule("answers calls that crossed the notice on their way", method=_STREAM)
 async def stop_crossing(worker: Worker) -> None:
     """At once after it, and within the half second for which a stream stays open."""
     seen = await _stopped(worker)
@@ -69,7 +69,7 @@ async def stop_crossing(worker: Worker) -> None:
         _expect_answer(seen, name, worker.facts.usual)
 
 
-@STOPPING.rule("ends a stream with OK once it is half-closed and nothing is in flight", method=_STREAM)
+@SHUTDOWN.rule("ends a stream with OK once it is half-closed and nothing is in flight", method=_STREAM)
 async def stop_half_closed(worker: Worker) -> None:
     """As the gateway does on the notice."""
     seen = await _stopped(worker)
@@ -77,7 +77,7 @@ async def stop_half_closed(worker: Worker) -> None:
         _expect_ok(seen, name)
 
 
-@STOPPING.rule(
+@SHUTDOWN.rule(
     "ends a stream on which nothing comes for half a second with OK, and not before", method=_STREAM
 )
 async def stop_quiet(worker: Worker) -> None:
@@ -93,7 +93,7 @@ async def stop_quiet(worker: Worker) -> None:
     )
 
 
-@STOPPING.rule(
+@SHUTDOWN.rule(
     "says NOT_SERVING to who watches its health, or ends the watch", method="Watch", asks_a_policy=False
 )
 async def stop_health(worker: Worker) -> None:
@@ -104,14 +104,14 @@ async def stop_health(worker: Worker) -> None:
     )
 
 
-@STOPPING.rule("takes no new connections", asks_a_policy=False)
+@SHUTDOWN.rule("takes no new connections", asks_a_policy=False)
 async def stop_refuses(worker: Worker) -> None:
     """So that whatever takes its place at the address gets them."""
     seen = await _stopped(worker)
     expect(bool(seen.refused), "connecting, while it drains", f"accepted for {SOON_S:g} s", "a refusal")
 
 
-@STOPPING.rule("ends with exit status 0 when nothing that anybody waits for is left", asks_a_policy=False)
+@SHUTDOWN.rule("ends with exit status 0 when nothing that anybody waits for is left", asks_a_policy=False)
 async def stop_exit(worker: Worker) -> str:
     """Before its grace is over, though policies ran for calls and streams that were cancelled."""
     seen = await _stopped(worker)
@@ -122,7 +122,7 @@ async def stop_exit(worker: Worker) -> str:
     return ""
 
 
-@STOPPING.rule("removes its unix socket", asks_a_policy=False)
+@SHUTDOWN.rule("removes its unix socket", asks_a_policy=False)
 async def stop_socket(worker: Worker) -> None:
     """Whoever finds it would take it for a worker that hangs."""
     worker.need(socket_of(worker) is not None, "needs a worker on unix:PATH")
@@ -130,22 +130,22 @@ async def stop_socket(worker: Worker) -> None:
     expect(seen.left_socket is None, "SIGTERM", f"{seen.left_socket} is still there", "no socket")
 
 
-def _expect_answer(seen: Stopped, name: str, *kinds: str) -> None:
+def _expect_answer(seen: ShutdownRecord, name: str, *kinds: str) -> None:
     answer = seen.answers[name]
     found = answer if isinstance(answer, str) else in_words(answer)
     expect(not isinstance(answer, str) and kind(answer) in kinds, name, found, " or ".join(kinds))
 
 
-def _expect_ok(seen: Stopped, name: str) -> None:
+def _expect_ok(seen: ShutdownRecord, name: str) -> None:
     how, _ = seen.ends[name]
     expect(how == "OK", f"{name}, after SIGTERM", how, "OK")
 
 
-async def _stopped(worker: Worker) -> Stopped:
+async def _stopped(worker: Worker) -> ShutdownRecord:
     """Stop the worker, if that has not been done, and return what was seen."""
     facts = worker.facts
     worker.need(facts.process is not None, "needs --pid N or --command WORD...")
-    if facts.stopped is None:
+    if facts.shutdown is None:
         assert facts.process is not None
-        facts.stopped = await stop(worker, facts.process)
-    return facts.stopped
+        facts.shutdown = await probe_shutdown(worker, facts.process)
+    return facts.shutdown

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.conformance.answers import Answer, in_words
-from gateway.conformance.asked import MAX_MESSAGE_BYTES
-from gateway.conformance.rule import ANSWER_S, Breach
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import Answer, in_words
+from workers.conformance.requests import MAX_MESSAGE_BYTES
+from workers.conformance.rule import ANSWER_S, Breach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

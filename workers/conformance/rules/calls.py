@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import expect_kind, in_words, kind
-from gateway.conformance.asked import pod, unlike
-from gateway.conformance.rule import ANSWER_S, Breach, Group, expect
-from gateway.conformance.unary import expect_own
-from gateway.conformance.worker import expect_usual
+from workers.conformance.answers import expect_kind, in_words, kind
+from workers.conformance.requests import pod, unlike
+from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.rules.unary import expect_own
+from workers.conformance.worker import expect_usual
 
 if TYPE_CHECKING:
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from workers.conformance.stream import Stream
+    from workers.conformance.worker import Worker
 
 _TIMEOUT_MS: Final = 200
 _EARLY_MS: Final = 20

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.conformance.door import Ears
-from gateway.conformance.rule import ANSWER_S, Breach, Group
-from gateway.conformance.worker import STREAM
 from gateway.dispatch.channel import Unreachable
 from gateway.dispatch.wire import PING_AFTER_S, PONG_WITHIN_S
+from workers.conformance.rule import ANSWER_S, Breach, Group
+from workers.conformance.target import Recorder
+from workers.conformance.worker import STREAM
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from workers.conformance.worker import Worker
 
 _PINGS: Final = 5
 """gRPC's servers put up with two that come too soon, and forgive once more after a stream has begun."""
@@ -59,7 +59,7 @@ async def _idle(worker: Worker) -> None:
     """By gRPC's own keepalive: nothing says that it has pinged, but it hears how it is taken."""
     after_s = worker.facts.ping_after_s
     asked = f"{_PINGS} pings after {after_s:g} s of silence each, on a connection without calls"
-    async with worker.door.open_channel(round(after_s * 1000)) as channel:
+    async with worker.target.open_channel(round(after_s * 1000)) as channel:
         async with asyncio.timeout(ANSWER_S):
             await channel.channel_ready()
         try:
@@ -74,9 +74,9 @@ async def _streaming(worker: Worker) -> None:
     """By the gateway's own connection."""
     after_s = worker.facts.ping_after_s
     asked = f"{_PINGS} pings after {after_s:g} s of silence each, on a connection with an open stream"
-    ears = Ears()
+    recorder = Recorder()
     try:
-        wire = await worker.door.dial(STREAM, ears)
+        wire = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
         raise Breach(asked, str(error), "a stream") from None
     try:
@@ -86,8 +86,12 @@ async def _streaming(worker: Worker) -> None:
             await asyncio.sleep(
                 min(PONG_WITHIN_S, after_s / 2) if number == _PINGS else 0.5 * min(1, after_s)
             )
-            if ears.status is not None or ears.is_leaving:
-                how = "GOAWAY" if ears.status is None else f"{ears.status.code} {ears.status.details}"
+            if recorder.status is not None or recorder.is_leaving:
+                how = (
+                    "GOAWAY"
+                    if recorder.status is None
+                    else f"{recorder.status.code} {recorder.status.details}"
+                )
                 raise Breach(asked, f"{how} after ping {number}", "a connection that stays")
             if wire.owes_a_pong:
                 raise Breach(asked, f"no answer to ping {number}", "an answer")

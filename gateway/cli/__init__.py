@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gateway import __version__, logs, manifests
-from gateway.conformance import command as conformance
+from gateway.cli import conformance
 from gateway.errors import ConfigError, GatewayError
 from gateway.importing import command as importing
 from gateway.importing import sync
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     manifests.add_arguments(registering)
 
     conformance.add_arguments(
-        commands.add_parser("conformance", help="hold a running worker against the worker contract")
+        commands.add_parser("conformance", help="check that a running worker keeps to the worker contract")
     )
     return parser
 

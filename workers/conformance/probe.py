@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.conformance.answers import code_name, kind
-from gateway.conformance.asked import SAMPLES, pod
-from gateway.conformance.health import CHECK, WATCH, request
-from gateway.conformance.rule import ANSWER_S, Breach
-from gateway.conformance.worker import LIST, SERVICE, Facts, Worker
 from gateway.errors import GatewayError
 from gateway.pb import worker_pb2 as pb
+from workers.conformance.answers import code_name, kind
+from workers.conformance.requests import SAMPLES, pod
+from workers.conformance.rule import ANSWER_S, Breach
+from workers.conformance.rules.health import CHECK, WATCH, request
+from workers.conformance.worker import LIST, SERVICE, Facts, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.conformance.door import Door
-    from gateway.conformance.vectors import Vector
+    from workers.conformance.target import Target
+    from workers.conformance.vectors import Vector
 
 _UNSERVED: Final = "UNIMPLEMENTED"
 _BY_CHOICE: Final = "deny-latest-tag"
 """Says something else to each Pod, and is quick."""
 
 
-async def look_at(door: Door, policy: str | None, vectors: Sequence[Vector]) -> Facts:
+async def probe(target: Target, policy: str | None, vectors: Sequence[Vector]) -> Facts:
     """Return what the worker serves, and which policy to ask where any will do: *policy*, if it is named.
 
     Raises:
         GatewayError: it is no policy worker, or does not serve *policy*.
     """
     facts = Facts(methods={"Review"})
-    async with Worker(door, facts) as worker:
+    async with Worker(target, facts) as worker:
         names = await _listed(worker, facts)
         await _look_at_methods(worker, facts)
         facts.samples = await _samples(worker, names)

@@ -1,0 +1,1 @@
+"""The rules of the worker contract, one module for each group of them."""
