@@ -11,57 +11,30 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.large import LARGE_BYTES
-from gateway.core.matching import speaks_for_itself
+from gateway.core.matching import is_namespace_write
 from gateway.core.response import encode
 from gateway.core.review import decode_in_steps, decode_plain
 from gateway.dispatch.dispatcher import Run
 from gateway.errors import Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
-    from gateway.config.model import AuditLevel
     from gateway.core.decision import Decision
     from gateway.core.matching import Selection
-    from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest
-    from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Failed
-    from gateway.dispatch.backends import Workers
-    from gateway.paths import Paths
+    from gateway.snapshot import FoundNamespace, Snapshot
     from gateway.telemetry.metrics import Metrics
-
-    Known = Namespace | Failed | None
-    """A namespace; None if there is none of that name; Failed if that could not be found out."""
-    LookUp = Callable[[str, float, Callable[[Known], None]], Callable[[], None]]
-    """Asks for a namespace by name, and returns what withdraws the question. Calls back once, with what came
-    of it within so many seconds, and never before it has returned."""
 
 Awaited = TypeVar("Awaited")
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One configuration in force. A review keeps the one it started with, whatever is loaded meanwhile."""
-
-    paths: Paths
-    """What each path of the front end selects."""
-    workers: Workers
-    namespaces: Mapping[str, Namespace]
-    """By name. Those of a watched cluster follow it; a review sees its own as it was when it started."""
-    look_up: LookUp | None
-    """Whom to ask for a namespace that is not among them; None: there are no others."""
-    memory: ChangeMemory
-    audit_level: AuditLevel
 
 
 class Answer(NamedTuple):
@@ -104,7 +77,7 @@ def admit(
             return waiting.cancel
         return begin(request, namespace)
 
-    def begin(request: AdmissionRequest, namespace: Known) -> Callable[[], None]:
+    def begin(request: AdmissionRequest, namespace: FoundNamespace) -> Callable[[], None]:
         evaluation = Evaluation(selection, request, namespace, snapshot.memory)
         run = Run(evaluation, snapshot.workers, limits_s, partial(done, request), crashed)
         run.start()
@@ -146,7 +119,7 @@ def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
 
     One that is just being made is not there yet.
     """
-    return request.namespace != "" and not speaks_for_itself(request) and selection.has_rule_for(request)
+    return request.namespace != "" and not is_namespace_write(request) and selection.has_rule_for(request)
 
 
 class _Waiting(Generic[Awaited]):

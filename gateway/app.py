@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
 
 from gateway.admit import Admission
+from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.model import summary
 from gateway.dispatch.questions import Questions
 from gateway.errors import ConfigError
-from gateway.followed import Cluster, Watched
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
-from gateway.serving.connections import Bounds, Connections
+from gateway.serving.authentication import ClientAuthenticator
+from gateway.serving.connection_table import Bounds, ConnectionTable
 from gateway.serving.files import Changes
-from gateway.serving.identity import Identity
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
 from gateway.serving.sockets import affordable_connections
@@ -30,12 +30,11 @@ from gateway.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from gateway.admit import Snapshot
     from gateway.config.model import Config, WorkerPool
     from gateway.core.matching import Selection
     from gateway.options import Options
     from gateway.serving.message import HttpRequest
-    from gateway.snapshot import Prepared
+    from gateway.snapshot import Prepared, Snapshot
 
     Selected = tuple[Snapshot, Selection]
 
@@ -62,14 +61,16 @@ class Gateway:
         self._not_ready: str | None = STARTING
         self._admission = Admission(self.metrics)
         self._pools = Pools(self.metrics, targets)
-        self._watched = Watched()
+        self._watched = ClusterFollower()
         self._reloading = asyncio.Lock()
         self._changes = Changes(lambda: (options.fingerprint(), self._pools.fingerprint()))
         self._tasks: set[asyncio.Task[None]] = set()
         self._router: Router[Selected] = Router(
-            self._review, {}, is_ignored=lambda selected: selected[1].is_ignored
+            self._review, {}, fails_open=lambda selected: selected[1].fails_open
         )
-        self._connections = Connections(self._router, Bounds.of(affordable_connections(Bounds().connections)))
+        self._connections = ConnectionTable(
+            self._router, Bounds.of(affordable_connections(Bounds().connections))
+        )
         self.metrics.refused = self._connections.refused
         self._listener: Listener | None = None
         self._admin: Listener | None = None
@@ -97,7 +98,7 @@ class Gateway:
         """
         settings = config.gateway
         routes = AdminRoutes(self._why_not_ready, self._exposition)
-        self._admin = Listener(admin_address, Connections(routes, ADMIN_BOUNDS))
+        self._admin = Listener(admin_address, ConnectionTable(routes, ADMIN_BOUNDS))
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config, on_config)
@@ -162,7 +163,11 @@ class Gateway:
         settings, old = files.gateway, self.config.gateway if self.config is not None else None
         # With the same files only the cluster's part is new: what is broken in them now is not in its way.
         are_new = files is not self._files
-        identity = Identity(settings.authentication, settings.tls) if are_new else self._router.identity
+        authenticator = (
+            ClientAuthenticator(settings.authentication, settings.tls)
+            if are_new
+            else self._router.authenticator
+        )
         certificate = self._certificate
         if certificate is None or old is None or settings.tls != old.tls:
             certificate = ServerCertificate(settings.tls)
@@ -185,8 +190,8 @@ class Gateway:
                 namespaces=namespaces.by_name,
                 look_up=namespaces.look_up,
             )
-        earlier, self._router.identity = self._router.identity, identity
-        if identity is not None and earlier is not None and not identity.admits_as(earlier):
+        earlier, self._router.authenticator = self._router.authenticator, authenticator
+        if authenticator is not None and earlier is not None and not authenticator.has_same_clients(earlier):
             self._connections.judge()
         self._certificate = certificate
         if self._listener is not None:
@@ -239,7 +244,7 @@ class Gateway:
         )
 
     def _look_for_changes(self, on_config: Callable[[Config], None]) -> None:
-        if self._router.identity is not None and self._router.identity.refresh():
+        if self._router.authenticator is not None and self._router.authenticator.refresh():
             self._connections.judge()
         # Not while draining: what a reload makes would outlive the end of all that there was.
         if self._reloading.locked() or self._not_ready == "draining" or not self._changes.are_due():
@@ -259,10 +264,10 @@ class Gateway:
     @property
     def _is_current(self) -> bool:
         """Whether what files and custom resources hold is what is in force."""
-        identity, certificate = self._router.identity, self._certificate
+        authenticator, certificate = self._router.authenticator, self._certificate
         return (
             not (self._changes.is_refused or self._watched.refused)
-            and (identity is None or identity.is_current)
+            and (authenticator is None or authenticator.is_current)
             and (certificate is None or certificate.is_current)
         )
 

@@ -28,11 +28,11 @@ from gateway.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.admit import Snapshot
     from gateway.cluster.namespaces import ClusterNamespaces
     from gateway.config.model import Config
     from gateway.core.matching import Selection
     from gateway.core.webhook import Phase
+    from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0
 _READY_WITHIN_S: Final = 10.0

@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.admit import Snapshot
 from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
 from gateway.core.webhook import HttpsClient
@@ -23,12 +22,20 @@ from gateway.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.config.model import Config, WorkerPool
+    from gateway.config.model import AuditLevel, Config, WorkerPool
     from gateway.config.webhook_users import WebhookUser, WebhookUsers
+    from gateway.core.namespace import Namespace
+    from gateway.core.verdict import Failed
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.https.server import HttpsServer
     from gateway.paths import Paths
     from gateway.telemetry.metrics import Metrics
+
+    FoundNamespace = Namespace | Failed | None
+    """A namespace; None: there is none of that name; Failed: the look-up failed."""
+    NamespaceLookUp = Callable[[str, float, Callable[[FoundNamespace], None]], Callable[[], None]]
+    """Looks up a namespace by name within a timeout in seconds, and returns a function that cancels this.
+    The callback is called once, with the result, and never before the look-up has returned."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +60,21 @@ async def _retire(backend: Backend) -> None:
 def _clients(config: Config) -> set[HttpsClient]:
     webhooks = (*config.mutating, *config.validating)
     return {webhook.client for webhook in webhooks if isinstance(webhook.client, HttpsClient)}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One configuration in force. A review keeps the one it started with, whatever is loaded meanwhile."""
+
+    paths: Paths
+    """What each path of the front end selects."""
+    workers: Workers
+    namespaces: Mapping[str, Namespace]
+    """By name. Those of a watched cluster follow it; a review sees its own as it was when it started."""
+    look_up: NamespaceLookUp | None
+    """Whom to ask for a namespace that is not among them; None: there are no others."""
+    memory: ChangeMemory
+    audit_level: AuditLevel
 
 
 @dataclass(frozen=True, slots=True)

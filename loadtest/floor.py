@@ -21,7 +21,7 @@ import uvloop
 
 from gateway.config.model import ServerTls
 from gateway.process.serve import relax_garbage_collection
-from gateway.serving.connections import Connections
+from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.devcert import make_development_certificate
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router
@@ -68,7 +68,7 @@ async def serve(
     if gives_tickets:
         certificate.context.options &= ~ssl.OP_NO_TICKET
         certificate.context.num_tickets = 1
-    listener = Listener("127.0.0.1:0", Connections(Router(review, paths)), certificate)
+    listener = Listener("127.0.0.1:0", ConnectionTable(Router(review, paths)), certificate)
     await listener.start()
     relax_garbage_collection()
     stopping = asyncio.Event()

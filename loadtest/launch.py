@@ -1,6 +1,6 @@
 """How the processes that serve in a benchmark are started, waited for and stopped.
 
-They hang on the leash of ``gateway.process.leash``: if the benchmark is killed, the kernel ends them.
+``gateway.process.parent_death`` runs them: if the benchmark is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def launched(name: str, command: Sequence[str], log: Path) -> Iterator[Child]:
         command: A program and its arguments.
         log: Where its output goes.
     """
-    leash = [sys.executable, "-m", "gateway.process.leash", str(os.getpid())]
+    parent_death = [sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*leash, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            [*parent_death, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
         yield Child(name, process.pid, process, log)

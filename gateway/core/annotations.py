@@ -19,7 +19,7 @@ from gateway.core.verdict import Allowed, DryRunRefused, Failed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.core.call import Outcome
+    from gateway.core.outcome import Outcome
 
 AuditLevel = Literal["None", "Metadata", "Request"]
 
@@ -107,8 +107,8 @@ def annotations_of(
             _note(outcome, f"round_{outcome.round}_index_{index}", annotations, is_mutating=is_mutating)
             if audit_level == "Request" and outcome.is_patched:
                 _quote(outcome, f"patch.round_{outcome.round}_index_{index}", annotations)
-        if outcome.spoken is not None:
-            annotations.speak(webhook.name, outcome.spoken.audit_annotations)
+        if outcome.worker_verdict is not None:
+            annotations.speak(webhook.name, outcome.worker_verdict.audit_annotations)
     return annotations.kept, tuple(annotations.dropped)
 
 

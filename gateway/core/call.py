@@ -1,4 +1,4 @@
-"""What passes between an evaluation and whoever drives it: payloads, calls, and what they came to."""
+"""The calls of an evaluation, and the payload that each of them sends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import orjson
 from gateway.core.conditions import Seen
 from gateway.core.diff import same
 from gateway.core.identity import check_identity
-from gateway.core.matching import labels_that_count
+from gateway.core.matching import selectable_labels
 from gateway.core.patch import PatchConflict, apply_in_steps
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from gateway.core.matching import Invocation
     from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.verdict import Failed, Verdict
 
 MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
 """What patches may add to an object in all: as much as the API server takes of a client in one write. etcd
@@ -66,7 +66,7 @@ class Payload:
     def labels(self) -> tuple[Mapping[str, str], ...]:
         """What objectSelectors look at."""
         if self._labels is None:
-            self._labels = labels_that_count(self.outline, self.request.old_outline)
+            self._labels = selectable_labels(self.outline, self.request.old_outline)
         return self._labels
 
     @property
@@ -117,10 +117,10 @@ class Payload:
         check_identity(self.request, cast("Json", self.object), patched)
         return Payload(self.request, (patched, patched_json))
 
-    def rest(self) -> None:
+    def drop_parsed(self) -> None:
         """Let go of what is parsed until it is asked for again."""
         self._object = self._seen = None
-        self.request.rest()
+        self.request.drop_parsed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,10 @@ class Applied:
 class Call:
     """One question to one worker, made by the evaluation and carried out by whoever drives it."""
 
-    __slots__ = ("applied", "elapsed_s", "invocation", "is_ahead", "payload", "place", "verdict")
+    __slots__ = ("applied", "elapsed_s", "index", "invocation", "is_ahead", "payload", "verdict")
 
-    def __init__(self, place: int, invocation: Invocation, payload: Payload, *, is_ahead: bool) -> None:
-        self.place = place
+    def __init__(self, index: int, invocation: Invocation, payload: Payload, *, is_ahead: bool) -> None:
+        self.index = index
         self.invocation = invocation
         self.payload = payload
         self.is_ahead = is_ahead
@@ -150,27 +150,3 @@ class Call:
         """What came of the verdict's patch, where it was applied before the verdict counts."""
         self.elapsed_s = 0.0
         """Seconds until the verdict; for metrics, set by the driver and never read here."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How one webhook was settled in one round."""
-
-    invocation: Invocation
-    round: int
-    verdict: Verdict | DryRunRefused
-    """What counts: Failed also where the worker allowed the request with a patch that cannot be used."""
-    spoken: Allowed | Denied | None
-    """The worker's own answer, for its warnings and audit annotations; None if there was none to read."""
-    call: Call | None
-    """None if the webhook was not called."""
-    has_changed: bool = False
-    is_patched: bool = False
-    """Whether a patch with at least one operation was applied, also one without effect."""
-
-    @property
-    def rejects(self) -> bool:
-        """Whether it refuses the request: a denial, a refused dry run, or a failure under Fail."""
-        if type(self.verdict) is Failed:
-            return self.invocation.webhook.failure_policy == "Fail"
-        return type(self.verdict) is not Allowed

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gateway.core.annotations import Dropped
-    from gateway.core.call import Outcome
     from gateway.core.evaluation import Evaluation
+    from gateway.core.outcome import Outcome
 
 __all__ = ["UNCONDITIONAL", "AuditLevel", "Decision", "Status", "decide"]
 
@@ -97,7 +97,9 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     return Decision(
         status,
         _final_patch(evaluation) if status is None and evaluation.has_changed else b"",
-        _warnings(outcome.spoken.warnings for outcome in outcomes if outcome.spoken is not None),
+        _warnings(
+            outcome.worker_verdict.warnings for outcome in outcomes if outcome.worker_verdict is not None
+        ),
         annotations,
         dropped,
     )

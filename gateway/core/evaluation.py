@@ -37,11 +37,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from gateway.core.call import Call, Outcome, Payload
+from gateway.core.call import Call, Payload
 from gateway.core.conditions import Excluded, Unanswered
 from gateway.core.judging import Judging
 from gateway.core.matching import object_matches, selectors_match
-from gateway.core.settling import settle
+from gateway.core.outcome import Outcome, settle
 from gateway.core.verdict import DRY_RUN_REFUSED, DryRunRefused, Failed
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Evaluation:
         self._memory = memory
         self._payload = Payload(request)
         self._calls: list[Call | None] = [None] * len(self._invocations)
-        self._place = 0
+        self._index = 0
         self._ahead = 0
-        """Webhooks before this place have been considered for a call with the present payload."""
+        """Webhooks before this index have been considered for a call with the present payload."""
         self._round = 0
         self._reinvocable: set[int] = set()
         self._to_reinvoke: set[int] = set()
@@ -120,16 +120,16 @@ class Evaluation:
 
         A verdict on a call that is no longer wanted changes nothing.
         """
-        if self.done or self._calls[call.place] is not call or call.verdict is not None:
+        if self.done or self._calls[call.index] is not call or call.verdict is not None:
             return NO_CALLS
         call.verdict = verdict
-        if call.place != self._place:
+        if call.index != self._index:
             return NO_CALLS
         return self._advance()
 
     def wants(self, call: Call) -> bool:
         """Whether the verdict of *call*, which was answered earlier, is still of use."""
-        return self._calls[call.place] is call
+        return self._calls[call.index] is call
 
     def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
         """Take note that *call* could not be made, and return further calls to make.
@@ -137,8 +137,8 @@ class Evaluation:
         One that was to be made ahead of its turn is forgotten: a serial run would not have asked yet, and
         there may be room when the turn comes. For any other the *failure* is its verdict.
         """
-        if call.is_ahead and call.place != self._place:
-            self._calls[call.place] = None
+        if call.is_ahead and call.index != self._index:
+            self._calls[call.index] = None
             return NO_CALLS
         return self.receive(call, failure)
 
@@ -165,62 +165,62 @@ class Evaluation:
         return withdrawn
 
     def _advance(self) -> Sequence[Call]:
-        """Walk on from the present place for as long as verdicts are there, and return the calls to make."""
+        """Walk on from the present index for as long as verdicts are there, and return the calls to make."""
         calls: list[Call] = []
         while not self.done:
-            place = self._place
-            if place < len(self._invocations):
-                call = self._calls[place] or self._reach(place, calls)
-                if call is None and self._place != place:
+            index = self._index
+            if index < len(self._invocations):
+                call = self._calls[index] or self._reach(index, calls)
+                if call is None and self._index != index:
                     continue
                 verdict = None if call is None else call.verdict
                 if call is None or verdict is None:
                     if self._ahead < len(self._invocations):
                         self._speculate(calls)
-                    self._payload.rest()
+                    self._payload.drop_parsed()
                     break
                 self.kept_ahead += call.is_ahead
-                self._place = place + 1
+                self._index = index + 1
                 outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
                 if patched is not None:
                     self._show(patched)
                 self._conclude(outcome)
             elif self._round == 0 and self.has_changed:
                 self._round = 1
-                self._place = self._ahead = 0
+                self._index = self._ahead = 0
                 self._calls = [None] * len(self._invocations)
             else:
                 self._finish()
         return calls
 
-    def _reach(self, place: int, calls: list[Call]) -> Call | None:
-        """Return the call of the webhook at *place*, whose turn has come, after adding it to *calls*.
+    def _reach(self, index: int, calls: list[Call]) -> Call | None:
+        """Return the call of the webhook at *index*, whose turn has come, after adding it to *calls*.
 
-        None if it is not to be called: then it is settled, and the walk is one place further. None, too, if
+        None if it is not to be called: then it is settled, and the walk is one index further. None, too, if
         the authorizer has to answer first: then the walk is where it was.
         """
-        invocation = self._invocations[place]
-        obstacle = self._obstacle(place)
+        invocation = self._invocations[index]
+        obstacle = self._obstacle(index)
         if obstacle is None:
-            self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=False)
+            self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=False)
             calls.append(call)
             return call
         if isinstance(obstacle, Unanswered):
             return None
-        self._place = place + 1
+        self._index = index + 1
         if isinstance(obstacle, Excluded):
             self.exclusions.append((invocation, obstacle))
         elif obstacle is not False:
             self._conclude(Outcome(invocation, self._round, obstacle, None, None))
         return None
 
-    def _obstacle(self, place: int) -> Obstacle | None:
-        """Return None if the webhook at *place* is to be called on the present object, else why not."""
-        webhook = self._invocations[place].webhook
-        is_due = self._round == 0 or self._invocations[place].position in self._to_reinvoke
+    def _obstacle(self, index: int) -> Obstacle | None:
+        """Return None if the webhook at *index* is to be called on the present object, else why not."""
+        webhook = self._invocations[index].webhook
+        is_due = self._round == 0 or self._invocations[index].position in self._to_reinvoke
         if not is_due and webhook.failure_policy == "Ignore":
             return False
-        mismatch = self._mismatch(place)
+        mismatch = self._mismatch(index)
         if not is_due:
             # The API server matches before it asks whether to reinvoke: under Fail, an error there rejects.
             return mismatch if isinstance(mismatch, Failed | Unanswered) else False
@@ -228,9 +228,9 @@ class Evaluation:
             return DRY_RUN_REFUSED
         return mismatch
 
-    def _mismatch(self, place: int) -> Failed | Excluded | Unanswered | Literal[False] | None:
-        """Return None if the webhook at *place* matches the present object, else why it does not."""
-        invocation = self._invocations[place]
+    def _mismatch(self, index: int) -> Failed | Excluded | Unanswered | Literal[False] | None:
+        """Return None if the webhook at *index* matches the present object, else why it does not."""
+        invocation = self._invocations[index]
         webhook = invocation.webhook
         if not invocation.is_unconditional:
             matched = (
@@ -243,23 +243,23 @@ class Evaluation:
         if webhook.match_conditions is None:
             return None
         self._judging = self._judging or Judging()
-        return self._judging.judge(place, webhook.match_conditions, self._payload.seen)
+        return self._judging.judge(index, webhook.match_conditions, self._payload.seen)
 
     def _speculate(self, calls: list[Call]) -> None:
-        """Call webhooks behind the present place that can be called ahead; add the calls to *calls*."""
+        """Call webhooks behind the present index that can be called ahead; add the calls to *calls*."""
         is_mutating = self.is_mutating
         memory = self._memory if is_mutating else None
-        for place in range(max(self._ahead, self._place), len(self._invocations)):
-            invocation = self._invocations[place]
-            if place > self._place and self._calls[place] is None:
-                if self._obstacle(place) is not None:
+        for index in range(max(self._ahead, self._index), len(self._invocations)):
+            invocation = self._invocations[index]
+            if index > self._index and self._calls[index] is None:
+                if self._obstacle(index) is not None:
                     continue
                 if not is_mutating or invocation.webhook.side_effects == "None":
-                    self._calls[place] = call = Call(place, invocation, self._payload, is_ahead=is_mutating)
+                    self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=is_mutating)
                     calls.append(call)
             if memory is not None and memory.usually_changes(invocation.webhook, self.request):
                 # Whoever comes after it would be asked again anyway.
-                self._ahead = place
+                self._ahead = index
                 return
         self._ahead = len(self._invocations)
 
@@ -270,8 +270,8 @@ class Evaluation:
         if self._judging is not None:
             self._judging.forget()
         self._ahead = 0
-        for place in range(self._place, len(self._calls)):
-            self._discard(place)
+        for index in range(self._index, len(self._calls)):
+            self._discard(index)
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
@@ -288,11 +288,11 @@ class Evaluation:
         if outcome.rejects:
             self._finish()
 
-    def _discard(self, place: int) -> None:
-        """Throw away what was asked at *place*, if anything was."""
-        call = self._calls[place]
+    def _discard(self, index: int) -> None:
+        """Throw away what was asked at *index*, if anything was."""
+        call = self._calls[index]
         if call is not None:
-            self._calls[place] = None
+            self._calls[index] = None
             self.discarded_ahead += call.is_ahead
             if call.verdict is None:
                 self._withdrawn.append(call)
@@ -300,5 +300,5 @@ class Evaluation:
 
     def _finish(self) -> None:
         self.done = True
-        for place in range(self._place, len(self._calls)):
-            self._discard(place)
+        for index in range(self._index, len(self._calls)):
+            self._discard(index)

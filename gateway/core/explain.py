@@ -11,9 +11,9 @@ from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.core.call import Outcome
     from gateway.core.evaluation import Evaluation
     from gateway.core.matching import Selection
+    from gateway.core.outcome import Outcome
     from gateway.core.review import AdmissionRequest, Resource
     from gateway.core.webhook import Webhook
 

@@ -54,7 +54,7 @@ class Selection:
     def __init__(self, phase: Phase, webhooks: Sequence[Webhook]) -> None:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
-        self.is_ignored = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
+        self.fails_open = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
         """Whether no review that comes this way can fail for a webhook that could not be asked."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
         self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}
@@ -76,7 +76,7 @@ class Selection:
         *namespace* is the request's: None if there is none, Failed if that could not be found out.
         """
         candidates = self._candidates(request)
-        if not candidates.look_at_namespaces or speaks_for_itself(request):
+        if not candidates.look_at_namespaces or is_namespace_write(request):
             return candidates.invocations
         if request.namespace == "" and not _is_namespace(request):
             return candidates.of(self._everywhere)
@@ -183,7 +183,7 @@ def selectors_match(
     if in_namespace is False:
         return False
     if not webhook.object_selector.is_empty and not object_matches(
-        webhook, labels_that_count(current, request.old_outline)
+        webhook, selectable_labels(current, request.old_outline)
     ):
         return False
     return in_namespace
@@ -194,7 +194,7 @@ def object_matches(webhook: Webhook, labels: Iterable[Mapping[str, str]]) -> boo
     return any(map(webhook.object_selector.matches, labels))
 
 
-def labels_that_count(current: Json | None, old: Json | None) -> tuple[Mapping[str, str], ...]:
+def selectable_labels(current: Json | None, old: Json | None) -> tuple[Mapping[str, str], ...]:
     """Return the labels by which an objectSelector judges a request: those of what has metadata."""
     return tuple(labels_of(one) for one in (current, old) if one is not None and "metadata" in one)
 
@@ -208,7 +208,7 @@ def _namespace_matches(
     selector = webhook.namespace_selector
     if selector.is_empty or (request.namespace == "" and not _is_namespace(request)):
         return True
-    if speaks_for_itself(request):
+    if is_namespace_write(request):
         return selector.matches(labels_of(current))
     if namespace is None:
         return Failed(
@@ -225,7 +225,7 @@ def _is_namespace(request: AdmissionRequest) -> bool:
     return request.request_resource[2] == "namespaces"
 
 
-def speaks_for_itself(request: AdmissionRequest) -> bool:
+def is_namespace_write(request: AdmissionRequest) -> bool:
     """Whether *request* makes or changes a Namespace, whose own labels then count for namespaceSelectors."""
     return (
         request.operation in ("CREATE", "UPDATE")

@@ -144,7 +144,7 @@ class AdmissionRequest:
     def _read(self) -> Json:
         return cast("Json", orjson.loads(self.json if self._pruned is None else self._pruned))
 
-    def rest(self) -> None:
+    def drop_parsed(self) -> None:
         """Let go of the parsed form until it is asked for again."""
         self._parsed = self._object = None
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.namespace import Namespace
-from gateway.core.settling import apply_ahead
+from gateway.core.outcome import apply_ahead
 from gateway.core.verdict import Allowed, Failed
 from gateway.dispatch.pending import MAX_CALLS, Pending
 from gateway.dispatch.verdicts import failed_deadline, failed_status

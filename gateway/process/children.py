@@ -128,7 +128,7 @@ async def _start(command: Sequence[str], output: Output | None) -> asyncio.subpr
     # A session of its own: Ctrl-C in a terminal is for the gateway alone, which stops its children last.
     # It makes the child the leader of a group too, by which all that it starts is reached.
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.process.leash", str(os.getpid())),
+        *(sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=None if output is None else output.writing,

@@ -21,7 +21,7 @@ from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.process.children import Child
 from gateway.process.totals import Totals
 from gateway.serving.admin import AdminRoutes
-from gateway.serving.connections import Connections
+from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import Changes
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
@@ -70,7 +70,7 @@ class Supervisor:
         self._held: socket.socket | None = None
         self._admin = Listener(
             config.gateway.admin_listen,
-            Connections(AdminRoutes(lambda: self._not_ready, self._exposition)),
+            ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition)),
         )
 
     async def start(self, on_config: Callable[[Config], None]) -> None:

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Unavailable
-from gateway.serving.connections import Bounds
+from gateway.serving.connection_table import Bounds
 from gateway.serving.message import Cancel, HttpRequest, Response, error_response
 from gateway.text import printable
 
@@ -57,7 +57,7 @@ class AdminRoutes:
         self._tasks: set[asyncio.Task[None]] = set()
         self.draining = False
 
-    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Return True: every client that reaches the port is allowed."""
         return certificate is None
 

@@ -67,7 +67,7 @@ class BytesInFlight:
 
     def has_room(self, request: HttpRequest, body_bytes: int) -> bool:
         """Whether *request* with a body of *body_bytes* fits in beside the complete ones."""
-        limit_bytes = self._ignored_limit_bytes if request.is_ignored else self.limit_bytes
+        limit_bytes = self._ignored_limit_bytes if request.fails_open else self.limit_bytes
         return self.complete_bytes + body_bytes <= limit_bytes
 
     def refusal(self) -> Response:

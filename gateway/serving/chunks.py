@@ -49,37 +49,37 @@ class Chunks:
         self._chunks = self._framing_bytes = 0
         self._is_after_data = self._is_in_trailer = False
 
-    def read(self, read: memoryview, place: int) -> tuple[int, list[memoryview]]:
-        """Return up to where *read* was read from *place* on, and the data in that.
+    def read(self, read: memoryview, offset: int) -> tuple[int, list[memoryview]]:
+        """Return up to where *read* was read from *offset* on, and the data in that.
 
         Raises:
             BadChunks: it is not the chunked coding, or exceeds a bound.
         """
         data: list[memoryview] = []
-        while place < len(read) and not self.is_complete:
+        while offset < len(read) and not self.is_complete:
             if self._left_bytes:
-                end = min(place + self._left_bytes, len(read))
-                data.append(read[place:end])
-                self._left_bytes -= end - place
+                end = min(offset + self._left_bytes, len(read))
+                data.append(read[offset:end])
+                self._left_bytes -= end - offset
                 self._is_after_data = not self._left_bytes
-                place = end
+                offset = end
                 continue
-            found = None if self._line or self._is_after_data else _SIZE_LINE.match(read, place)
+            found = None if self._line or self._is_after_data else _SIZE_LINE.match(read, offset)
             if found is not None and not self._is_in_trailer:
                 self._begin(found)
-                place = found.end()
+                offset = found.end()
             else:
-                place = self._read_line(read, place)
-        return place, data
+                offset = self._read_line(read, offset)
+        return offset, data
 
-    def _read_line(self, read: memoryview, place: int) -> int:
+    def _read_line(self, read: memoryview, offset: int) -> int:
         """Read a line that is rare, malformed or not whole; return where it ends."""
         end = len(read)
-        room = min(end, place + self._most_bytes)
-        found = bytes(read[place:room]).find(b"\n")
+        room = min(end, offset + self._most_bytes)
+        found = bytes(read[offset:room]).find(b"\n")
         if found >= 0:
-            end = place + found + 1
-        self._line += read[place : min(end, room)]
+            end = offset + found + 1
+        self._line += read[offset : min(end, room)]
         if self._is_after_data and not b"\r\n".startswith(self._line):
             raise BadChunks("a chunk is longer than it says")
         if len(self._line) >= self._most_bytes:

@@ -15,14 +15,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.serving.protocol import Connection
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.sockets import close_socket, open_sockets
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from gateway.serving.connections import Connections
+    from gateway.serving.connection_table import ConnectionTable
     from gateway.serving.tls import ServerCertificate
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Listener:
     def __init__(
         self,
         address: str,
-        connections: Connections,
+        connections: ConnectionTable,
         tls: ServerCertificate | None = None,
         *,
         reuse_port: bool = False,
@@ -220,14 +220,14 @@ class Listener:
             return True  # that one client is gone already
         client.setblocking(False)  # noqa: FBT003 - the standard library's only way
         self.accepted += 1
-        connection = Connection(self.connections)
+        connection = HttpConnection(self.connections)
         task = self._loop.create_task(self._serve(client, connection))
         self._handshakes.add(task)
         task.add_done_callback(partial(self._end_handshake, connection))
         self.connections.begin(connection, task)
         return True
 
-    async def _serve(self, client: socket.socket, connection: Connection) -> None:
+    async def _serve(self, client: socket.socket, connection: HttpConnection) -> None:
         bounds = self.connections.bounds
         context = self._tls.context if self._tls is not None else None
         try:
@@ -241,7 +241,7 @@ class Listener:
         except OSError as error:  # ssl.SSLError, TimeoutError and lost connections are
             logger.debug("a connection ended in its handshake: %s", error)
 
-    def _end_handshake(self, connection: Connection, task: asyncio.Task[None]) -> None:
+    def _end_handshake(self, connection: HttpConnection, task: asyncio.Task[None]) -> None:
         # Not in the task, which may be cancelled before it has begun.
         self._handshakes.discard(task)
         if not connection.is_made:

@@ -108,10 +108,10 @@ class HttpRequest:
         "body",
         "budget_s",
         "deadline",
+        "fails_open",
         "headers",
         "held_bytes",
         "holder",
-        "is_ignored",
         "judgement",
         "keep_alive",
         "method",
@@ -141,7 +141,7 @@ class HttpRequest:
         """The answer, where the head alone decides it; the body is then read but not kept."""
         self.selected: Any = None
         """What the router's paths hold for the target; its type is the application's."""
-        self.is_ignored = False
+        self.fails_open = False
         """Whether only webhooks with failurePolicy Ignore decide it, so that it is refused before others."""
         self.budget_s = inf
         """Seconds for the review, counted from ``received_at``; endless where it is none."""
@@ -202,7 +202,7 @@ class Service(Protocol):
     draining: bool
     """While True every answer ends its connection."""
 
-    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client's verified *certificate* (as ``ssl.SSLSocket.getpeercert``) alone lets it in."""
 
     def screen(self, request: HttpRequest) -> Response | None:

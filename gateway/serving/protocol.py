@@ -2,7 +2,7 @@
 
 No task, future or timer per request: requests are read in the loop's read callback, the service is called
 from there, and an answer is one write. What has to end for its age is found by the sweep of
-``gateway.serving.connections``.
+``gateway.serving.connection_table``.
 
 Laws:
 1. Answers leave in the order of their requests, whatever the splitting of the bytes that carried these.
@@ -36,13 +36,13 @@ from gateway.serving.sockets import has_unread
 from gateway.serving.tls import vouchers_of
 
 if TYPE_CHECKING:
-    from gateway.serving.connections import Connections
+    from gateway.serving.connection_table import ConnectionTable
 
 
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """One client, from the end of the TLS handshake to the end of the connection."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionTable) -> None:
         self._connections = connections
         self._service = connections.service
         self._buffer = connections.buffer
@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
-        return f"<Connection {address}, HTTP/1.1, {self.state}, {self.requests} requests>"
+        return f"<HttpConnection {address}, HTTP/1.1, {self.state}, {self.requests} requests>"
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     def judge(self) -> None:
         """Find out whether the client's certificate lets it in: now by its CA, and by its names."""
         is_verified = self._vouchers <= self._connections.authorities
-        self.trusted = is_verified and self._service.recognises(self._certificate)
+        self.trusted = is_verified and self._service.is_trusted_certificate(self._certificate)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to: the listener's one buffer, see READ_BUFFER_BYTES."""

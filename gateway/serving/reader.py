@@ -24,7 +24,7 @@ from gateway.serving.chunks import BadChunks, Chunks
 from gateway.serving.message import HttpRequest, Replier, Response, error_response
 
 if TYPE_CHECKING:
-    from gateway.serving.connections import Connections
+    from gateway.serving.connection_table import ConnectionTable
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class _Stop(Exception):
 class RequestReader:
     """Reads the requests of one connection. Its ``on_…`` methods are called by the parser of a head."""
 
-    def __init__(self, sink: RequestSink, connections: Connections) -> None:
+    def __init__(self, sink: RequestSink, connections: ConnectionTable) -> None:
         self._sink = sink
         self._connections = connections
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
@@ -86,16 +86,16 @@ class RequestReader:
 
     def feed(self, read: memoryview) -> None:
         """Take the bytes of *read*, which are not kept."""
-        place = 0
-        while place < len(read) and not self.deaf:
+        offset = 0
+        while offset < len(read) and not self.deaf:
             if self.request is None:
-                place = self._begin(read, place)
+                offset = self._begin(read, offset)
             elif self._is_in_head:
-                place = self._read_head(read, place, self._head_end(read, place))
+                offset = self._read_head(read, offset, self._head_end(read, offset))
             elif self._chunks is not None:
-                place = self._read_chunks(self._chunks, read, place)
+                offset = self._read_chunks(self._chunks, read, offset)
             else:
-                place = self._read_body(read, place)
+                offset = self._read_body(read, offset)
         if self._kept:
             self._connections.bytes.hold(self, len(self._kept))
 
@@ -121,9 +121,9 @@ class RequestReader:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _begin(self, read: memoryview, place: int) -> int:
-        """Begin a request at *place*, or skip a byte of an empty line before it; return the next place."""
-        byte = read[place]
+    def _begin(self, read: memoryview, offset: int) -> int:
+        """Begin a request at *offset*, or skip a byte of an empty line before it; return the next offset."""
+        byte = read[offset]
         if byte in b"\r\n" or self._empty_bytes % 2:
             is_expected = byte == b"\r\n"[self._empty_bytes % 2]
             self._empty_bytes += 1
@@ -131,32 +131,32 @@ class RequestReader:
                 self._refuse_bad(
                     f"more than {_MOST_EMPTY_LINES} empty lines, or half of one, before a request"
                 )
-            return place + 1
+            return offset + 1
         self._empty_bytes, self._head_bytes = 0, -_UNCOUNTED_BYTES
         self.request = HttpRequest(self._sink, self._connections.clock())
         self.request.judgement = self._connections.judgements
         self._fields = []
         self._tail = b""
         self._is_in_head = True
-        usual = bytes(read[place : place + _USUAL_HEAD_BYTES])
+        usual = bytes(read[offset : offset + _USUAL_HEAD_BYTES])
         self._is_line_exact = self._known_line != b"" and usual.startswith(self._known_line)
         if not self._is_line_exact and (line := _REQUEST_LINE.match(usual)) is not None:
             self._is_line_exact, self._known_line = True, line[0]
         if self._parser is None:
             self._parser = httptools.HttpRequestParser(self)
         found = usual.find(b"\r\n\r\n")
-        end = place + found + 4 if found >= 0 else self._head_end(read, place)
-        return self._read_head(read, place, end)
+        end = offset + found + 4 if found >= 0 else self._head_end(read, offset)
+        return self._read_head(read, offset, end)
 
-    def _read_head(self, read: memoryview, place: int, end: int | None) -> int:
-        """Read the head from *place* on, up to its *end* where that is in *read*; return the next place."""
+    def _read_head(self, read: memoryview, offset: int, end: int | None) -> int:
+        """Read the head from *offset* on, up to its *end* where that is in *read*; return the next offset."""
         bounds, parser = self._connections.bounds, self._parser
-        stop = min(end or len(read), place + bounds.head_bytes - self._head_bytes)
+        stop = min(end or len(read), offset + bounds.head_bytes - self._head_bytes)
         if not self._is_line_exact and b"\n" not in self._line:
-            self._line += read[place:stop]
-        self._head_bytes += stop - place
+            self._line += read[offset:stop]
+        self._head_bytes += stop - offset
         try:
-            parser.feed_data(read[place:stop])  # type: ignore[union-attr] # the head is being read
+            parser.feed_data(read[offset:stop])  # type: ignore[union-attr] # the head is being read
         except httptools.HttpParserUpgrade:
             pass  # the head is complete, and what follows is a body all the same
         except httptools.HttpParserCallbackError as error:
@@ -178,22 +178,22 @@ class RequestReader:
             self._complete()
         return stop
 
-    def _head_end(self, read: memoryview, place: int) -> int | None:
-        """Return where the head ends that goes on at *place*, if it ends in *read*."""
-        seam = self._tail + read[place : place + 3]
+    def _head_end(self, read: memoryview, offset: int) -> int | None:
+        """Return where the head ends that goes on at *offset*, if it ends in *read*."""
+        seam = self._tail + read[offset : offset + 3]
         if (found := seam.find(b"\r\n\r\n")) >= 0:
-            return place + found + 4 - len(self._tail)
-        rest = bytes(read[place:])
+            return offset + found + 4 - len(self._tail)
+        rest = bytes(read[offset:])
         if (found := rest.find(b"\r\n\r\n")) >= 0:
-            return place + found + 4
+            return offset + found + 4
         self._tail = (self._tail + rest[-3:])[-3:]
         return None
 
-    def _read_body(self, read: memoryview, place: int) -> int:
-        """Read a body with Content-Length from *place* on; return where it ends."""
-        end = min(place + self._left_bytes, len(read))
-        self._left_bytes -= end - place
-        piece = read[place:end]
+    def _read_body(self, read: memoryview, offset: int) -> int:
+        """Read a body with Content-Length from *offset* on; return where it ends."""
+        end = min(offset + self._left_bytes, len(read))
+        self._left_bytes -= end - offset
+        piece = read[offset:end]
         if self._parser is not None:
             self._parser.feed_data(piece)
         if self._left_bytes or self._kept:
@@ -204,10 +204,10 @@ class RequestReader:
             self._complete()
         return end
 
-    def _read_chunks(self, chunks: Chunks, read: memoryview, place: int) -> int:
-        """Read a body in *chunks* from *place* on; return where it ends."""
+    def _read_chunks(self, chunks: Chunks, read: memoryview, offset: int) -> int:
+        """Read a body in *chunks* from *offset* on; return where it ends."""
         try:
-            place, data = chunks.read(read, place)
+            offset, data = chunks.read(read, offset)
         except BadChunks as error:
             self.refuse(error_response(error.status, str(error)))
             return len(read)
@@ -218,7 +218,7 @@ class RequestReader:
             self.refuse(self.request.refusal or self._body_too_large())
         elif chunks.is_complete:
             self._complete()
-        return place
+        return offset
 
     def _keep(self, piece: memoryview) -> None:
         assert self.request is not None

@@ -29,7 +29,7 @@ from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_r
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.serving.identity import Identity
+    from gateway.serving.authentication import ClientAuthenticator
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class _Target(NamedTuple):
 
     path: str
     timeout_s: float
-    is_ignored: bool
+    fails_open: bool
     budget_s: float
     sure_budget_s: float
     """What there is in any case where ``timeout`` was rounded up."""
@@ -95,18 +95,18 @@ class Router(Generic[Selected]):
         app: Callable[[HttpRequest, Selected], Cancel | None],
         paths: Paths[Selected],
         settings: RouterSettings | None = None,
-        identity: Identity | None = None,
+        authenticator: ClientAuthenticator | None = None,
         *,
-        is_ignored: Callable[[Selected], bool] = lambda selected: False,
+        fails_open: Callable[[Selected], bool] = lambda selected: False,
     ) -> None:
         """Route to *app* what *paths* knows; see the class.
 
-        *is_ignored* says of what a path stands for whether all its webhooks have failurePolicy Ignore: such
+        *fails_open* says of what a path stands for whether all its webhooks have failurePolicy Ignore: such
         reviews leave the last eighth of all bounds to the others, whose refusal may fail users' requests.
         """
         self._app = app
-        self._is_ignored = is_ignored
-        self.identity = identity
+        self._is_ignored = fails_open
+        self.authenticator = authenticator
         self.in_flight = 0
         """Reviews given to the application and not answered."""
         self.draining = False
@@ -130,9 +130,9 @@ class Router(Generic[Selected]):
 
     # -- what the connections call ----------------------------------------------------------------
 
-    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client's verified *certificate* alone lets it in."""
-        return self.identity is not None and self.identity.recognises(certificate)
+        return self.authenticator is not None and self.authenticator.is_trusted_certificate(certificate)
 
     def screen(self, request: HttpRequest) -> Response | None:
         """Return the refusal that the head of *request* earns; None, with path and budget set, if none."""
@@ -148,7 +148,7 @@ class Router(Generic[Selected]):
             known = self._targets[request.target]
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return error_response(415, "Content-Encoding is not understood, send the JSON as it is")
-        request.is_ignored = known.is_ignored
+        request.fails_open = known.fails_open
         request.budget_s = known.budget_s
         if headers.get(b"user-agent") == API_SERVER and self._is_rounded_up(known):
             request.budget_s = known.sure_budget_s
@@ -157,15 +157,15 @@ class Router(Generic[Selected]):
 
     def authenticate(self, request: HttpRequest) -> Response | None:
         """Return the refusal of a client that is not let in by what is in force now; None if it is."""
-        identity = self.identity
-        if identity is None or not identity.is_required or request.trusted:
+        authenticator = self.authenticator
+        if authenticator is None or not authenticator.is_required or request.trusted:
             return None
-        return identity.challenge(request.headers.get(b"authorization"))
+        return authenticator.challenge(request.headers.get(b"authorization"))
 
     def answer(self, request: HttpRequest) -> Cancel | None:
         """Give *request* to the application, unless there is no room for it."""
         try:
-            limit = self._ignored_limit if request.is_ignored else self._settings.max_concurrent_reviews
+            limit = self._ignored_limit if request.fails_open else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
             request.deadline = request.received_at + request.budget_s

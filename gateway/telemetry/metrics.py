@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from gateway.core.call import Outcome
     from gateway.core.conditions import Excluded
     from gateway.core.matching import Invocation
+    from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
     from gateway.telemetry.series import Timing
 

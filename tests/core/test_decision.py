@@ -394,7 +394,7 @@ def test_keys_over_63_characters_are_shortened_and_stay_apart() -> None:
 def test_a_taken_key_keeps_its_first_value() -> None:
     hooks = [webhook(A, phase="validate"), webhook(A, phase="validate")]
     verdicts: list[Verdict] = [annotated(("k", "first")), annotated(("k", "second"), ("other", "2"))]
-    evaluation = settle(hooks, request(), lambda call: verdicts[call.place])
+    evaluation = settle(hooks, request(), lambda call: verdicts[call.index])
     assert decide(evaluation, "Metadata").audit_annotations == {f"{A}.k": "first", f"{A}.other": "2"}
 
 

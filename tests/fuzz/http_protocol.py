@@ -16,8 +16,8 @@ import orjson
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.core.review import decode
-from gateway.serving.connections import Bounds
-from gateway.serving.identity import Identity
+from gateway.serving.authentication import ClientAuthenticator
+from gateway.serving.connection_table import Bounds
 from gateway.serving.message import CONTINUE, FAREWELL
 from gateway.serving.routes import Router, RouterSettings
 from tests.fuzz.answers import answers, by_h11
@@ -103,15 +103,15 @@ ALLOWED: Final = {100, 200, 400, 401, 404, 405, 408, 413, 415, 417, 431, 501, 50
 _faults = Faults()
 
 
-def _identity() -> Identity:
+def _authenticator() -> ClientAuthenticator:
     with tempfile.TemporaryDirectory() as folder:
         tokens, users = Path(folder) / "tokens", Path(folder) / "users"
         tokens.write_text("t0ken\n")
         users.write_text("user:pass\n")
-        return Identity(Authentication(tokens, users), ServerTls())
+        return ClientAuthenticator(Authentication(tokens, users), ServerTls())
 
 
-_IDENTITY: Final = _identity()
+_IDENTITY: Final = _authenticator()
 
 
 class App(Application):
@@ -208,9 +208,9 @@ def _happen(wire: Wire, event: int) -> None:
 
 def _wire(bounds: Bounds, plan: int) -> Wire:
     app = App(holds=plan & 6 == 6)
-    identity = _IDENTITY if plan & 8 else None
+    authenticator = _IDENTITY if plan & 8 else None
     return Wire(
-        app, bounds, Router(app, PATHS, RouterSettings(max_concurrent_reviews=1 + (plan >> 4)), identity)
+        app, bounds, Router(app, PATHS, RouterSettings(max_concurrent_reviews=1 + (plan >> 4)), authenticator)
     )
 
 

@@ -256,7 +256,7 @@ def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool) ->
     rounds = 1 + any(outcome.round == 1 for outcome in evaluation.outcomes)
     changes = sum(outcome.has_changed for outcome in evaluation.outcomes)
     assert len(trace.made) <= len(case.webhooks) * (rounds + changes)
-    each = Counter((call.place, id(call.payload)) for call in trace.made)
+    each = Counter((call.index, id(call.payload)) for call in trace.made)
     assert not each or max(each.values()) <= rounds
     # Every call was used, thrown away with its verdict, or withdrawn before it had one.
     used = [outcome.call for outcome in evaluation.outcomes if outcome.call is not None]

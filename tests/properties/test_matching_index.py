@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.labels import Requirement, Selector
-from gateway.core.matching import Selection, labels_that_count, object_matches, selectors_match
+from gateway.core.matching import Selection, object_matches, selectable_labels, selectors_match
 from gateway.core.namespace import Namespace
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
@@ -75,7 +75,7 @@ def test_a_selection_that_was_asked_before_answers_as_the_rules_and_selectors_do
             if (
                 matched := one.is_unconditional
                 or (
-                    object_matches(one.webhook, labels_that_count(review.object, None))
+                    object_matches(one.webhook, selectable_labels(review.object, None))
                     if one.is_in_place
                     else selectors_match(one.webhook, review, review.object, namespace)
                 )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.serving.connections import Bounds, Connections
+from gateway.serving.connection_table import Bounds, ConnectionTable
 from gateway.serving.listener import Listener
-from gateway.serving.protocol import Connection
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ class Wire:
         self.app = app or Application()
         self.clock = Clock()
         self.service = service or Router(self.app, PATHS)
-        self.connections = Connections(self.service, bounds, clock=self.clock, jitter=lambda: 0.5)
-        self.connection = Connection(self.connections)
+        self.connections = ConnectionTable(self.service, bounds, clock=self.clock, jitter=lambda: 0.5)
+        self.connection = HttpConnection(self.connections)
         self.transport = RecordingTransport()
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
@@ -233,7 +233,7 @@ async def listening(
     service: Service, tls: ServerCertificate | None, bounds: Bounds | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Listener]:
     """Serve on a free port of loopback until the end of the block."""
-    connections = Connections(service, bounds, clock=clock) if clock else Connections(service, bounds)
+    connections = ConnectionTable(service, bounds, clock=clock) if clock else ConnectionTable(service, bounds)
     listener = Listener("127.0.0.1:0", connections, tls)
     await listener.start()
     try:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.serving.connections import Bounds
+from gateway.serving.connection_table import Bounds
 from gateway.serving.message import CONTINUE
-from gateway.serving.protocol import Connection
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.reader import RequestReader
 from tests.serving.kit import CLOSE, Application, Wire, chunked, ok, post, refused
 
@@ -522,23 +522,23 @@ def test_lost_connection_is_freed_without_the_collector() -> None:
     gc.disable()
     try:
         before = {
-            type(kept): kept for kept in gc.get_objects() if isinstance(kept, (Connection, RequestReader))
+            type(kept): kept for kept in gc.get_objects() if isinstance(kept, (HttpConnection, RequestReader))
         }
-        assert before.keys() == {Connection, RequestReader}
+        assert before.keys() == {HttpConnection, RequestReader}
         del before, wire.connection
-        assert not [kept for kept in gc.get_objects() if isinstance(kept, (Connection, RequestReader))]
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, (HttpConnection, RequestReader))]
     finally:
         gc.enable()
 
 
 def test_repr_is_a_status_line() -> None:
     wire = Wire(Application(holds=True))
-    assert repr(wire.connection) == "<Connection 10.0.0.1:4711, HTTP/1.1, idle, 0 requests>"
+    assert repr(wire.connection) == "<HttpConnection 10.0.0.1:4711, HTTP/1.1, idle, 0 requests>"
     wire.feed(post(b"1")[:20])
     assert "reading" in repr(wire.connection)
     wire.feed(post(b"1")[20:])
     assert "answering" in repr(wire.connection)
     wire.app.seen[0].respond(200, b"")
-    assert repr(wire.connection) == "<Connection 10.0.0.1:4711, HTTP/1.1, idle, 1 requests>"
+    assert repr(wire.connection) == "<HttpConnection 10.0.0.1:4711, HTTP/1.1, idle, 1 requests>"
     wire.connection.close()
     assert "closing" in repr(wire.connection)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.serving.bytes_in_flight import left_to_ignored
-from gateway.serving.connections import Bounds, Connections
-from gateway.serving.protocol import Connection
+from gateway.serving.connection_table import Bounds, ConnectionTable
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, PATHS, Application, Clock, RecordingTransport, chunked, ok, post, refused
 
@@ -33,9 +33,9 @@ class Front:
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
         self.app = Application(holds=True)
-        self.router = Router(self.app, PATHS, is_ignored=lambda selected: selected == "v")
+        self.router = Router(self.app, PATHS, fails_open=lambda selected: selected == "v")
         self.clock = Clock()
-        self.connections = Connections(self.router, bounds, clock=self.clock)
+        self.connections = ConnectionTable(self.router, bounds, clock=self.clock)
         self.bytes = self.connections.bytes
 
     def client(self) -> Client:
@@ -44,7 +44,7 @@ class Front:
 
 class Client:
     def __init__(self, front: Front) -> None:
-        self.connection = Connection(front.connections)
+        self.connection = HttpConnection(front.connections)
         self.transport = RecordingTransport()
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 

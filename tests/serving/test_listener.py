@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.serving.connections import Bounds, Connections
+from gateway.serving.connection_table import Bounds, ConnectionTable
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router
 from gateway.serving.sockets import open_sockets
@@ -47,7 +47,7 @@ def test_address_in_use_is_a_clear_error(run: Run) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            listener = Listener(address, Connections(Router(Application(), PATHS)))
+            listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
             with pytest.raises(ConfigError) as raised:
                 await listener.start()
         assert str(raised.value) == f"cannot listen on {address}: Address already in use"
@@ -58,7 +58,7 @@ def test_address_in_use_is_a_clear_error(run: Run) -> None:
 @pytest.mark.parametrize("address", ["[::1]:0", "localhost:0", "[::]:0"])
 def test_every_form_of_address_is_served(run: Run, address: str) -> None:
     async def main() -> None:
-        listener = Listener(address, Connections(Router(Application(), PATHS)))
+        listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
         await listener.start()
         host = "::1" if "::1" in address else "127.0.0.1"
         reader, writer = await asyncio.open_connection(host, listener.port)
@@ -81,7 +81,7 @@ def test_socket_file_of_a_killed_process_is_replaced_and_removed_at_the_end(run:
     abandoned(tmp_path / "s")
 
     async def main() -> None:
-        listener = Listener(f"unix:{tmp_path}/s", Connections(Router(Application(), PATHS)))
+        listener = Listener(f"unix:{tmp_path}/s", ConnectionTable(Router(Application(), PATHS)))
         await listener.start()
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(post(b"1"))
@@ -113,13 +113,13 @@ def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
         address = tmp_path / "s"
-        listener = Listener(f"unix:{address}", Connections(Router(Application(), PATHS)))
+        listener = Listener(f"unix:{address}", ConnectionTable(Router(Application(), PATHS)))
         await listener.start()
         reader, writer = await asyncio.open_unix_connection(str(address))
         writer.write(post(b"1"))
         assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
         assert [repr(c) for c in listener.connections.open] == [
-            "<Connection local, HTTP/1.1, idle, 1 requests>"
+            "<HttpConnection local, HTTP/1.1, idle, 1 requests>"
         ]
         writer.close()
         await listener.close()
@@ -135,10 +135,10 @@ def test_address_that_cannot_be_had_is_a_clear_error(address: str) -> None:
 
 def test_processes_share_an_address(run: Run) -> None:
     async def main() -> None:
-        first = Listener("127.0.0.1:0", Connections(Router(Application(), PATHS)), reuse_port=True)
+        first = Listener("127.0.0.1:0", ConnectionTable(Router(Application(), PATHS)), reuse_port=True)
         await first.start()
         second = Listener(
-            f"127.0.0.1:{first.port}", Connections(Router(Application(), PATHS)), reuse_port=True
+            f"127.0.0.1:{first.port}", ConnectionTable(Router(Application(), PATHS)), reuse_port=True
         )
         await second.start()
         for _ in range(40):
@@ -181,7 +181,7 @@ def test_past_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.L
 def test_checks_run_with_the_sweep(run: Run) -> None:
     async def main() -> None:
         ran: list[int] = []
-        connections = Connections(Router(Application(), PATHS))
+        connections = ConnectionTable(Router(Application(), PATHS))
         listener = Listener("127.0.0.1:0", connections, checks=[lambda: ran.append(1)])
         await listener.start()
         listener.tick()
@@ -542,5 +542,5 @@ def test_close_ends_handshakes_and_connections(run: Run, certificate: ServerCert
 
 
 def test_repr_is_a_status_line() -> None:
-    listener = Listener("127.0.0.1:1", Connections(Router(Application(), PATHS)))
+    listener = Listener("127.0.0.1:1", ConnectionTable(Router(Application(), PATHS)))
     assert repr(listener) == "<Listener 127.0.0.1:1, not accepting, 0 open, 0 in handshake, 0 accepted>"

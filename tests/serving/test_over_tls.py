@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.serving.connections import Bounds
+from gateway.serving.connection_table import Bounds
 from gateway.serving.message import CONTINUE
-from gateway.serving.protocol import Connection
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import (
     CLOSE,
@@ -225,7 +225,7 @@ def test_nothing_of_a_connection_that_has_ended_waits_for_the_garbage_collector(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     def count() -> int:
-        return sum(type(found) is Connection for found in gc.get_objects())
+        return sum(type(found) is HttpConnection for found in gc.get_objects())
 
     async def main() -> None:
         router = Router(Application(), PATHS)

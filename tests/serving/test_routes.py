@@ -245,7 +245,7 @@ def test_more_reviews_than_allowed_are_refused_at_once() -> None:
 def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
     app = Application(holds=True)
     settings = RouterSettings(max_concurrent_reviews=16)
-    router = Router(app, PATHS, settings, is_ignored=lambda selected: selected == "v")
+    router = Router(app, PATHS, settings, fails_open=lambda selected: selected == "v")
     ignored, other = b"/validate", b"/mutate"
     wires = [Wire(app, service=router) for _ in range(18)]
     for wire in wires[:14]:
@@ -265,7 +265,7 @@ def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
 def test_of_a_small_limit_nothing_is_kept_back() -> None:
     app = Application(holds=True)
     settings = RouterSettings(max_concurrent_reviews=7)
-    router = Router(app, PATHS, settings, is_ignored=lambda selected: True)
+    router = Router(app, PATHS, settings, fails_open=lambda selected: True)
     for _ in range(7):
         Wire(app, service=router).feed(post())
     assert router.in_flight == 7

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.serving.connections import Bounds, Connections
+from gateway.serving.connection_table import Bounds, ConnectionTable
 from gateway.serving.message import FAREWELL
-from gateway.serving.protocol import Connection
+from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, Application, RecordingTransport, Wire, ok, post, refused
 
@@ -165,7 +165,7 @@ def test_old_connection_ends_with_its_next_answer_and_not_before() -> None:
 
 @pytest.mark.parametrize(("drawn", "lifetime_s"), [(0.0, 540.0), (0.5, 600.0), (1.0, 660.0)])
 def test_lifetimes_differ_by_a_tenth_either_way(drawn: float, lifetime_s: float) -> None:
-    connections = Connections(Router(Application(), {}), Bounds(), jitter=lambda: drawn)
+    connections = ConnectionTable(Router(Application(), {}), Bounds(), jitter=lambda: drawn)
     assert connections.lifetime_s() == pytest.approx(lifetime_s)
 
 
@@ -184,7 +184,7 @@ def test_while_there_is_no_room_idle_connections_end_soon() -> None:
     wire.feed(post(b"1"))
     wire.later(2)
     assert not wire.is_closed()
-    other = Connection(wire.connections)
+    other = HttpConnection(wire.connections)
     other.connection_made(RecordingTransport())  # type: ignore[arg-type]
     other.get_buffer(-1)[:4] = b"POST"
     other.buffer_updated(4)
@@ -203,7 +203,7 @@ def test_no_more_idle_connections_end_at_once_than_room_is_wanted_for() -> None:
     """Ending thousands in one sweep would hold up all reviews, and cost API servers their connections."""
     wire = Wire(bounds=Bounds(connections=64))
     for _ in range(63):
-        Connection(wire.connections).connection_made(RecordingTransport())  # type: ignore[arg-type]
+        HttpConnection(wire.connections).connection_made(RecordingTransport())  # type: ignore[arg-type]
     wire.connections.handshaking = 0  # there were none
     crowd = [wire.connection, *wire.connections.open - {wire.connection}]
     for sweeps in (1, 2):

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.errors import ConfigError
+from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.devcert import make_development_certificate
-from gateway.serving.identity import Identity
 from gateway.serving.routes import Router
 from gateway.serving.tls import ServerCertificate
 from tests.serving.kit import (
@@ -229,7 +229,7 @@ def test_client_certificate_lets_in_by_its_name(
     run: Run, ca: trustme.CA, mutual: ServerTls, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:
-        router = Router(Application(), PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         async with listening(router, ServerCertificate(mutual)) as listener:
             for context, answer in (
                 (client_with(ca, ca, "kube-apiserver"), ok(b"m:1")),
@@ -249,7 +249,7 @@ def test_certificate_of_another_authority_does_not_get_past_tls(
 ) -> None:
     async def main() -> None:
         app = Application()
-        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         async with listening(router, ServerCertificate(mutual)) as listener:
             received = b""
             with contextlib.suppress(OSError):  # an alert or a reset, as the loop has it
@@ -281,7 +281,7 @@ def test_client_of_a_removed_authority_is_refused_on_an_open_connection(
         assert file is not None
         other = trustme.CA(key_type=trustme.KeyType.ECDSA)
         app = Application()
-        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         certificate = ServerCertificate(mutual)
         async with serving(router, certificate, client_with(ca, ca, "kube-apiserver")) as (listener, old):
             await old.send(post(b"1"))
@@ -317,7 +317,7 @@ def test_client_of_an_authority_that_stays_is_not_refused(
         assert file is not None
         others = [trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes() for _ in range(2)]
         file.write_bytes(others[0] + ca.cert_pem.bytes())
-        router = Router(Application(), PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         known = client_with(ca, ca, "kube-apiserver")
         async with serving(router, ServerCertificate(mutual), known) as (listener, old):
             await old.send(post(b"1"))
@@ -351,7 +351,7 @@ def test_client_is_refused_when_its_authority_is_removed_while_its_request_comes
     async def main() -> None:
         assert mutual.client_ca_file is not None
         app = Application()
-        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         known = client_with(ca, ca, "kube-apiserver")
         async with serving(router, ServerCertificate(mutual), known) as (listener, client):
             request = post(b"12")
@@ -374,7 +374,7 @@ def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_t
     async def main() -> None:
         assert mutual.client_ca_file is not None
         app = Application(holds=True)
-        router = Router(app, PATHS, identity=Identity(Authentication(), mutual))
+        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
         known = client_with(ca, ca, "kube-apiserver")
         async with serving(router, ServerCertificate(mutual), known) as (listener, client):
             await client.send(post(b"1") + post(b"2"))

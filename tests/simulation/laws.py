@@ -187,7 +187,7 @@ def _law_8_calls_are_bounded(record: Record, evaluation: Recorded) -> None:
     no_room = {call for call, _ in evaluation.no_room}
     made = [call for call in evaluation.made if call not in no_room]
     assert len(made) <= len(record.selection.webhooks) * (rounds + changes)
-    each = Counter((call.place, id(call.payload)) for call in made)
+    each = Counter((call.index, id(call.payload)) for call in made)
     assert max(each.values(), default=0) <= rounds
     used = {outcome.call for outcome in evaluation.outcomes if outcome.call is not None}
     ahead = {call for call in evaluation.made if call.is_ahead}

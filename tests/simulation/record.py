@@ -13,12 +13,12 @@ from gateway.dispatch.endpoint import Endpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.admit import Snapshot
     from gateway.config.model import AuditLevel
     from gateway.core.call import Call
     from gateway.core.matching import Selection
     from gateway.core.verdict import Verdict
     from gateway.dispatch.pending import Pending
+    from gateway.snapshot import Snapshot
     from tests.simulation.run import Simulation
     from tests.simulation.world import Review
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from gateway.core.call import Call, Outcome, Payload
+from gateway.core.call import Call, Payload
 from gateway.core.matching import Invocation, Selection
+from gateway.core.outcome import Outcome
 from gateway.core.verdict import (
     ALLOWED,
     DRY_RUN_REFUSED,

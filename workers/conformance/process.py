@@ -92,11 +92,11 @@ class Started:
         self._socket = self._folder / "worker.sock"
         self.target = f"unix:{self._socket}"
         self._log = self._folder / "log"
-        # On a leash, so that it does not outlive a kit that is killed.
-        leash = [sys.executable, "-m", "gateway.process.leash", str(os.getpid())]
+        # So that it does not outlive a kit that is killed.
+        parent_death = [sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())]
         with self._log.open("wb") as log:
             self._child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
-                [*leash, *command, "--listen", self.target],
+                [*parent_death, *command, "--listen", self.target],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -62,7 +62,7 @@ class Cluster:
                 await part.close()
 
 
-class Watched:
+class ClusterFollower:
     """The one cluster that a process follows, or none. Make it on a running event loop."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.errors import ConfigError
+from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.files import MOST_RESTLESS
-from gateway.serving.identity import Identity
 from gateway.serving.routes import Router
 from tests.serving.kit import PATHS, Application, Wire, ok, post, refused
 
@@ -41,25 +41,25 @@ def basic(text: str) -> bytes:
     return b"Basic " + base64.b64encode(text.encode())
 
 
-def asking(authorization: bytes | None, identity: Identity) -> bytes:
+def asking(authorization: bytes | None, authenticator: ClientAuthenticator) -> bytes:
     app = Application()
-    wire = Wire(app, service=Router(app, PATHS, identity=identity))
+    wire = Wire(app, service=Router(app, PATHS, authenticator=authenticator))
     extra = b"" if authorization is None else b"Authorization: %b\r\n" % authorization
     return wire.feed(post(b"1", extra=extra))
 
 
 def test_nobody_is_asked_where_nothing_is_configured() -> None:
-    identity = Identity(Authentication(), ServerTls())
-    assert not identity.is_required
-    assert not identity.recognises(CERTIFICATE)
-    assert asking(None, identity) == ok(b"m:1")
-    assert asking(b"Bearer whatever", identity) == ok(b"m:1")
-    assert identity.challenge(None) is None
+    authenticator = ClientAuthenticator(Authentication(), ServerTls())
+    assert not authenticator.is_required
+    assert not authenticator.is_trusted_certificate(CERTIFICATE)
+    assert asking(None, authenticator) == ok(b"m:1")
+    assert asking(b"Bearer whatever", authenticator) == ok(b"m:1")
+    assert authenticator.challenge(None) is None
 
 
 @pytest.mark.parametrize("value", [b"Bearer first-token", b"bearer second-token", b"BEARER  first-token"])
 def test_known_token_is_let_in(tokens: Path, value: bytes) -> None:
-    assert asking(value, Identity(Authentication(token_file=tokens), ServerTls())) == ok(b"m:1")
+    assert asking(value, ClientAuthenticator(Authentication(token_file=tokens), ServerTls())) == ok(b"m:1")
 
 
 @pytest.mark.parametrize(
@@ -79,41 +79,44 @@ def test_known_token_is_let_in(tokens: Path, value: bytes) -> None:
     ],
 )
 def test_anything_else_is_401(tokens: Path, value: bytes | None) -> None:
-    answer = asking(value, Identity(Authentication(token_file=tokens), ServerTls()))
+    answer = asking(value, ClientAuthenticator(Authentication(token_file=tokens), ServerTls()))
     header = b"WWW-Authenticate: Bearer" + REALM + b"\r\n"
     assert answer == refused(b"401 Unauthorized", "not authenticated, expected a bearer token", header)
 
 
 def test_credentials_asked_for_by_a_reload_are_asked_for_on_open_connections(tokens: Path) -> None:
     app = Application()
-    router = Router(app, PATHS, identity=Identity(Authentication(), ServerTls()))
+    router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), ServerTls()))
     wire = Wire(app, service=router)
     assert wire.feed(post(b"1")) == ok(b"m:1")
-    router.identity = Identity(Authentication(tokens), ServerTls())
+    router.authenticator = ClientAuthenticator(Authentication(tokens), ServerTls())
     wire.transport.written = b""
     assert wire.feed(post(b"2")).startswith(b"HTTP/1.1 401 ")
 
 
 def test_credentials_come_before_any_other_refusal(tokens: Path) -> None:
     app = Application()
-    wire = Wire(app, service=Router(app, PATHS, identity=Identity(Authentication(tokens), ServerTls())))
+    wire = Wire(
+        app,
+        service=Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(tokens), ServerTls())),
+    )
     assert wire.feed(b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n").startswith(b"HTTP/1.1 401 ")
 
 
 def test_user_with_password_is_let_in(passwords: Path) -> None:
-    identity = Identity(Authentication(basic_auth_file=passwords), ServerTls())
-    assert asking(basic("kube-apiserver:s3cret:with colon"), identity) == ok(b"m:1")
+    authenticator = ClientAuthenticator(Authentication(basic_auth_file=passwords), ServerTls())
+    assert asking(basic("kube-apiserver:s3cret:with colon"), authenticator) == ok(b"m:1")
     for wrong in (basic("kube-apiserver:s3cret"), basic("other"), basic(""), b"Basic !!", b"Bearer other:x"):
-        answer = asking(wrong, identity)
+        answer = asking(wrong, authenticator)
         assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
         assert b"WWW-Authenticate: Basic" + REALM + b"\r\n" in answer
 
 
 def test_any_of_the_configured_ways_is_enough(tokens: Path, passwords: Path) -> None:
-    identity = Identity(Authentication(tokens, passwords), ServerTls(client_ca_file=tokens))
-    assert asking(b"Bearer first-token", identity) == ok(b"m:1")
-    assert asking(basic("other:x"), identity) == ok(b"m:1")
-    assert asking(None, identity) == refused(
+    authenticator = ClientAuthenticator(Authentication(tokens, passwords), ServerTls(client_ca_file=tokens))
+    assert asking(b"Bearer first-token", authenticator) == ok(b"m:1")
+    assert asking(basic("other:x"), authenticator) == ok(b"m:1")
+    assert asking(None, authenticator) == refused(
         b"401 Unauthorized",
         "not authenticated, expected a bearer token or a user name with password"
         " or a client certificate with an allowed name",
@@ -129,7 +132,7 @@ def test_every_credential_is_compared_with_all_that_are_known(
     path: Path = request.getfixturevalue(name)
     by_token = name == "tokens"
     authentication = Authentication(path) if by_token else Authentication(basic_auth_file=path)
-    identity = Identity(authentication, ServerTls())
+    authenticator = ClientAuthenticator(authentication, ServerTls())
     first, last = (
         ("first-token", "second-token") if by_token else ("kube-apiserver:s3cret:with colon", "other:x")
     )
@@ -149,7 +152,7 @@ def test_every_credential_is_compared_with_all_that_are_known(
     ):
         compared.clear()
         value = b"Bearer " + credential.encode() if by_token else basic(credential)
-        assert (identity.challenge(value) is None) is is_known
+        assert (authenticator.challenge(value) is None) is is_known
         assert compared == [(32, 32)] * 2, credential
 
 
@@ -178,45 +181,49 @@ def test_certificate_is_judged_by_its_names(
     recognised: bool,
     tmp_path: Path,
 ) -> None:
-    identity = Identity(Authentication(), ServerTls(client_ca_file=tmp_path, client_names=names))
-    assert identity.recognises(certificate) is recognised
+    authenticator = ClientAuthenticator(
+        Authentication(), ServerTls(client_ca_file=tmp_path, client_names=names)
+    )
+    assert authenticator.is_trusted_certificate(certificate) is recognised
 
 
 def test_certificate_does_not_count_where_only_tokens_are_configured(tokens: Path) -> None:
-    assert not Identity(Authentication(token_file=tokens), ServerTls()).recognises(CERTIFICATE)
+    assert not ClientAuthenticator(Authentication(token_file=tokens), ServerTls()).is_trusted_certificate(
+        CERTIFICATE
+    )
 
 
 def test_changed_file_is_read_again(tokens: Path) -> None:
-    identity = Identity(Authentication(token_file=tokens), ServerTls())
-    assert not identity.refresh()
+    authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
+    assert not authenticator.refresh()
     tokens.write_text("third\n")
-    assert [identity.refresh() for _ in range(3)] == [False, True, False]
-    assert asking(b"Bearer third", identity) == ok(b"m:1")
-    assert asking(b"Bearer first-token", identity).startswith(b"HTTP/1.1 401 ")
+    assert [authenticator.refresh() for _ in range(3)] == [False, True, False]
+    assert asking(b"Bearer third", authenticator) == ok(b"m:1")
+    assert asking(b"Bearer first-token", authenticator).startswith(b"HTTP/1.1 401 ")
 
 
 def test_changed_file_of_the_same_size_is_read_again(tokens: Path) -> None:
     tokens.write_text("aaaa\n")
-    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
     changed_ns = tokens.stat().st_mtime_ns + 1
     tokens.write_text("bbbb\n")
     os.utime(tokens, ns=(changed_ns, changed_ns))
-    assert [identity.refresh() for _ in range(3)] == [False, True, False]
-    assert asking(b"Bearer bbbb", identity) == ok(b"m:1")
+    assert [authenticator.refresh() for _ in range(3)] == [False, True, False]
+    assert asking(b"Bearer bbbb", authenticator) == ok(b"m:1")
 
 
 @pytest.mark.parametrize("content", ["two words\n", "second-token\ntwo words\n"])
 def test_malformed_file_changes_nothing_and_is_logged_once(
     tokens: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
     tokens.write_text(content)
     with caplog.at_level(logging.INFO):
-        assert not any(identity.refresh() for _ in range(20))
+        assert not any(authenticator.refresh() for _ in range(20))
     assert len(caplog.records) == 1
-    assert not identity.is_current
+    assert not authenticator.is_current
     assert str(tokens) in caplog.text
-    assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+    assert asking(b"Bearer first-token", authenticator) == ok(b"m:1")
 
 
 @pytest.mark.parametrize("content", [None, "", "\n \n", "# none\n"])
@@ -228,46 +235,46 @@ def test_file_without_a_credential_revokes_all_that_it_held(
     is_token = scheme == "tokens"
     authentication = Authentication(path) if is_token else Authentication(basic_auth_file=path)
     shown = b"Bearer first-token" if is_token else basic("other:x")
-    identity = Identity(authentication, ServerTls())
+    authenticator = ClientAuthenticator(authentication, ServerTls())
     before = path.read_text()
     if content is None:
         path.unlink()
     else:
         path.write_text(content)
     with caplog.at_level(logging.WARNING):
-        assert [identity.refresh() for _ in range(5)] == [False, True, False, False, False]
+        assert [authenticator.refresh() for _ in range(5)] == [False, True, False, False, False]
     assert f"all credentials of a file are revoked: {path}: authentication." in caplog.messages[0]
     assert len(caplog.messages) == 1
-    were_current = [identity.is_current]
-    assert asking(shown, identity).startswith(b"HTTP/1.1 401 ")
-    assert asking(None, identity).startswith(b"HTTP/1.1 401 ")
+    were_current = [authenticator.is_current]
+    assert asking(shown, authenticator).startswith(b"HTTP/1.1 401 ")
+    assert asking(None, authenticator).startswith(b"HTTP/1.1 401 ")
     path.write_text(before)
-    assert [identity.refresh() for _ in range(3)] == [False, True, False]
-    assert [*were_current, identity.is_current] == [False, True]
-    assert asking(shown, identity) == ok(b"m:1")
+    assert [authenticator.refresh() for _ in range(3)] == [False, True, False]
+    assert [*were_current, authenticator.is_current] == [False, True]
+    assert asking(shown, authenticator) == ok(b"m:1")
 
 
 def test_one_file_that_is_revoked_leaves_the_other_way(tokens: Path, passwords: Path) -> None:
-    identity = Identity(Authentication(tokens, passwords), ServerTls())
+    authenticator = ClientAuthenticator(Authentication(tokens, passwords), ServerTls())
     tokens.unlink()
-    assert [identity.refresh() for _ in range(2)] == [False, True]
-    assert asking(b"Bearer first-token", identity).startswith(b"HTTP/1.1 401 ")
-    assert asking(basic("other:x"), identity) == ok(b"m:1")
+    assert [authenticator.refresh() for _ in range(2)] == [False, True]
+    assert asking(b"Bearer first-token", authenticator).startswith(b"HTTP/1.1 401 ")
+    assert asking(basic("other:x"), authenticator) == ok(b"m:1")
 
 
 def test_file_that_goes_on_changing_revokes_nothing(tokens: Path) -> None:
     """Such files are read in the end, also when they have just been truncated, or are being replaced."""
-    identity = Identity(Authentication(token_file=tokens), ServerTls())
+    authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
     for number in range(3 * MOST_RESTLESS):
         if number % 2:
             tokens.unlink()
         else:
             tokens.write_text("\n" * number)
-        assert not identity.refresh()
-        assert asking(b"Bearer first-token", identity) == ok(b"m:1")
+        assert not authenticator.refresh()
+        assert asking(b"Bearer first-token", authenticator) == ok(b"m:1")
     tokens.write_text("first-token\nthird\n")
-    assert any(identity.refresh() for _ in range(2))
-    assert asking(b"Bearer third", identity) == ok(b"m:1")
+    assert any(authenticator.refresh() for _ in range(2))
+    assert asking(b"Bearer third", authenticator) == ok(b"m:1")
 
 
 def test_files_that_are_swapped_as_a_kubelet_does_revoke_nothing(tmp_path: Path) -> None:
@@ -281,23 +288,23 @@ def test_files_that_are_swapped_as_a_kubelet_does_revoke_nothing(tmp_path: Path)
 
     publish(0)
     (tmp_path / "tokens").symlink_to("..data/tokens")
-    identity = Identity(Authentication(token_file=tmp_path / "tokens"), ServerTls())
+    authenticator = ClientAuthenticator(Authentication(token_file=tmp_path / "tokens"), ServerTls())
     for number in range(1, 5):
         publish(number)
-        assert [identity.refresh() for _ in range(3)] == [False, True, False]
-        assert asking(b"Bearer kept", identity) == ok(b"m:1")
-        assert asking(b"Bearer token-%d" % number, identity) == ok(b"m:1")
-        assert asking(b"Bearer token-%d" % (number - 1), identity).startswith(b"HTTP/1.1 401 ")
+        assert [authenticator.refresh() for _ in range(3)] == [False, True, False]
+        assert asking(b"Bearer kept", authenticator) == ok(b"m:1")
+        assert asking(b"Bearer token-%d" % number, authenticator) == ok(b"m:1")
+        assert asking(b"Bearer token-%d" % (number - 1), authenticator).startswith(b"HTTP/1.1 401 ")
 
 
 def test_credential_that_is_revoked_while_a_body_comes_is_refused(tokens: Path) -> None:
     app = Application()
-    identity = Identity(Authentication(token_file=tokens), ServerTls())
-    wire = Wire(app, service=Router(app, PATHS, identity=identity))
+    authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
+    wire = Wire(app, service=Router(app, PATHS, authenticator=authenticator))
     request = post(b"12", extra=b"Authorization: Bearer first-token\r\n")
     assert wire.feed(request[:-1]) == b""
     tokens.write_text("second-token\n")
-    assert [identity.refresh() for _ in range(2)] == [False, True]
+    assert [authenticator.refresh() for _ in range(2)] == [False, True]
     wire.connections.judge()
     assert wire.feed(request[-1:]).startswith(b"HTTP/1.1 401 ")
     assert app.seen == []
@@ -316,13 +323,13 @@ def test_unusable_file_is_an_error_that_does_not_show_secrets(
 ) -> None:
     passwords.write_text(content)
     with pytest.raises(ConfigError) as raised:
-        Identity(Authentication(basic_auth_file=passwords), ServerTls())
+        ClientAuthenticator(Authentication(basic_auth_file=passwords), ServerTls())
     assert str(raised.value) == f"{passwords}: {message}"
 
 
 def test_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        Identity(Authentication(token_file=tmp_path / "none"), ServerTls())
+        ClientAuthenticator(Authentication(token_file=tmp_path / "none"), ServerTls())
     assert (
         str(raised.value)
         == f"{tmp_path / 'none'}: authentication.tokenFile: cannot be read: No such file or directory"

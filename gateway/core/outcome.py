@@ -1,23 +1,49 @@
-"""What a worker's verdict comes to: the outcome of the call, and the object as its patch leaves it.
+"""The outcome of a webhook: its verdict, and the object as its patch leaves it.
 
 Source: kubernetes/apiserver plugin/webhook/mutating/dispatcher.go.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.core.call import Applied, Outcome
+from gateway.core.call import Applied
 from gateway.core.identity import PatchRefused
 from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_in_steps
-from gateway.core.verdict import Denied, Failed, FailureReason
+from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.turns import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from gateway.core.call import Call, Payload
-    from gateway.core.verdict import Allowed, Verdict
+    from gateway.core.matching import Invocation
+    from gateway.core.verdict import DryRunRefused, Verdict
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How one webhook was settled in one round."""
+
+    invocation: Invocation
+    round: int
+    verdict: Verdict | DryRunRefused
+    """What counts: Failed also where the worker allowed the request with a patch that cannot be used."""
+    worker_verdict: Allowed | Denied | None
+    """The worker's own answer, for its warnings and audit annotations; None without a readable answer."""
+    call: Call | None
+    """None if the webhook was not called."""
+    has_changed: bool = False
+    is_patched: bool = False
+    """Whether a patch with at least one operation was applied, also one without effect."""
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it refuses the request: a denial, a refused dry run, or a failure under Fail."""
+        if type(self.verdict) is Failed:
+            return self.invocation.webhook.failure_policy == "Fail"
+        return type(self.verdict) is not Allowed
 
 
 def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> tuple[Outcome, Payload | None]:

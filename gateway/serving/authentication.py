@@ -4,9 +4,9 @@ Any of the configured ways is enough; where none is configured nobody is asked. 
 of a certificate that the CA did not sign. Credentials are compared as SHA-256 digests, each against all, so
 that time tells neither length nor position.
 
-When it changes who is let in, open connections are judged again (``gateway.serving.connections``). A file of
-credentials that is deleted, or holds none, revokes all that it held. A file that is malformed, or cannot be
-read for another reason, changes nothing.
+After a change, open connections are checked again (``gateway.serving.connection_table``). A file of
+credentials that is deleted or empty revokes all that it held. A file that is malformed, or cannot be read
+for another reason, changes nothing.
 
 Source: RFC 6750 section 2.1 (Bearer), RFC 7617 (Basic), RFC 9110 section 11.
 """
@@ -40,7 +40,7 @@ _READERS = {
 }
 
 
-class Identity:
+class ClientAuthenticator:
     """The callers that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
 
     def __init__(self, authentication: Authentication, tls: ServerTls) -> None:
@@ -75,12 +75,12 @@ class Identity:
         """
         return not (self._changes.is_refused or self._is_revoked)
 
-    def admits_as(self, other: Identity) -> bool:
+    def has_same_clients(self, other: ClientAuthenticator) -> bool:
         """Whether it lets in the same callers as *other*."""
         mine = self._asks_certificate, self._names, self.credentials
         return mine == (other._asks_certificate, other._names, other.credentials)
 
-    def recognises(self, certificate: dict[str, Any] | None) -> bool:
+    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client with this verified *certificate* is let in without further credentials.
 
         Args:

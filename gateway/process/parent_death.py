@@ -1,8 +1,8 @@
-"""Runs a command that ends when the process that started it ends, however that came about.
+"""Run a command that the kernel ends as soon as its parent process has ended.
 
-``python -m gateway.process.leash PARENT COMMAND…``, with the process id of the one that starts it. A gateway
-that is killed cannot stop its workers; the kernel does it instead. Linux only: elsewhere the command runs
-without a leash.
+``python -m gateway.process.parent_death PARENT COMMAND…``, where PARENT is the process id of the parent. A
+gateway that is killed cannot stop its workers, so the kernel does. Linux only: elsewhere the command runs
+without this protection.
 
 Source: prctl(2), PR_SET_PDEATHSIG.
 """
@@ -18,22 +18,22 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def hold(parent: int) -> None:
-    """Have the kernel send SIGTERM to this process when its parent ends; end now if that is not *parent*.
+def end_with_parent(parent: int) -> None:
+    """Have the kernel send SIGTERM to this process when its parent ends; exit if *parent* is not the parent.
 
-    It holds for the program that this process turns into, too.
+    The setting survives exec, so it also applies to the command.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
-            # It ended before the kernel was told.
+            # The parent ended before prctl() was called.
             sys.exit(1)
 
 
 def main() -> None:
     """Replace this process by the command in its arguments; exit status 1 if it cannot be run."""
     parent, *command = sys.argv[1:]
-    hold(int(parent))
+    end_with_parent(int(parent))
     try:
         os.execvp(command[0], command)  # noqa: S606 - the operator's own command, without a shell
     except OSError as error:

@@ -97,7 +97,7 @@ class Swept(Protocol):
         """End the connection at once."""
 
 
-class Connections:
+class ConnectionTable:
     """The open connections of one listener, with the service, the bounds and the clock they share."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Connections:
         self._emptied: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Connections {len(self.open)} open, {self.requests} requests answered>"
+        return f"<ConnectionTable {len(self.open)} open, {self.requests} requests answered>"
 
     def lifetime_s(self) -> float:
         """Return the age at which a new connection is to be ended, in seconds."""
