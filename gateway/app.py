@@ -13,7 +13,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 from gateway.admit import Admission
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.model import summary
-from gateway.dispatch.questions import Questions
 from gateway.errors import ConfigError
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
@@ -186,7 +185,7 @@ class Gateway:
         if (namespaces := cluster.namespaces) is not None:
             snapshot = replace(
                 snapshot,
-                workers=replace(snapshot.workers, ask=Questions(namespaces.authorize).ask),
+                workers=replace(snapshot.workers, resolve=self._pools.resolver(namespaces.authorize).resolve),
                 namespaces=namespaces.by_name,
                 look_up=namespaces.look_up,
             )

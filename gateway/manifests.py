@@ -94,12 +94,11 @@ def _shown(loss: Loss, own: str | None) -> str:
 
 
 def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:
-    from gateway.config.fields import did_you_mean, one_of
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
     from gateway.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.registration.plan import Wishes, entry_name
-    from gateway.text import shown
+    from gateway.text import did_you_mean, one_of, shown
 
     backend = _backend(parsed, refuse)
     # Of all entries this has the longest name.

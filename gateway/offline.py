@@ -18,7 +18,6 @@ from gateway.core.explain import explain
 from gateway.core.reading import read_deep, repaired
 from gateway.core.response import encode
 from gateway.core.review import decode
-from gateway.dispatch.questions import Questions
 from gateway.errors import MalformedReview
 from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
@@ -74,7 +73,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
             found = await cluster.get(request.namespace) if is_needed else None
             snapshot = replace(
                 snapshot,
-                workers=replace(snapshot.workers, ask=Questions(cluster.authorize).ask),
+                workers=replace(snapshot.workers, resolve=pools.resolver(cluster.authorize).resolve),
                 namespaces={} if found is None else {found.name: found},
             )
         await prepared.wait_until_ready(_READY_WITHIN_S)

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
 from gateway.core.webhook import HttpsClient
@@ -22,6 +23,7 @@ from gateway.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gateway.conditions.resolver import Authorize
     from gateway.config.model import AuditLevel, Config, WorkerPool
     from gateway.config.webhook_users import WebhookUser, WebhookUsers
     from gateway.core.namespace import Namespace
@@ -117,6 +119,7 @@ class Pools:
         self._user_files: object = fingerprint(())
         """Of the files that they come from, as these were then."""
         self._retiring: dict[asyncio.Task[None], Backend] = {}
+        self._executor = FairExecutor()
 
     async def prepare(self, config: Config, *, rereads_files: bool = True) -> Prepared:
         """Return the pools that *config* wants, those that are new connecting; none is in use yet.
@@ -187,12 +190,22 @@ class Pools:
         self._user_files = self._users_fingerprint()
         return Snapshot(
             paths,
-            Workers(dict(self._pools), self._deadlines.now, turns=self._turns, servers=dict(self._servers)),
+            Workers(
+                dict(self._pools),
+                self.resolver(None).resolve,
+                self._deadlines.now,
+                turns=self._turns,
+                servers=dict(self._servers),
+            ),
             config.namespaces,
             None,
             ChangeMemory(),
             config.gateway.audit_level,
         )
+
+    def resolver(self, authorize: Authorize | None) -> ConditionResolver:
+        """Return the resolver of matchConditions with the authorizer *authorize*, if there is one."""
+        return ConditionResolver(self._executor, authorize)
 
     def fingerprint(self) -> object:
         """Return what differs from ``made_of`` once a file with TLS settings or credentials has changed."""
@@ -215,6 +228,7 @@ class Pools:
         await asyncio.gather(*retiring, return_exceptions=True)
         backends: list[Backend] = [*self._pools.values(), *self._servers.values(), *retiring.values()]
         await asyncio.gather(*(backend.close(grace_s) for backend in backends))
+        self._executor.close()
 
     def count_endpoints(self) -> None:
         """Bring the gauge of endpoints by state up to date."""

@@ -6,9 +6,13 @@ before a person reads it: no character of it may end a line, move the cursor or 
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MORE: Final = "..."
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]*")
@@ -34,6 +38,34 @@ def shown(value: object) -> str:
     """Return *value* for an error message: as JSON in one line, cut to 80 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return printable(text[:160], 80)
+
+
+def described(value: object) -> str:
+    """*value* with its type, for after "found"."""
+    match value:
+        case None | True | False:
+            return shown(value)
+        case int() | float():
+            return f"the number {shown(value)}"
+        case str():
+            return f"the string {shown(value)}"
+        case list():
+            return "a list"
+        case _:
+            return "a mapping"
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The *names* as an enumeration in prose."""
+    listed = list(names)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
+    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
 def printable_json(text: str) -> str:

@@ -1,7 +1,6 @@
-"""``authorizer``: what an expression asks, made a SubjectAccessReview, and the answer where there is one.
+"""``authorizer``: the values and functions with which an expression checks what a user may do.
 
-Nothing is asked here. A check without an answer is noted and is an error of the expression; whoever evaluates
-it asks and evaluates again.
+A check becomes the spec of a SubjectAccessReview, and the ``Decide`` function of the caller decides on it.
 
 Source: k8s.io/apiserver pkg/cel/library/authz.go, pkg/authorization/authorizer; k8s.io/api authorization/v1.
 """
@@ -10,45 +9,26 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
-
-import orjson
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.meter import charge, charge_check
 from gateway.cel.operators import no_overload
 from gateway.cel.selectors import field_requirements, label_requirements
-from gateway.core.conditions import Check, CheckAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+    Decide = Callable[[dict[str, object]], "Decision"]
+    """Returns the decision on a SubjectAccessReview with this spec. Raises EvaluationError: there is none."""
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*", re.ASCII
 )
-
-
-class Questions:
-    """What an evaluation has to go on, and what it would need besides."""
-
-    __slots__ = ("answers", "missing")
-
-    def __init__(self) -> None:
-        self.answers: Mapping[Check, CheckAnswer] = {}
-        self.missing: dict[Check, None] = {}
-
-    def ask(self, spec: dict[str, object]) -> CheckAnswer:
-        """Return the answer. Raises EvaluationError: there is none yet; the question is noted."""
-        question = Check(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS))
-        answer = self.answers.get(question)
-        if answer is None:
-            self.missing[question] = None
-            raise EvaluationError("the authorizer has not answered yet")
-        return answer
 
 
 class _Incomparable:
@@ -63,12 +43,12 @@ class _Incomparable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Authorizer(_Incomparable):
-    """Asks for one user."""
+    """The authorizer for one user."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.Authorizer"
-    questions: Questions
+    decide: Decide
     subject: dict[str, object]
-    """The members of a SubjectAccessReview's spec that say who."""
+    """The members of a SubjectAccessReview's spec that describe the user."""
 
     def path(self, path: str) -> PathCheck:
         """``authorizer.path(path)``."""
@@ -83,7 +63,7 @@ class Authorizer(_Incomparable):
         return GroupCheck(self, group)
 
     def service_account(self, namespace: str, name: str) -> Authorizer:
-        """``authorizer.serviceAccount(namespace, name)``: the same questions for another user."""
+        """``authorizer.serviceAccount(namespace, name)``: the authorizer for another user."""
         charge(1)
         if len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
             raise EvaluationError("Invalid service account name")
@@ -91,13 +71,13 @@ class Authorizer(_Incomparable):
             raise EvaluationError("Invalid service account namespace")
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
         return Authorizer(
-            self.questions, {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
+            self.decide, {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathCheck(_Incomparable):
-    """Asks about a path of the API server's that is no resource."""
+    """Checks of a path of the API server that is not a resource."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.PathCheck"
     authorizer: Authorizer
@@ -106,13 +86,13 @@ class PathCheck(_Incomparable):
     def check(self, verb: str) -> Decision:
         """``….check(verb)``."""
         charge_check()
-        asked = {"nonResourceAttributes": _present(path=self.path, verb=verb)}
-        return Decision(self.authorizer.questions.ask({**self.authorizer.subject, **asked}))
+        attributes = _present(path=self.path, verb=verb)
+        return self.authorizer.decide({**self.authorizer.subject, "nonResourceAttributes": attributes})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCheck(_Incomparable):
-    """Asks about a group of resources."""
+    """Checks of resources of an API group."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.GroupCheck"
     authorizer: Authorizer
@@ -128,33 +108,35 @@ class GroupCheck(_Incomparable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceCheck(_Incomparable):
-    """Asks about a resource."""
+    """Checks of a resource."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.ResourceCheck"
     authorizer: Authorizer
     attributes: dict[str, str]
-    """Members of ``resourceAttributes``; those that are empty are left out when it is asked."""
+    """Members of ``resourceAttributes``; empty ones are left out of a check."""
     field_selector: str = ""
     label_selector: str = ""
 
     def check(self, verb: str) -> Decision:
-        """``….check(verb)``. A selector that cannot be read is left out."""
+        """``….check(verb)``. A selector that cannot be parsed is left out."""
         charge_check()
-        asked: dict[str, object] = {**_present(verb=verb, **self.attributes), "version": "*"}
+        attributes: dict[str, object] = {**_present(verb=verb, **self.attributes), "version": "*"}
         if self.field_selector and (fields := field_requirements(self.field_selector)):
-            asked["fieldSelector"] = {"requirements": fields}
+            attributes["fieldSelector"] = {"requirements": fields}
         if self.label_selector and (labels := label_requirements(self.label_selector)):
-            asked["labelSelector"] = {"requirements": labels}
-        spec = {**self.authorizer.subject, "resourceAttributes": asked}
-        return Decision(self.authorizer.questions.ask(spec))
+            attributes["labelSelector"] = {"requirements": labels}
+        return self.authorizer.decide({**self.authorizer.subject, "resourceAttributes": attributes})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision(_Incomparable):
-    """What the authorizer said."""
+    """The authorizer's decision on a check."""
 
     cel_type: ClassVar[str] = "kubernetes.authorization.Decision"
-    answer: CheckAnswer = field(default_factory=CheckAnswer)
+    allowed: bool = False
+    reason: str = ""
+    error: str = ""
+    """Why there is no decision; empty if there is one."""
 
 
 def _present(**members: str) -> dict[str, str]:
@@ -214,14 +196,8 @@ FUNCTIONS: Final = (
     ),
     function("pathcheck_check", f"{PathCheck.cel_type}::check(string) -> {_DECISION}", PathCheck.check),
     function("resourcecheck_check", f"{_RESOURCE}::check(string) -> {_DECISION}", ResourceCheck.check),
-    function(
-        "decision_allowed", f"{_DECISION}::allowed() -> bool", lambda decision: decision.answer.allowed, 1
-    ),
-    function(
-        "decision_reason", f"{_DECISION}::reason() -> string", lambda decision: decision.answer.reason, 1
-    ),
-    function("decision_error", f"{_DECISION}::error() -> string", lambda decision: decision.answer.error, 1),
-    function(
-        "decision_errored", f"{_DECISION}::errored() -> bool", lambda decision: bool(decision.answer.error), 1
-    ),
+    function("decision_allowed", f"{_DECISION}::allowed() -> bool", lambda decision: decision.allowed, 1),
+    function("decision_reason", f"{_DECISION}::reason() -> string", lambda decision: decision.reason, 1),
+    function("decision_error", f"{_DECISION}::error() -> string", lambda decision: decision.error, 1),
+    function("decision_errored", f"{_DECISION}::errored() -> bool", lambda decision: bool(decision.error), 1),
 )

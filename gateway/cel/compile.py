@@ -1,4 +1,4 @@
-"""The text of a matchCondition → something that can be evaluated.
+"""The text of a condition → a program that evaluates it.
 
 Source: k8s.io/apiserver pkg/admission/plugin/cel/compile.go.
 """
@@ -12,10 +12,10 @@ from typing import Final
 
 from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
-from gateway.cel.errors import CostExceeded, InvalidExpression
+from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.cel.evaluate import Program
 from gateway.cel.lexer import Misread
-from gateway.cel.meter import EXPRESSION_LIMIT, start
+from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start
 from gateway.cel.parse import parse
 from gateway.cel.syntax import Node, variables
 from gateway.cel.types import BOOL
@@ -25,16 +25,37 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A matchCondition, compiled."""
+    """A compiled condition: an expression of the type bool."""
 
     name: str
     expression: str
     program: Program
     needs_authorizer: bool
 
+    def evaluate(self, frame: list[object], budget: float) -> bool:
+        """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
+
+        Afterwards the meter has the cost.
+
+        Raises:
+            EvaluationError: the expression has no value for this request.
+            CostExceeded: it costs more than *budget*.
+        """
+        start(budget)
+        METER.left -= self.program.cost
+        try:
+            value = self.program.code(frame)
+        except RecursionError:
+            raise EvaluationError("expression is nested too deep") from None
+        if METER.left < 0:
+            raise CostExceeded(EXCEEDED)
+        if not isinstance(value, bool):
+            raise EvaluationError(f"cel expression evaluated to {type(value).__name__}, expected bool")
+        return value
+
 
 def compile_condition(name: str, expression: str) -> Condition:
-    """Return the matchCondition *name*. Equal expressions are compiled once.
+    """Return the condition *name*. Equal expressions are compiled once.
 
     Raises:
         InvalidExpression: no expression of the type bool. The text is one line, and begins with line:column.

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.core.conditions import CheckAnswer
+from gateway.core.conditions import AccessDecision
 from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.cluster.access import Access
-    from gateway.core.conditions import Check
+    from gateway.core.conditions import AccessCheck
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,9 @@ class Authorizer:
         self._access = access
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, check: Check, within_s: float, found: Callable[[CheckAnswer], None]) -> Callable[[], None]:
+    def ask(
+        self, check: AccessCheck, within_s: float, found: Callable[[AccessDecision], None]
+    ) -> Callable[[], None]:
         """Find out about *check* for *found*, and return what withdraws the question.
 
         *found* is called once, later, and with an error where there was no answer within *within_s* seconds,
@@ -56,20 +58,22 @@ class Authorizer:
         """Wait for the answers that are still out: reviews wait for them."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(self, check: Check, within_s: float, found: Callable[[CheckAnswer], None]) -> None:
+    async def _tell(
+        self, check: AccessCheck, within_s: float, found: Callable[[AccessDecision], None]
+    ) -> None:
         try:
             async with asyncio.timeout(max(0.0, min(within_s, ASK_WITHIN_S))):
                 answer = await self._ask(check)
         except TimeoutError:
-            answer = CheckAnswer(error="the API server has not answered in time")
+            answer = AccessDecision(error="the API server has not answered in time")
         except ClusterError as error:
-            answer = CheckAnswer(error=str(error))
+            answer = AccessDecision(error=str(error))
         except Exception:
             log.exception("the authorizer cannot be asked: internal error")
-            answer = CheckAnswer(error="internal error: the gateway's log has the details")
+            answer = AccessDecision(error="internal error: the gateway's log has the details")
         found(answer)
 
-    async def _ask(self, check: Check) -> CheckAnswer:
+    async def _ask(self, check: AccessCheck) -> AccessDecision:
         body = orjson.dumps({**_HEAD, "spec": orjson.Fragment(check.spec)})
         async with self._access.api() as api:
             answered = await api.post(PATH, body)
@@ -77,5 +81,5 @@ class Authorizer:
             case {"status": {"allowed": bool(allowed)} as status}:
                 # Why it could not be found out counts only where nobody allows it.
                 error = "" if allowed else str(status.get("evaluationError") or "")
-                return CheckAnswer(allowed, str(status.get("reason") or ""), error)
-        return CheckAnswer(error="the API server answered something that is no SubjectAccessReview")
+                return AccessDecision(allowed, str(status.get("reason") or ""), error)
+        return AccessDecision(error="the API server answered something that is no SubjectAccessReview")

@@ -11,21 +11,21 @@ from gateway.config.names import qualified_name
 from gateway.text import shown
 
 if TYPE_CHECKING:
-    from gateway.cel.conditions import Conditions
+    from gateway.conditions.match_conditions import CompiledConditions
     from gateway.config.fields import Fields
 
 MAX_MATCH_CONDITIONS = 64
 
 
-def read_match_conditions(fields: Fields) -> Conditions | None:
+def read_match_conditions(fields: Fields) -> CompiledConditions | None:
     """Return the ``matchConditions`` of the webhook behind *fields*, compiled; None if there are none."""
     conditions = fields.mappings("matchConditions")
     if not conditions:
         return None
     # Takes 60 ms and 6 MB, which a configuration without conditions does not need.
     from gateway.cel.compile import compile_condition
-    from gateway.cel.conditions import Conditions
     from gateway.cel.errors import InvalidExpression
+    from gateway.conditions.match_conditions import CompiledConditions
 
     if len(conditions) > MAX_MATCH_CONDITIONS:
         fields.problem("matchConditions", f"found {len(conditions)}, expected at most {MAX_MATCH_CONDITIONS}")
@@ -45,4 +45,4 @@ def read_match_conditions(fields: Fields) -> Conditions | None:
             except InvalidExpression as error:
                 condition.problem("expression", str(error))
         condition.finish()
-    return Conditions(compiled)
+    return CompiledConditions(compiled)

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gateway.config.documents import CUSTOM_KINDS, PHASES
-from gateway.config.fields import Fields, Report, did_you_mean
+from gateway.config.fields import Fields, Report
 from gateway.config.model import WorkerPool
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
 from gateway.core.webhook import HttpsClient, Phase, Webhook, WorkerRef
 from gateway.errors import Problem
-from gateway.text import shown
+from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

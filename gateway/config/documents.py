@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from gateway.config.fields import Fields, Report, described
+from gateway.config.fields import Fields, Report
 from gateway.config.parsing import parse
-from gateway.text import shown
+from gateway.text import described, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

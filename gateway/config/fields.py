@@ -7,7 +7,6 @@ when the report is not empty. An explicit null equals an absent field, as in the
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass, field
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.core.durations import format_duration, parse_duration
 from gateway.errors import Problem
-from gateway.text import shown
+from gateway.text import described, did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     Check = Callable[[str], str | None]
     """Says what is wrong with a text, None if nothing is."""
@@ -72,34 +71,6 @@ def child(path: str, name: str) -> str:
     if not _PLAIN_NAME.fullmatch(name):
         return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
-
-
-def described(value: object) -> str:
-    """*value* with its type, for after "found"."""
-    match value:
-        case None | True | False:
-            return shown(value)
-        case int() | float():
-            return f"the number {shown(value)}"
-        case str():
-            return f"the string {shown(value)}"
-        case list():
-            return "a list"
-        case _:
-            return "a mapping"
-
-
-def one_of(names: Iterable[str]) -> str:
-    """The *names* as an enumeration in prose."""
-    listed = list(names)
-    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
-    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
 class Fields:

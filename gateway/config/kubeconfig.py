@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config.fields import described, did_you_mean, one_of
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import Kubernetes
 from gateway.config.parsing import parse
-from gateway.text import printable, shown, url_without_secrets
+from gateway.text import described, did_you_mean, one_of, printable, shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,13 +18,13 @@ from gateway.config.documents import (
     read_documents,
     unreadable,
 )
-from gateway.config.fields import MAX_PROBLEMS, child, did_you_mean, one_of
+from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
 from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
 from gateway.errors import ConfigError, Problem
-from gateway.text import shown
+from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

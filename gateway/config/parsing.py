@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from gateway.config.fields import MAX_PROBLEMS, child, described
+from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.scalars import resolve
-from gateway.text import shown
+from gateway.text import described, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,6 @@ from gateway.config.credentials import (
     read_key_pair,
     read_token_file,
 )
-from gateway.config.fields import described, one_of
 from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
@@ -41,7 +40,7 @@ from gateway.config.names import dns_1123_label, dns_1123_subdomain
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
-from gateway.text import shown
+from gateway.text import described, one_of, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

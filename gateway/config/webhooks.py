@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, get_args
 
 from gateway.config.client_config import read_client_config
 from gateway.config.conditions import read_match_conditions
-from gateway.config.fields import one_of
 from gateway.config.metadata import read_metadata
 from gateway.config.names import configuration_name, dns_1035_label, webhook_name
 from gateway.config.rules import read_rule
@@ -29,7 +28,7 @@ from gateway.core.webhook import (
     Webhook,
     WorkerRef,
 )
-from gateway.text import shown
+from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
-from gateway.core.conditions import Seen
+from gateway.core.conditions import ConditionInput
 from gateway.core.diff import same
 from gateway.core.identity import check_identity
 from gateway.core.matching import selectable_labels
@@ -37,7 +37,7 @@ class Payload:
         self.request = request
         self._object: Json | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
-        self._seen: Seen | None = None
+        self._seen: ConditionInput | None = None
         self._changed_json: bytes | None = None
         self._json: bytes | None = request.json
         if changed is not None:
@@ -75,10 +75,10 @@ class Payload:
         return self.object if self._changed_json is not None else self.request.object_outline
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> ConditionInput:
         """What matchConditions look at."""
         if self._seen is None:
-            self._seen = Seen(self.request.document, self.object, self.request.old_object)
+            self._seen = ConditionInput(self.request.document, self.object, self.request.old_object)
         return self._seen
 
     def fresh_object(self) -> Json | None:

@@ -1,7 +1,7 @@
-"""matchConditions as the evaluation knows them: what judges a request, perhaps only once it was told more.
+"""matchConditions as the evaluation of a review uses them.
 
-Expressions are compiled and evaluated elsewhere (``gateway.cel``), and whoever drives the evaluation asks the
-API server's authorizer. What passes between the three is here.
+This module has the types only. ``gateway.conditions`` evaluates the expressions and resolves what a result
+needs first: a decision of the API server's authorizer, or an evaluation that is too long for the event loop.
 
 Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 """
@@ -20,85 +20,90 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A question to the authorizer. Equal questions are asked once within a review."""
+class AccessCheck:
+    """A check of the API server's authorizer. Equal checks of a review are sent once."""
 
     spec: bytes
     """The spec of a SubjectAccessReview (authorization.k8s.io/v1): compact JSON with sorted keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckAnswer:
-    """What the authorizer said."""
+class AccessDecision:
+    """The authorizer's decision on an AccessCheck."""
 
     allowed: bool = False
     reason: str = ""
     error: str = ""
-    """Why it could not be found out; empty where it could."""
+    """Why there is no decision; empty if there is one."""
 
 
-class Seen:
-    """What conditions look at: the request, and the object as it is at one point of the evaluation."""
+class ConditionInput:
+    """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
     __slots__ = ("document", "object", "old_object", "prepared")
 
     def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
         self.document = document
-        """The AdmissionRequest, parsed. Its ``object`` is the one that came, and not to be looked at."""
+        """The parsed AdmissionRequest. Its ``object`` is the original one; conditions do not read it."""
         self.object = current
-        """Null on DELETE, as is the other on CREATE."""
+        """Null on DELETE."""
         self.old_object = old
+        """Null on CREATE."""
         self.prepared: object | None = None
-        """What the conditions made of it, kept for the next webhook's."""
+        """The variables of expressions, which the first webhook with conditions makes for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A condition is false: the webhook is not for this request."""
+    """A condition is false: the webhook does not match the request."""
 
     condition: str
-    """The name of the first one that is."""
+    """The name of the first condition that is false."""
     errors: int = 0
-    """How many before it could not be evaluated, which does not matter then."""
+    """The number of conditions before it that ended in an error, which a false condition overrides."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
-    """No judgement before the authorizer has answered, or before it was thought about at more length."""
+class Unresolved:
+    """The conditions have no result yet."""
 
-    checks: tuple[Check, ...] = ()
-    work: Work | None = None
-    """To be called in another thread."""
+    checks: tuple[AccessCheck, ...] = ()
+    """The decisions that are missing."""
+    evaluation: LongEvaluation | None = None
+    """The evaluation that has to run in another thread."""
 
 
-class Work:
-    """Comes to a judgement, which takes long."""
+class LongEvaluation:
+    """An evaluation of a webhook's conditions that is too long for the event loop."""
 
-    __slots__ = ("_judge", "of")
+    __slots__ = ("_evaluate", "conditions")
 
-    def __init__(self, of: MatchConditions, judge: Callable[[], Judgement]) -> None:
-        self.of = of
-        """Whose it is: those whose work takes longer than that of others are not to keep these waiting."""
-        self._judge = judge
+    def __init__(self, conditions: MatchConditions, evaluate: Callable[[], ConditionResult]) -> None:
+        self.conditions = conditions
+        """The conditions of one webhook. Long evaluations of different webhooks take turns."""
+        self._evaluate = evaluate
 
-    def __call__(self) -> Judgement:
-        """Do it."""
-        return self._judge()
+    def __call__(self) -> ConditionResult:
+        """Return the result, which may take some seconds."""
+        return self._evaluate()
 
 
 class MatchConditions(Protocol):
-    """The conditions of one webhook, compiled."""
+    """The compiled conditions of one webhook."""
 
     @property
     def needs_authorizer(self) -> bool:
-        """Whether any of them mentions ``authorizer``."""
+        """Whether any of them uses ``authorizer``."""
 
-    def judge(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
-        """Return None if the webhook is to be called, else why it is not, or not yet.
+    def evaluate(
+        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> ConditionResult:
+        """Return None if all conditions are true, otherwise why the webhook is not called, or not yet.
 
-        Failed where they cannot be evaluated; *answers* are those that the authorizer has given so far.
+        Failed if they cannot be evaluated. *decisions* are those of the authorizer so far.
         """
 
 
-Judgement = Excluded | Failed | Unanswered | None
-Question = Check | Work
+ConditionResult = Excluded | Failed | Unresolved | None
+ConditionTask = AccessCheck | LongEvaluation
+"""A task that has to be completed before conditions have a result."""

@@ -19,9 +19,10 @@ are made at once, and a rejection does not end it.
 **Reinvocation** is a second walk, as the API server's: after a round that changed the object, the webhooks
 with reinvocationPolicy IfNeeded that were called before a change are called once more.
 
-**matchConditions** are part of matching, and judged once for each object. Where one asks the authorizer, or
-takes long, the walk waits for the answer as it does for a verdict (:meth:`Evaluation.take_questions`,
-:meth:`Evaluation.learn`). What the authorizer said holds for the rest of the review.
+**matchConditions** are part of matching, and evaluated once for each state of the object. If one needs
+a decision of the authorizer, or takes long, the walk waits for the result as for a verdict
+(:meth:`Evaluation.take_condition_tasks`, :meth:`Evaluation.complete_condition_task`). A decision of the
+authorizer holds for the rest of the review.
 
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore never does but leaves evidence; (5) the
@@ -38,8 +39,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Payload
-from gateway.core.conditions import Excluded, Unanswered
-from gateway.core.judging import Judging
+from gateway.core.condition_state import ConditionState
+from gateway.core.conditions import Excluded, Unresolved
 from gateway.core.matching import object_matches, selectors_match
 from gateway.core.outcome import Outcome, settle
 from gateway.core.verdict import DRY_RUN_REFUSED, DryRunRefused, Failed
@@ -47,19 +48,19 @@ from gateway.core.verdict import DRY_RUN_REFUSED, DryRunRefused, Failed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.conditions import CheckAnswer, Judgement, Question
+    from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.matching import Invocation, Selection
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
 
-    Obstacle = Failed | DryRunRefused | Excluded | Unanswered | Literal[False]
+    Obstacle = Failed | DryRunRefused | Excluded | Unresolved | Literal[False]
     """Why a webhook is not called. False: its selectors leave it out, or it is not to be called in this
-    round. Unanswered: that is not known yet."""
+    round. Unresolved: that is not known yet."""
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
-NO_QUESTIONS: Final[tuple[Question, ...]] = ()
+NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
 
 
 class Evaluation:
@@ -103,7 +104,7 @@ class Evaluation:
         self.has_withdrawn = False
         """Whether calls became unwanted since :meth:`take_withdrawn`."""
         self._withdrawn: list[Call] = []
-        self._judging: Judging | None = None
+        self._conditions: ConditionState | None = None
         """None as long as no webhook with conditions was considered."""
 
     @property
@@ -143,19 +144,21 @@ class Evaluation:
         return self.receive(call, failure)
 
     @property
-    def has_questions(self) -> bool:
+    def has_condition_tasks(self) -> bool:
         """Whether there is something to find out for a condition."""
-        return self._judging is not None and self._judging.has_questions
+        return self._conditions is not None and self._conditions.has_tasks
 
-    def take_questions(self) -> Sequence[Question]:
-        """Return what is to be found out for conditions, each once; the answers go to :meth:`learn`."""
-        return NO_QUESTIONS if self._judging is None else self._judging.take_questions()
+    def take_condition_tasks(self) -> Sequence[ConditionTask]:
+        """Return the new tasks of conditions; their results go to :meth:`complete_condition_task`."""
+        return NO_TASKS if self._conditions is None else self._conditions.take_tasks()
 
-    def learn(self, question: Question, answer: CheckAnswer | Judgement) -> Sequence[Call]:
-        """Take what the authorizer said, or what work came to, and return further calls to make."""
-        if self.done or self._judging is None:
+    def complete_condition_task(
+        self, task: ConditionTask, result: AccessDecision | ConditionResult
+    ) -> Sequence[Call]:
+        """Take the result of a task of conditions, and return further calls to make."""
+        if self.done or self._conditions is None:
             return NO_CALLS
-        self._ahead = min([self._ahead, *self._judging.learn(question, answer)])
+        self._ahead = min([self._ahead, *self._conditions.complete(task, result)])
         return self._advance()
 
     def take_withdrawn(self) -> Sequence[Call]:
@@ -205,7 +208,7 @@ class Evaluation:
             self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=False)
             calls.append(call)
             return call
-        if isinstance(obstacle, Unanswered):
+        if isinstance(obstacle, Unresolved):
             return None
         self._index = index + 1
         if isinstance(obstacle, Excluded):
@@ -223,12 +226,12 @@ class Evaluation:
         mismatch = self._mismatch(index)
         if not is_due:
             # The API server matches before it asks whether to reinvoke: under Fail, an error there rejects.
-            return mismatch if isinstance(mismatch, Failed | Unanswered) else False
+            return mismatch if isinstance(mismatch, Failed | Unresolved) else False
         if mismatch is None and self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
             return DRY_RUN_REFUSED
         return mismatch
 
-    def _mismatch(self, index: int) -> Failed | Excluded | Unanswered | Literal[False] | None:
+    def _mismatch(self, index: int) -> Failed | Excluded | Unresolved | Literal[False] | None:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
         webhook = invocation.webhook
@@ -242,8 +245,8 @@ class Evaluation:
                 return matched
         if webhook.match_conditions is None:
             return None
-        self._judging = self._judging or Judging()
-        return self._judging.judge(index, webhook.match_conditions, self._payload.seen)
+        self._conditions = self._conditions or ConditionState()
+        return self._conditions.evaluate(index, webhook.match_conditions, self._payload.seen)
 
     def _speculate(self, calls: list[Call]) -> None:
         """Call webhooks behind the present index that can be called ahead; add the calls to *calls*."""
@@ -267,8 +270,8 @@ class Evaluation:
         """Go on with the object as a patch left it."""
         self.has_changed = True
         self._payload = patched
-        if self._judging is not None:
-            self._judging.forget()
+        if self._conditions is not None:
+            self._conditions.clear()
         self._ahead = 0
         for index in range(self._index, len(self._calls)):
             self._discard(index)

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.webhook import HttpsClient, WorkerRef
-from gateway.dispatch.questions import Questions
 from gateway.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gateway.conditions.resolver import TaskResult
     from gateway.core.call import Call
-    from gateway.core.conditions import Question
+    from gateway.core.conditions import ConditionTask
     from gateway.core.verdict import Failed
     from gateway.dispatch.pending import Pending
     from gateway.dispatch.pool import Pool
-    from gateway.dispatch.questions import Answer
     from gateway.dispatch.standing import State
 
 
@@ -67,12 +66,10 @@ class Workers:
     """All that can be asked."""
 
     pools: Mapping[str, Pool]
+    resolve: Callable[[ConditionTask, float, Callable[[TaskResult], None]], Callable[[], None]]
+    """Completes the tasks of matchConditions, see ``ConditionResolver.resolve``."""
     now: Callable[[], float] = time.monotonic
     """The clock of deadlines, in seconds."""
-    ask: Callable[[Question, float, Callable[[Answer], None]], Callable[[], None]] = field(
-        default_factory=lambda: Questions().ask
-    )
-    """Finds out what conditions need to know, see ``Questions.ask``."""
     turns: Turns = field(default_factory=Turns)
     """Where large reviews wait to be read."""
     servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)

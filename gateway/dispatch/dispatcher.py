@@ -20,13 +20,13 @@ from gateway.dispatch.verdicts import failed_deadline, failed_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from gateway.conditions.resolver import TaskResult
     from gateway.core.call import Call
-    from gateway.core.conditions import Question
+    from gateway.core.conditions import ConditionTask
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Workers
-    from gateway.dispatch.questions import Answer
 
     Place = tuple[str | HttpsClient, float, int]
     """Calls that can go together: those for one backend with one timeout that show the same payload."""
@@ -48,9 +48,8 @@ class Run:
 
     __slots__ = (
         "_applying",
-        "_ask",
-        "_asked",
         "_budget_s",
+        "_condition_tasks",
         "_crashed",
         "_deadline",
         "_done",
@@ -60,6 +59,7 @@ class Run:
         "_namespace_json",
         "_now",
         "_out",
+        "_resolve",
         "_workers",
     )
 
@@ -74,9 +74,9 @@ class Run:
         self._evaluation = evaluation
         self._workers = workers
         self._now = workers.now
-        self._ask = workers.ask
-        self._asked: dict[Question, Callable[[], None]] = {}
-        """Questions of conditions that are out, with what withdraws them."""
+        self._resolve = workers.resolve
+        self._condition_tasks: dict[ConditionTask, Callable[[], None]] = {}
+        """Tasks of matchConditions that are not complete, each with the function that cancels it."""
         self._applying: dict[Call, Callable[[], None]] = {}
         """Calls whose patches are being applied, with what ends that."""
         namespace = evaluation.namespace
@@ -149,7 +149,7 @@ class Run:
         try:
             evaluation = self._evaluation
             calls = evaluation.receive(call, verdict)
-            if calls or evaluation.done or evaluation.has_withdrawn or evaluation.has_questions:
+            if calls or evaluation.done or evaluation.has_withdrawn or evaluation.has_condition_tasks:
                 self._carry_out(calls)
         except Exception as error:
             self._crash(error)
@@ -220,20 +220,20 @@ class Run:
         endpoint.submit(second)
         return second
 
-    def _learn(self, question: Question, answer: Answer) -> None:
-        self._asked.pop(question, None)
+    def _complete(self, task: ConditionTask, result: TaskResult) -> None:
+        self._condition_tasks.pop(task, None)
         if self._is_over:
             return
         try:
-            self._carry_out(self._evaluation.learn(question, answer))
+            self._carry_out(self._evaluation.complete_condition_task(task, result))
         except Exception as error:
             self._crash(error)
 
     def _forget(self) -> None:
         """Let go of all that knows this run: cycles that only the garbage collector would find."""
-        for withdraw in self._asked.values():
+        for withdraw in self._condition_tasks.values():
             withdraw()
-        self._asked.clear()
+        self._condition_tasks.clear()
         for cancel in self._applying.values():
             cancel()
         self._applying.clear()
@@ -263,10 +263,10 @@ class Run:
             if failure is not None:
                 queue.extend(evaluation.refused(call, failure))
         if not evaluation.done:
-            for question in evaluation.take_questions():
+            for task in evaluation.take_condition_tasks():
                 # Half of the time is left for the webhooks.
-                within_s = (self._deadline - self._now()) / 2
-                self._asked[question] = self._ask(question, within_s, partial(self._learn, question))
+                timeout_s = (self._deadline - self._now()) / 2
+                self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
             for pending in self._out[first:]:
                 pending.endpoint.submit(pending)
         elif not self._is_over:

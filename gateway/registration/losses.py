@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gateway.cel.conditions import Conditions
+from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.overlap import has, parts
 from gateway.core.webhook import OPERATIONS, Rule
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE
@@ -91,7 +91,7 @@ def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | N
     if not any(map(list, map(in_namespaces, webhook.rules))):
         return False
     conditions = webhook.match_conditions
-    if isinstance(conditions, Conditions):
+    if isinstance(conditions, CompiledConditions):
         operations = {one for rule in webhook.rules for one in OPERATIONS if has(rule.operations, one)}
         if all(conditions.is_excluded(namespace, operation) for operation in operations):
             return False

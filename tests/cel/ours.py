@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
 from gateway.cel.errors import EvaluationError, InvalidExpression
 from gateway.cel.meter import spent
-from gateway.core.conditions import Check, CheckAnswer, Excluded, Seen, Unanswered
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed
 
 if TYPE_CHECKING:
@@ -23,22 +23,22 @@ _GRANTED: Final = ("get", "list", "use")
 def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
     """Return the decision (``true``, ``false``, ``error``, ``compile error``), text of the error, cost."""
     try:
-        conditions = Conditions([compile_condition("condition", expression)])
+        conditions = CompiledConditions([compile_condition("condition", expression)])
     except InvalidExpression as problem:
         return "compile error", str(problem), 0
-    answers: dict[Check, CheckAnswer] = {}
+    answers: dict[AccessCheck, AccessDecision] = {}
     while True:
-        seen = Seen(request, request.get("object"), request.get("oldObject"))
-        judgement = conditions.judge(seen, answers)
-        if isinstance(judgement, Unanswered) and judgement.work is not None:
-            judgement = judgement.work()
-        if not isinstance(judgement, Unanswered):
+        seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
+        result = conditions.evaluate(seen, answers)
+        if isinstance(result, Unresolved) and result.evaluation is not None:
+            result = result.evaluation()
+        if not isinstance(result, Unresolved):
             break
-        answers |= {check: _answer(json.loads(check.spec)) for check in judgement.checks}
+        answers |= {check: _answer(json.loads(check.spec)) for check in result.checks}
     cost = math.floor(spent() + 1e-6)
-    if isinstance(judgement, Failed):
-        return "error", judgement.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
-    return ("false" if isinstance(judgement, Excluded) else "true"), "", cost
+    if isinstance(result, Failed):
+        return "error", result.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
+    return ("false" if isinstance(result, Excluded) else "true"), "", cost
 
 
 def raises(expression: str, request: dict[str, Any]) -> bool:
@@ -61,10 +61,10 @@ def raises(expression: str, request: dict[str, Any]) -> bool:
 
 def asked(expression: str, request: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what the authorizer is asked first, as the oracle shows it; selectors are counted."""
-    conditions = Conditions([compile_condition("condition", expression)])
-    judgement = conditions.judge(Seen(request, request.get("object"), request.get("oldObject")), {})
-    assert isinstance(judgement, Unanswered)
-    return [_shown(json.loads(check.spec)) for check in judgement.checks]
+    conditions = CompiledConditions([compile_condition("condition", expression)])
+    result = conditions.evaluate(ConditionInput(request, request.get("object"), request.get("oldObject")), {})
+    assert isinstance(result, Unresolved)
+    return [_shown(json.loads(check.spec)) for check in result.checks]
 
 
 def _shown(spec: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def _shown(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(spec: dict[str, Any]) -> CheckAnswer:
+def _answer(spec: dict[str, Any]) -> AccessDecision:
     """What the oracle's authorizer says."""
     verb = (spec.get("resourceAttributes") or spec["nonResourceAttributes"]).get("verb", "")
     if verb in _GRANTED:
-        return CheckAnswer(allowed=True, reason="granted")
-    return CheckAnswer(error="broken") if verb == "break" else CheckAnswer(reason="not granted")
+        return AccessDecision(allowed=True, reason="granted")
+    return AccessDecision(error="broken") if verb == "break" else AccessDecision(reason="not granted")

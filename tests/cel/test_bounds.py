@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
 from gateway.cel.meter import BRIEF_LIMIT, spent
 from gateway.cel.operators import is_in
 from gateway.cel.select import find
-from gateway.core.conditions import Excluded, Seen, Unanswered
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed
 
 TEXT = "a" * 1_000_000
@@ -31,16 +31,16 @@ OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further
 EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
-def seen(current: Any, old: Any = None) -> Seen:
-    return Seen({}, current, old)
+def seen(current: Any, old: Any = None) -> ConditionInput:
+    return ConditionInput({}, current, old)
 
 
 def judge(expression: str, current: Any = None, old: Any = None) -> object:
-    conditions = Conditions([compile_condition("c", expression)])
-    judgement = conditions.judge(Seen({}, OBJECT if current is None else current, old), {})
-    if isinstance(judgement, Unanswered) and judgement.work is not None:
-        return judgement.work()
-    return judgement
+    conditions = CompiledConditions([compile_condition("c", expression)])
+    result = conditions.evaluate(ConditionInput({}, OBJECT if current is None else current, old), {})
+    if isinstance(result, Unresolved) and result.evaluation is not None:
+        return result.evaluation()
+    return result
 
 
 @pytest.mark.slow
@@ -69,12 +69,12 @@ def judge(expression: str, current: Any = None, old: Any = None) -> object:
 )
 def test_what_costs_too_much_ends_small(expression: str) -> None:
     tracemalloc.start()
-    judgement = judge(expression, old=OBJECT)
+    result = judge(expression, old=OBJECT)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert isinstance(judgement, Failed)
-    assert judgement.cause in (f"expression '{expression}' resulted in error: {EXCEEDED}", OUT_OF_BUDGET)
+    assert isinstance(result, Failed)
+    assert result.cause in (f"expression '{expression}' resulted in error: {EXCEEDED}", OUT_OF_BUDGET)
     assert peak < 100_000_000
 
 
@@ -88,10 +88,10 @@ def test_what_costs_too_much_ends_small(expression: str) -> None:
     ],
 )
 def test_nothing_absorbs_the_limit(expression: str) -> None:
-    judgement = judge(expression)
+    result = judge(expression)
 
-    assert isinstance(judgement, Failed)
-    assert judgement.cause.endswith(EXCEEDED)
+    assert isinstance(result, Failed)
+    assert result.cause.endswith(EXCEEDED)
 
 
 def test_a_list_of_a_size_that_a_request_has_is_gone_through() -> None:
@@ -155,12 +155,12 @@ def test_a_key_of_a_map_is_looked_up_and_not_searched_for() -> None:
 
 def test_a_pattern_that_takes_long_is_not_for_the_event_loop() -> None:
     """However little it costs: RE2 cannot keep the states of some, and takes a thousand times as long."""
-    slow = Conditions([compile_condition("c", "object.s.matches('(a?){500}a{500}b')")])
-    assert isinstance(slow.judge(seen({"s": "a"}), {}), Excluded)
-    assert isinstance(slow.judge(seen({"s": "a" * 1_000}), {}), Unanswered)
-    from_object = Conditions([compile_condition("c", "'a'.matches(object.s)")])
-    assert isinstance(from_object.judge(seen({"s": "b" * 100}), {}), Excluded)
-    assert isinstance(from_object.judge(seen({"s": "b" * 10_000}), {}), Unanswered)
+    slow = CompiledConditions([compile_condition("c", "object.s.matches('(a?){500}a{500}b')")])
+    assert isinstance(slow.evaluate(seen({"s": "a"}), {}), Excluded)
+    assert isinstance(slow.evaluate(seen({"s": "a" * 1_000}), {}), Unresolved)
+    from_object = CompiledConditions([compile_condition("c", "'a'.matches(object.s)")])
+    assert isinstance(from_object.evaluate(seen({"s": "b" * 100}), {}), Excluded)
+    assert isinstance(from_object.evaluate(seen({"s": "b" * 10_000}), {}), Unresolved)
     failed = judge("object.text.matches('(a?){500}a{500}b')")
     assert isinstance(failed, Failed)
     assert failed.cause.endswith(EXCEEDED)
@@ -204,36 +204,36 @@ def test_objects_nested_deeper_than_python_recurses_are_compared() -> None:
 
 
 def test_what_takes_long_is_not_done_on_the_event_loop() -> None:
-    conditions = Conditions([compile_condition("c", "object.l.all(x, x >= 0)")])
+    conditions = CompiledConditions([compile_condition("c", "object.l.all(x, x >= 0)")])
 
-    assert conditions.judge(seen({"l": list(range(100))}), {}) is None
+    assert conditions.evaluate(seen({"l": list(range(100))}), {}) is None
     assert spent() <= BRIEF_LIMIT
-    judgement = conditions.judge(seen({"l": list(range(100_000))}), {})
-    assert isinstance(judgement, Unanswered)
-    assert judgement.work is not None
-    assert judgement.work() is None
+    result = conditions.evaluate(seen({"l": list(range(100_000))}), {})
+    assert isinstance(result, Unresolved)
+    assert result.evaluation is not None
+    assert result.evaluation() is None
 
 
 def test_all_conditions_of_a_webhook_together_are_brief_or_not() -> None:
     current = {"l": list(range(1_500))}
     expression = "object.l.all(x, x >= 0)"
-    one = Conditions([compile_condition("c", expression)]).judge(seen(current), {})
-    two = Conditions([compile_condition(name, expression) for name in "ab"])
+    one = CompiledConditions([compile_condition("c", expression)]).evaluate(seen(current), {})
+    two = CompiledConditions([compile_condition(name, expression) for name in "ab"])
 
     assert one is None
-    assert isinstance(two.judge(seen(current), {}), Unanswered)
+    assert isinstance(two.evaluate(seen(current), {}), Unresolved)
 
 
 @pytest.mark.slow
 def test_two_threads_evaluate_at_the_same_time() -> None:
     """Neither is charged for the other."""
-    conditions = Conditions([compile_condition("c", "object.l.all(x, object.l.all(y, y >= 0))")])
+    conditions = CompiledConditions([compile_condition("c", "object.l.all(x, object.l.all(y, y >= 0))")])
 
     def think(length: int) -> object:
-        judgement = conditions.judge(seen({"l": list(range(length))}), {})
-        assert isinstance(judgement, Unanswered)
-        assert judgement.work is not None
-        return judgement.work()
+        result = conditions.evaluate(seen({"l": list(range(length))}), {})
+        assert isinstance(result, Unresolved)
+        assert result.evaluation is not None
+        return result.evaluation()
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(think, [350] * 8)) == [None] * 8

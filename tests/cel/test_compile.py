@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
 from gateway.cel.errors import InvalidExpression
-from gateway.core.conditions import Excluded, Seen, Unanswered
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 
@@ -195,8 +195,8 @@ def test_an_expression_with_a_part_replaced_is_taken_or_refused(
 
 
 def _take_or_refuse(expression: str) -> None:
-    """Whatever an expression is, nothing comes out but a judgement or the refusal."""
+    """Whatever an expression is, nothing comes out but a result or the refusal."""
     with contextlib.suppress(InvalidExpression):
-        conditions = Conditions([compile_condition("c", expression)])
-        judgement = conditions.judge(Seen(REQUEST, REQUEST["object"], REQUEST["oldObject"]), {})
-        assert judgement is None or isinstance(judgement, Excluded | Failed | Unanswered)
+        conditions = CompiledConditions([compile_condition("c", expression)])
+        result = conditions.evaluate(ConditionInput(REQUEST, REQUEST["object"], REQUEST["oldObject"]), {})
+        assert result is None or isinstance(result, Excluded | Failed | Unresolved)

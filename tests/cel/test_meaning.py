@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
-from gateway.core.conditions import Excluded, Seen
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import ConditionInput, Excluded
 from gateway.core.verdict import Failed
 
 KEYS = ["a", "b", "c"]
@@ -175,11 +175,11 @@ def _same(left: Any, right: Any) -> bool:
 @given(_conditions(["object", "oldObject"], 2), OBJECTS, OBJECTS | st.none())
 def test_a_condition_decides_what_it_means(tree: Tree, current: Any, old: Any) -> None:
     condition = compile_condition("c", f"({text(tree)}) == true")
-    judgement = Conditions([condition]).judge(Seen({}, current, old), {})
+    result = CompiledConditions([condition]).evaluate(ConditionInput({}, current, old), {})
 
     try:
         expected = meaning(tree, {"object": current, "oldObject": old})
     except Error:
-        assert isinstance(judgement, Failed)
+        assert isinstance(result, Failed)
     else:
-        assert judgement == (None if expected else Excluded("c"))
+        assert result == (None if expected else Excluded("c"))

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.cluster.namespaces import ClusterNamespaces
 from gateway.config.model import Kubernetes
-from gateway.core.conditions import Check, CheckAnswer
+from gateway.core.conditions import AccessCheck, AccessDecision
 from tests.cluster.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPEC = {"user": "alice", "groups": ["devs"], "resourceAttributes": {"verb": "get", "resource": "pods"}}
-CHECK = Check(orjson.dumps(SPEC, option=orjson.OPT_SORT_KEYS))
+CHECK = AccessCheck(orjson.dumps(SPEC, option=orjson.OPT_SORT_KEYS))
 LONG_S = 60.0
 
 
 def ask(
-    server: ApiServer, folder: Path, checks: Sequence[Check] = (CHECK,), within_s: float = LONG_S
-) -> list[CheckAnswer]:
-    async def scenario() -> list[CheckAnswer]:
+    server: ApiServer, folder: Path, checks: Sequence[AccessCheck] = (CHECK,), within_s: float = LONG_S
+) -> list[AccessDecision]:
+    async def scenario() -> list[AccessDecision]:
         cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(folder)))
-        told: list[CheckAnswer] = []
+        told: list[AccessDecision] = []
         for check in checks:
             cluster.authorize(check, within_s, told.append)
         assert told == []
@@ -41,15 +41,15 @@ def ask(
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({"allowed": True, "reason": "by a role"}, CheckAnswer(allowed=True, reason="by a role")),
-        ({"allowed": True, "evaluationError": "one role is missing"}, CheckAnswer(allowed=True)),
-        ({"allowed": False}, CheckAnswer()),
-        ({"allowed": False, "denied": True, "reason": "never"}, CheckAnswer(reason="never")),
-        ({"allowed": False, "evaluationError": "broken"}, CheckAnswer(error="broken")),
+        ({"allowed": True, "reason": "by a role"}, AccessDecision(allowed=True, reason="by a role")),
+        ({"allowed": True, "evaluationError": "one role is missing"}, AccessDecision(allowed=True)),
+        ({"allowed": False}, AccessDecision()),
+        ({"allowed": False, "denied": True, "reason": "never"}, AccessDecision(reason="never")),
+        ({"allowed": False, "evaluationError": "broken"}, AccessDecision(error="broken")),
     ],
 )
 def test_the_answer_is_what_the_review_says(
-    server: ApiServer, tmp_path: Path, status: dict[str, Any], expected: CheckAnswer
+    server: ApiServer, tmp_path: Path, status: dict[str, Any], expected: AccessDecision
 ) -> None:
     server.rights = lambda _: status
     assert ask(server, tmp_path) == [expected]
@@ -58,7 +58,7 @@ def test_the_answer_is_what_the_review_says(
 
 def test_several_questions_are_asked_at_once(server: ApiServer, tmp_path: Path) -> None:
     server.rights = lambda spec: {"allowed": spec["user"] == "u1"}
-    checks = [Check(orjson.dumps({**SPEC, "user": f"u{number}"})) for number in range(3)]
+    checks = [AccessCheck(orjson.dumps({**SPEC, "user": f"u{number}"})) for number in range(3)]
     answers = ask(server, tmp_path, checks)
     assert sorted(answer.allowed for answer in answers) == [False, False, True]
 
@@ -93,7 +93,7 @@ def test_an_answer_that_comes_too_late_is_an_error(server: ApiServer, tmp_path: 
 def test_who_withdraws_is_not_told(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
-        told: list[CheckAnswer] = []
+        told: list[AccessDecision] = []
         cluster.authorize(CHECK, LONG_S, told.append)()
         cluster.authorize(CHECK, LONG_S, told.append)
         await cluster.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.core.conditions import Work
+from gateway.core.conditions import LongEvaluation
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
@@ -327,11 +327,11 @@ def test_nothing_is_asked_for_a_webhook_that_is_not_reinvoked_and_cannot_reject(
         )
         evaluation = begin([asking, webhook("b")])
         calls = [*evaluation.start()]
-        (question,) = evaluation.take_questions()
-        assert isinstance(question, Work)
-        (call,) = [*calls, *evaluation.learn(question, question())]
+        (question,) = evaluation.take_condition_tasks()
+        assert isinstance(question, LongEvaluation)
+        (call,) = [*calls, *evaluation.complete_condition_task(question, question())]
         evaluation.receive(call, TO_TEAM_B)
-        return len(evaluation.take_questions())
+        return len(evaluation.take_condition_tasks())
 
     assert questions_after_the_change("Ignore") == 0
     # Its conditions may fail on the changed object, which would reject the request.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.model import WorkerPool
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING
@@ -88,7 +89,9 @@ class Bed:
         evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
         budget_s = options.get("budget_s", 30.0)
         limits_s = self.deadlines.now() + budget_s, budget_s
-        workers = Workers(self.pools, self.deadlines.now, servers=self.servers)
+        workers = Workers(
+            self.pools, ConditionResolver(FairExecutor()).resolve, self.deadlines.now, servers=self.servers
+        )
         run = Run(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
         run.start()
         return run

@@ -12,9 +12,9 @@ import orjson
 
 from gateway.cel import meter
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
 from gateway.cel.errors import InvalidExpression
-from gateway.core.conditions import CheckAnswer, Excluded, Judgement, Seen, Unanswered
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import AccessDecision, ConditionInput, ConditionResult, Excluded, Unresolved
 from gateway.core.verdict import Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz.documents import edited, words_of
@@ -24,7 +24,7 @@ from tests.fuzz.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.core.conditions import Check
+    from gateway.core.conditions import AccessCheck
 
 MODULES: Final = (
     "gateway/cel/parse.py",
@@ -108,30 +108,30 @@ def _run(source: Source) -> None:
         before = orjson.dumps(request)
     except TypeError:
         return  # nests deeper than can be written here
-    judgement = _judge(conditions, request)
+    result = _judge(conditions, request)
     assert orjson.dumps(request) == before, "it changed the object"
     again = _judge(conditions, request)
-    assert again == judgement
-    if isinstance(judgement, Failed):
-        assert judgement.reason is FailureReason.CONDITION
-        assert judgement.cause
+    assert again == result
+    if isinstance(result, Failed):
+        assert result.reason is FailureReason.CONDITION
+        assert result.cause
     else:
-        assert judgement is None or isinstance(judgement, Excluded)
+        assert result is None or isinstance(result, Excluded)
 
 
-def _judge(conditions: list[Any], request: dict[str, Any]) -> Judgement:
-    """Return the judgement, once all questions are answered and all work is done."""
-    seen = Seen(request, request.get("object"), request.get("oldObject"))
-    answers: dict[Check, CheckAnswer] = {}
-    judgement = Conditions(conditions).judge(seen, answers)
-    while isinstance(judgement, Unanswered):
-        assert not set(judgement.checks) & set(answers), "it asks for what it was told"
-        answers.update((check, CheckAnswer(allowed=len(check.spec) % 2 == 0)) for check in judgement.checks)
-        if judgement.work is not None:
-            judgement = judgement.work()
+def _judge(conditions: list[Any], request: dict[str, Any]) -> ConditionResult:
+    """Return the result, once all questions are answered and all work is done."""
+    seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
+    answers: dict[AccessCheck, AccessDecision] = {}
+    result = CompiledConditions(conditions).evaluate(seen, answers)
+    while isinstance(result, Unresolved):
+        assert not set(result.checks) & set(answers), "it asks for what it was told"
+        answers.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)
+        if result.evaluation is not None:
+            result = result.evaluation()
         else:
-            judgement = Conditions(conditions).judge(seen, answers)
-    return judgement
+            result = CompiledConditions(conditions).evaluate(seen, answers)
+    return result
 
 
 def _text(source: Source) -> str:

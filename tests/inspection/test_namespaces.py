@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
+from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
 from gateway.inspection.surroundings import Seen
@@ -80,8 +80,10 @@ def test_what_is_lost_follows_what_was_left_out(
     assert lost == {name for _, place in places for name in place.split(" ", 1)[1].split(", ")}
 
 
-def conditions(*expressions: str) -> Conditions:
-    return Conditions([compile_condition(f"c{number}", text) for number, text in enumerate(expressions)])
+def conditions(*expressions: str) -> CompiledConditions:
+    return CompiledConditions(
+        [compile_condition(f"c{number}", text) for number, text in enumerate(expressions)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from gateway.core.conditions import Check
+from gateway.core.conditions import AccessCheck
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.core.call import Call
-    from gateway.core.conditions import CheckAnswer, Judgement, Question
+    from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.decision import AuditLevel
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
@@ -39,9 +39,9 @@ class Trace:
     made: list[Call] = field(default_factory=list)
     """In the order in which they were to be made."""
     out: list[Call] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[ConditionTask] = field(default_factory=list)
     """Questions of conditions that are out."""
-    asked: list[Question] = field(default_factory=list)
+    asked: list[ConditionTask] = field(default_factory=list)
     withdrawn: list[Call] = field(default_factory=list)
     shown: list[Json | None] = field(default_factory=list)
     """The object at the end of each step at which it was another."""
@@ -52,9 +52,9 @@ class Trace:
         assert len(set(map(id, calls)) - set(map(id, self.made))) == len(calls), "the same call twice"
         self.made += calls
         self.out += calls
-        has_questions = self.evaluation.has_questions
-        questions = self.evaluation.take_questions()
-        assert has_questions is bool(questions)
+        has_condition_tasks = self.evaluation.has_condition_tasks
+        questions = self.evaluation.take_condition_tasks()
+        assert has_condition_tasks is bool(questions)
         assert not set(questions) & set(self.asked), "the same question twice"
         self.questions += questions
         self.asked += questions
@@ -105,12 +105,14 @@ def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Tra
         end_one(case, trace, order[step] if step < len(order) else 0)
         step += 1
     for question in trace.questions:
-        assert not trace.evaluation.learn(question, answer_to(question)), "calls after the end"
+        assert not trace.evaluation.complete_condition_task(question, answer_to(question)), (
+            "calls after the end"
+        )
     return trace
 
 
-def answer_to(question: Question) -> CheckAnswer | Judgement:
-    return ANSWERS[question] if isinstance(question, Check) else question()
+def answer_to(question: ConditionTask) -> AccessDecision | ConditionResult:
+    return ANSWERS[question] if isinstance(question, AccessCheck) else question()
 
 
 def end_one(case: Case, trace: Trace, choice: int) -> None:
@@ -121,7 +123,7 @@ def end_one(case: Case, trace: Trace, choice: int) -> None:
         trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
     else:
         question = trace.questions.pop(position - len(trace.out))
-        trace.take(trace.evaluation.learn(question, answer_to(question)))
+        trace.take(trace.evaluation.complete_condition_task(question, answer_to(question)))
 
 
 def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
@@ -130,9 +132,9 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
     evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
-    questions: list[Question] = []
+    questions: list[ConditionTask] = []
     for step in itertools.count():
-        questions += evaluation.take_questions()
+        questions += evaluation.take_condition_tasks()
         for call in evaluation.take_withdrawn():
             if call in trace.out:
                 trace.out.remove(call)
@@ -150,7 +152,7 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
             queue += evaluation.receive(call, verdict_of(case, call))
         elif questions:
             question = questions.pop()
-            queue += evaluation.learn(question, answer_to(question))
+            queue += evaluation.complete_condition_task(question, answer_to(question))
         else:
             break
     assert evaluation.done

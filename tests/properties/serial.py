@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.core.conditions import Seen, Unanswered
+from gateway.core.conditions import ConditionInput, Unresolved
 from gateway.core.diff import same
 from gateway.core.identity import PatchRefused, check_identity
 from gateway.core.matching import selectors_match
@@ -26,7 +26,7 @@ from gateway.core.verdict import Allowed, Denied, Failed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.core.conditions import Check, CheckAnswer
+    from gateway.core.conditions import AccessCheck, AccessDecision
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
@@ -47,7 +47,7 @@ class Serial:
     annotations: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[str, Json | None]] = field(default_factory=list)
     failed_open: list[str] = field(default_factory=list)
-    answers: dict[Check, CheckAnswer] = field(default_factory=dict)
+    answers: dict[AccessCheck, AccessDecision] = field(default_factory=dict)
     """All that the authorizer would say."""
 
     def run(
@@ -97,11 +97,11 @@ class Serial:
         matched = selectors_match(hook, self.request, self.held, namespace)
         if matched is not True or hook.match_conditions is None:
             return matched
-        seen = Seen(self.request.document, self.held, self.request.old_object)
-        judgement = hook.match_conditions.judge(seen, self.answers)
-        if isinstance(judgement, Unanswered) and judgement.work is not None:
-            judgement = judgement.work()
-        return judgement if isinstance(judgement, Failed) else judgement is None
+        seen = ConditionInput(self.request.document, self.held, self.request.old_object)
+        result = hook.match_conditions.evaluate(seen, self.answers)
+        if isinstance(result, Unresolved) and result.evaluation is not None:
+            result = result.evaluation()
+        return result if isinstance(result, Failed) else result is None
 
     def call(self, hook: Webhook, place: str, answer: Callable[[str, Json | None], Verdict]) -> bool:
         """Ask one worker and take its answer; return whether that changed the object."""

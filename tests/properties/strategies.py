@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from hypothesis import strategies as st
 
-from gateway.core.conditions import Check, CheckAnswer, Excluded, Judgement, Seen, Unanswered, Work
+from gateway.core.conditions import (
+    AccessCheck,
+    AccessDecision,
+    ConditionInput,
+    ConditionResult,
+    Excluded,
+    LongEvaluation,
+    Unresolved,
+)
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, Failed, FailureReason
@@ -100,7 +108,7 @@ def holds(condition: Condition, shown: Json | None) -> bool:
 
 # matchConditions.
 
-ANSWERS = {Check(b"may"): CheckAnswer(allowed=True), Check(b"may not"): CheckAnswer()}
+ANSWERS = {AccessCheck(b"may"): AccessDecision(allowed=True), AccessCheck(b"may not"): AccessDecision()}
 """What the authorizer says."""
 
 
@@ -111,21 +119,23 @@ class Judge:
     condition: Condition
     breaks: Condition | None = None
     """Where this holds of the object, the conditions cannot be evaluated."""
-    check: Check | None = None
+    check: AccessCheck | None = None
     takes_long: bool = False
 
     @property
     def needs_authorizer(self) -> bool:
         return self.check is not None
 
-    def judge(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
+    def evaluate(
+        self, seen: ConditionInput, answers: Mapping[AccessCheck, AccessDecision]
+    ) -> ConditionResult:
         if self.takes_long:
-            return Unanswered(work=Work(self, lambda: self.think(seen, answers)))
+            return Unresolved(evaluation=LongEvaluation(self, lambda: self.think(seen, answers)))
         return self.think(seen, answers)
 
-    def think(self, seen: Seen, answers: Mapping[Check, CheckAnswer]) -> Judgement:
+    def think(self, seen: ConditionInput, answers: Mapping[AccessCheck, AccessDecision]) -> ConditionResult:
         if self.check is not None and self.check not in answers:
-            return Unanswered((self.check,))
+            return Unresolved((self.check,))
         if not holds(self.condition, seen.object):
             return Excluded("holds")
         if self.breaks is not None and holds(self.breaks, seen.object):

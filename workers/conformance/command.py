@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import uvloop
 
-from gateway.config.fields import did_you_mean
 from gateway.config.model import WorkerTls
 from gateway.dispatch.wire import PING_AFTER_S
 from gateway.logs import out
-from gateway.text import printable_json, shown
+from gateway.text import did_you_mean, printable_json, shown
 from workers.conformance.probe import probe
 from workers.conformance.process import Running, Started
 from workers.conformance.report import Text, as_json, summary

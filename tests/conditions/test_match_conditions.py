@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.cel.compile import compile_condition
-from gateway.cel.conditions import Conditions
-from gateway.core.conditions import Check, CheckAnswer, Excluded, Seen, Unanswered
+from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed, FailureReason
 
 REVIEWS = Path(__file__).parent.parent / "reviews"
@@ -24,36 +24,38 @@ def request(name: str = "pod-create-6kb.json", **changed: Any) -> dict[str, Any]
 
 
 def judge(
-    *expressions: str, document: dict[str, Any] | None = None, answers: dict[Check, CheckAnswer] | None = None
-) -> Excluded | Failed | Unanswered | None:
+    *expressions: str,
+    document: dict[str, Any] | None = None,
+    answers: dict[AccessCheck, AccessDecision] | None = None,
+) -> Excluded | Failed | Unresolved | None:
     document = document or request()
-    conditions = Conditions([compile_condition(f"c{n}", each) for n, each in enumerate(expressions)])
-    seen = Seen(document, document.get("object"), document.get("oldObject"))
-    judgement = conditions.judge(seen, answers or {})
-    if isinstance(judgement, Unanswered) and judgement.work is not None:
-        return judgement.work()
-    return judgement
+    conditions = CompiledConditions([compile_condition(f"c{n}", each) for n, each in enumerate(expressions)])
+    seen = ConditionInput(document, document.get("object"), document.get("oldObject"))
+    result = conditions.evaluate(seen, answers or {})
+    if isinstance(result, Unresolved) and result.evaluation is not None:
+        return result.evaluation()
+    return result
 
 
 @pytest.mark.parametrize("results", list(itertools.product(RESULTS, repeat=3)), ids="-".join)
 def test_a_false_condition_excludes_and_an_error_fails_only_without_one(results: tuple[str, ...]) -> None:
-    judgement = judge(*(RESULTS[each] for each in results))
+    result = judge(*(RESULTS[each] for each in results))
 
     if "false" in results:
         first = results.index("false")
-        assert judgement == Excluded(f"c{first}", results[:first].count("error"))
+        assert result == Excluded(f"c{first}", results[:first].count("error"))
     elif "error" in results:
         text = f"expression '{RESULTS['error']}' resulted in error: no such key: none"
-        assert judgement == Failed(FailureReason.CONDITION, text, 403)
+        assert result == Failed(FailureReason.CONDITION, text, 403)
     else:
-        assert judgement is None
+        assert result is None
 
 
 def test_distinct_errors_are_listed_and_equal_ones_are_one() -> None:
-    judgement = judge("object.a == 1", "object.b == 1", "object.a == 1")
+    result = judge("object.a == 1", "object.b == 1", "object.a == 1")
 
-    assert isinstance(judgement, Failed)
-    assert judgement.cause == (
+    assert isinstance(result, Failed)
+    assert result.cause == (
         "[expression 'object.a == 1' resulted in error: no such key: a,"
         " expression 'object.b == 1' resulted in error: no such key: b]"
     )
@@ -103,10 +105,10 @@ def test_request_has_the_original_resource_and_the_converted_kind() -> None:
 
 def test_objects_are_those_of_the_moment_and_not_of_the_request() -> None:
     document = request()
-    conditions = Conditions([compile_condition("c", "object.changed && oldObject == null")])
+    conditions = CompiledConditions([compile_condition("c", "object.changed && oldObject == null")])
 
-    assert conditions.judge(Seen(document, {"changed": True}, None), {}) is None
-    assert isinstance(conditions.judge(Seen(document, document["object"], None), {}), Failed)
+    assert conditions.evaluate(ConditionInput(document, {"changed": True}, None), {}) is None
+    assert isinstance(conditions.evaluate(ConditionInput(document, document["object"], None), {}), Failed)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_what_a_policy_has_and_a_webhook_has_not_does_not_compile(expression: st
 def test_the_budget_of_the_webhook_comes_before_a_false_condition() -> None:
     check = "authorizer.path('/a').check('get').allowed() || authorizer.path('/b').check('get').allowed()"
     answers = {
-        Check(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()): CheckAnswer()
+        AccessCheck(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()): AccessDecision()
         for path in ("/a", "/b")
         for spec in [{**_subject(), "nonResourceAttributes": {"path": path, "verb": "get"}}]
     }
@@ -136,10 +138,10 @@ def test_the_budget_of_the_webhook_comes_before_a_false_condition() -> None:
 
 def test_the_third_check_of_an_expression_is_one_too_many() -> None:
     checks = " || ".join(f"authorizer.path('/{n}').check('get').allowed()" for n in range(3))
-    judgement = judge(checks, answers=_all_denied(checks))
+    result = judge(checks, answers=_all_denied(checks))
 
-    assert isinstance(judgement, Failed)
-    assert judgement.cause.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
+    assert isinstance(result, Failed)
+    assert result.cause.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
 
 
 def _subject(document: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -153,11 +155,11 @@ def _subject(document: dict[str, Any] | None = None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _all_denied(expression: str) -> dict[Check, CheckAnswer]:
+def _all_denied(expression: str) -> dict[AccessCheck, AccessDecision]:
     """Every answer that is asked for, until none is."""
-    answers: dict[Check, CheckAnswer] = {}
-    while isinstance(judgement := judge(expression, answers=answers), Unanswered):
-        answers.update(dict.fromkeys(judgement.checks, CheckAnswer()))
+    answers: dict[AccessCheck, AccessDecision] = {}
+    while isinstance(result := judge(expression, answers=answers), Unresolved):
+        answers.update(dict.fromkeys(result.checks, AccessDecision()))
     return answers
 
 
@@ -229,20 +231,20 @@ def _all_denied(expression: str) -> dict[Check, CheckAnswer]:
     ],
 )
 def test_a_check_is_the_access_review_of_the_requesting_user(expression: str, spec: dict[str, Any]) -> None:
-    judgement = judge(expression)
+    result = judge(expression)
 
-    assert isinstance(judgement, Unanswered)
-    (check,) = judgement.checks
+    assert isinstance(result, Unresolved)
+    (check,) = result.checks
     assert json.loads(check.spec) == {**_subject(), **spec}
-    assert judge(expression, answers={check: CheckAnswer(allowed=True)}) is None
-    assert judge(expression, answers={check: CheckAnswer()}) == Excluded("c0")
+    assert judge(expression, answers={check: AccessDecision(allowed=True)}) is None
+    assert judge(expression, answers={check: AccessDecision()}) == Excluded("c0")
 
 
 def test_a_service_account_is_asked_for_with_its_groups() -> None:
-    judgement = judge("authorizer.serviceAccount('shop', 'web').path('/a').check('get').allowed()")
+    result = judge("authorizer.serviceAccount('shop', 'web').path('/a').check('get').allowed()")
 
-    assert isinstance(judgement, Unanswered)
-    assert json.loads(judgement.checks[0].spec) == {
+    assert isinstance(result, Unresolved)
+    assert json.loads(result.checks[0].spec) == {
         "user": "system:serviceaccount:shop:web",
         "groups": ["system:serviceaccounts", "system:serviceaccounts:shop"],
         "nonResourceAttributes": {"path": "/a", "verb": "get"},
@@ -252,10 +254,10 @@ def test_a_service_account_is_asked_for_with_its_groups() -> None:
 def test_the_requested_resource_is_the_original_one() -> None:
     document = request("deployment-update.json")
     document["requestResource"] = {"group": "extensions", "version": "v1beta1", "resource": "deployments"}
-    judgement = judge("authorizer.requestResource.check('deploy').allowed()", document=document)
+    result = judge("authorizer.requestResource.check('deploy').allowed()", document=document)
 
-    assert isinstance(judgement, Unanswered)
-    assert json.loads(judgement.checks[0].spec)["resourceAttributes"] == {
+    assert isinstance(result, Unresolved)
+    assert json.loads(result.checks[0].spec)["resourceAttributes"] == {
         "group": "extensions",
         "version": "*",
         "resource": "deployments",
@@ -270,10 +272,10 @@ def test_what_the_authorizer_said_can_be_read() -> None:
         "authorizer.path('/a').check('get').reason() == 'why'"
         " && authorizer.path('/a').check('get').error() == 'broken'"
     )
-    judgement = judge(expression)
-    assert isinstance(judgement, Unanswered)
+    result = judge(expression)
+    assert isinstance(result, Unresolved)
 
-    assert judge(expression, answers={judgement.checks[0]: CheckAnswer(reason="why", error="broken")}) is None
+    assert judge(expression, answers={result.checks[0]: AccessDecision(reason="why", error="broken")}) is None
 
 
 def test_nothing_is_asked_that_does_not_matter() -> None:
@@ -282,17 +284,17 @@ def test_nothing_is_asked_that_does_not_matter() -> None:
     assert judge(f"true || {check}") is None
     assert judge(f"{check} || true") is None
     assert judge("false", check) == Excluded("c0")
-    assert isinstance(judge(check, "false"), Excluded | Unanswered)
+    assert isinstance(judge(check, "false"), Excluded | Unresolved)
 
 
 def test_all_questions_are_asked_at_once() -> None:
-    judgement = judge(
+    result = judge(
         "authorizer.path('/a').check('get').allowed() && authorizer.path('/b').check('get').allowed()",
         "authorizer.path('/c').check('get').allowed() || authorizer.path('/a').check('get').allowed()",
     )
 
-    assert isinstance(judgement, Unanswered)
-    asked = [json.loads(check.spec)["nonResourceAttributes"]["path"] for check in judgement.checks]
+    assert isinstance(result, Unresolved)
+    asked = [json.loads(check.spec)["nonResourceAttributes"]["path"] for check in result.checks]
     assert asked == ["/a", "/b", "/c"]
 
 
@@ -301,4 +303,4 @@ def test_all_questions_are_asked_at_once() -> None:
     [("authorizer.path('/').check('get').allowed()", True), ("object != null", False), ("true", False)],
 )
 def test_conditions_say_whether_they_need_the_authorizer(expression: str, needs: bool) -> None:
-    assert Conditions([compile_condition("c", expression)]).needs_authorizer is needs
+    assert CompiledConditions([compile_condition("c", expression)]).needs_authorizer is needs

@@ -1,0 +1,73 @@
+"""The state of the matchConditions of one review."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.core.conditions import AccessCheck, AccessDecision, Unresolved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.conditions import ConditionInput, ConditionResult, ConditionTask, MatchConditions
+
+
+class ConditionState:
+    """The results of conditions by the webhook's index, and the tasks to be completed for them.
+
+    The conditions of a webhook are evaluated once for each state of the object.
+    """
+
+    __slots__ = ("_decisions", "_known_tasks", "_new_tasks", "_results")
+
+    def __init__(self) -> None:
+        self._results: dict[int, ConditionResult] = {}
+        self._decisions: dict[AccessCheck, AccessDecision] = {}
+        self._known_tasks: set[ConditionTask] = set()
+        self._new_tasks: list[ConditionTask] = []
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether there are new tasks since they were last taken."""
+        return bool(self._new_tasks)
+
+    def evaluate(self, index: int, conditions: MatchConditions, seen: ConditionInput) -> ConditionResult:
+        """Return the result of *conditions* for *seen*, the current object; None: all are true."""
+        if index not in self._results:
+            self._set(index, conditions.evaluate(seen, self._decisions))
+        return self._results[index]
+
+    def take_tasks(self) -> Sequence[ConditionTask]:
+        """Return the tasks that are new since the last call; no task is returned twice."""
+        tasks, self._new_tasks = self._new_tasks, []
+        return tasks
+
+    def complete(self, task: ConditionTask, result: AccessDecision | ConditionResult) -> Sequence[int]:
+        """Note the result of *task*, and return the indices of the webhooks whose conditions are unresolved.
+
+        A decision of the authorizer holds for the rest of the review.
+        """
+        if isinstance(task, AccessCheck):
+            assert isinstance(result, AccessDecision)
+            self._decisions[task] = result
+        unresolved = {index: found for index, found in self._results.items() if isinstance(found, Unresolved)}
+        for index, found in unresolved.items():
+            if found.evaluation is task:
+                assert not isinstance(result, AccessDecision)
+                self._set(index, result)
+            elif found.evaluation is None:
+                del self._results[index]
+        return list(unresolved)
+
+    def clear(self) -> None:
+        """Drop the results: the object has changed."""
+        self._results.clear()
+
+    def _set(self, index: int, result: ConditionResult) -> None:
+        self._results[index] = result
+        if isinstance(result, Unresolved):
+            tasks: tuple[ConditionTask, ...] = result.checks
+            if result.evaluation is not None:
+                tasks = (*tasks, result.evaluation)
+            self._new_tasks += [task for task in tasks if task not in self._known_tasks]
+            self._known_tasks.update(tasks)
