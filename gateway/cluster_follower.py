@@ -18,9 +18,9 @@ from gateway.errors import ClusterError, ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.cluster.namespaces import ClusterNamespaces
-    from gateway.cluster.resources import ClusterResources
     from gateway.config.model import Config, Kubernetes
+    from gateway.kubernetes.custom_resources import CustomResources
+    from gateway.kubernetes.namespaces import ClusterNamespaces
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Cluster:
     """What is followed of a cluster; both None: nothing. One is equal to itself alone."""
 
     namespaces: ClusterNamespaces | None = None
-    resources: ClusterResources | None = None
+    resources: CustomResources | None = None
 
     async def combine(self, files: Config) -> Combined:
         """Return the configuration that *files* and custom resources are together."""
@@ -102,11 +102,11 @@ class ClusterFollower:
         if self.now.namespaces is not None and self.now.namespaces.settings == settings:
             return self.now
         # The client for it is heavy, and a gateway without a cluster is not to pay for it.
-        from gateway.cluster.namespaces import ClusterNamespaces
-        from gateway.cluster.resources import ClusterResources
+        from gateway.kubernetes.custom_resources import CustomResources
+        from gateway.kubernetes.namespaces import ClusterNamespaces
 
         namespaces = ClusterNamespaces(settings)
-        resources = ClusterResources(settings, self._changed.set) if settings.custom_resources else None
+        resources = CustomResources(settings, self._changed.set) if settings.custom_resources else None
         cluster = Cluster(namespaces, resources)
         self._coming = cluster if is_start else None
         try:

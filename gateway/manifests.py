@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
-from gateway.cluster import chosen as cluster
 from gateway.errors import GatewayError
+from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -69,12 +69,12 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     config = load(parsed.config)
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
-        target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
+        target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         config = cluster.with_custom_resources(config, target, lambda problem: logs.say(f"error: {problem}"))
     backend, doubts = _trusting(wishes.backend, parsed.ca_file)
     made = plan(config, replace(wishes, backend=backend))
     if parsed.apply:
-        target = cluster.chosen(kubernetes, parsed.kubeconfig, parsed.context)
+        target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         result = _apply(made, target, force=parsed.force_conflicts)
     else:
         result = _as_yaml(made)
@@ -170,7 +170,7 @@ def _as_yaml(made: Plan) -> str:
 def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:
     import asyncio
 
-    from gateway.cluster.apply import apply
+    from gateway.kubernetes.apply import apply
 
     # Left out, entries are taken away just as well, and an empty list would be a change each time.
     documents = [

@@ -27,10 +27,10 @@ from gateway.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.cluster.namespaces import ClusterNamespaces
     from gateway.config.model import Config
     from gateway.core.matching import Selection
     from gateway.core.webhook import Phase
+    from gateway.kubernetes.namespaces import ClusterNamespaces
     from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0
@@ -51,7 +51,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
     """
     request = decode(body)
     if config.gateway.kubernetes is not None and config.gateway.kubernetes.custom_resources:
-        from gateway.cluster.resources import read_once
+        from gateway.kubernetes.custom_resources import read_once
 
         config = await read_once(config.gateway.kubernetes, config)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
@@ -67,7 +67,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
             selected = [snapshot.paths[f"/{phase}"] for phase in phases]
             is_needed = any(needs_namespace(selection, request) for selection in selected)
             # Heavy, and needed with a cluster only.
-            from gateway.cluster.namespaces import ClusterNamespaces
+            from gateway.kubernetes.namespaces import ClusterNamespaces
 
             cluster = ClusterNamespaces(kubernetes)
             found = await cluster.get(request.namespace) if is_needed else None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway import logs
-from gateway.cluster import chosen as cluster
 from gateway.errors import ConfigError
+from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if parsed.files:
         read, unreadable = from_files(parsed.files)
     else:
-        read = from_cluster(cluster.chosen(None, parsed.kubeconfig, parsed.context))
+        read = from_cluster(cluster.select(None, parsed.kubeconfig, parsed.context))
     if unreadable and not read:
         raise ConfigError(unreadable)
     found = sort(read, parsed.name, parsed.exclude)

@@ -38,13 +38,13 @@ def from_cluster(cluster: Kubernetes) -> list[Json]:
         ClusterError: it cannot be reached, or refuses.
     """
     # Only here, since they take their time to load.
-    from gateway.cluster.access import connect
-    from gateway.cluster.registrations import registered
+    from gateway.kubernetes.access import connect
+    from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
     async def read() -> list[Json]:
         api = await asyncio.to_thread(connect, cluster)
         try:
-            return await registered(api)
+            return await list_webhook_configurations(api)
         finally:
             await api.close()
 

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import logs
-from gateway.cluster import chosen as cluster
 from gateway.errors import ClusterError, GatewayError
+from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from gateway.cluster.api import ApiServer
     from gateway.config.model import Kubernetes
     from gateway.importing.following import Choice, Look
     from gateway.importing.targets import Target
+    from gateway.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
 
@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         refuse("--output DIR or --as CustomResources is needed")
     target: Target = CustomResources() if parsed.output is None else Folder(parsed.output)
     choice = Choice(parsed.name, parsed.exclude, as_resource)
-    settings = cluster.chosen(None, parsed.kubeconfig, parsed.context)
+    settings = cluster.select(None, parsed.kubeconfig, parsed.context)
     sync = Sync(target, choice, parsed)
     return asyncio.run(_watch(settings, sync) if parsed.watch else _once(settings, sync))
 
@@ -107,7 +107,7 @@ class Sync:
         self._written_at: dict[str, float] = {}
         """When what was written last, by file, on the monotonic clock in seconds."""
 
-    async def look(self, api: ApiServer, read: Sequence[Json]) -> tuple[int, bool]:
+    async def look(self, api: ApiClient, read: Sequence[Json]) -> tuple[int, bool]:
         """Act on the objects *read*; return the exit status, and whether to look again soon.
 
         Raises:
@@ -134,7 +134,7 @@ class Sync:
         self._told = set(self._found)
         return (0 if is_well else 1), bool(found.changed) or not is_well
 
-    async def _bring_up_to_date(self, api: ApiServer, found: Look) -> None:
+    async def _bring_up_to_date(self, api: ApiClient, found: Look) -> None:
         texts = {one.file: one.text for one in found.followed if one.file in found.changed}
         if texts:
             await self._target.write(api, texts)
@@ -185,7 +185,7 @@ class Sync:
             self._found[line] = None
         return not self._must_run
 
-    async def _unregister(self, api: ApiServer, found: Look) -> bool:
+    async def _unregister(self, api: ApiClient, found: Look) -> bool:
         """Unregister what the gateway has had for a while, and return whether that was all."""
         from gateway.importing.objects import file_name
 
@@ -225,22 +225,22 @@ class Sync:
             self._found[line if self._parsed.watch else f"{line}; run sync again"] = None
         return not late
 
-    async def _write(self, api: ApiServer, document: Json) -> None:
-        from gateway.cluster.registrations import write
+    async def _write(self, api: ApiClient, document: Json) -> None:
         from gateway.importing.writers import FIELD_MANAGER
+        from gateway.kubernetes.webhook_configurations import write
 
         await write(api, document, FIELD_MANAGER)
 
 
 async def _once(settings: Kubernetes, sync: Sync) -> int:
-    from gateway.cluster.access import connect
-    from gateway.cluster.registrations import registered
+    from gateway.kubernetes.access import connect
+    from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
     api = await asyncio.to_thread(connect, settings)
     try:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return (await sync.look(api, await registered(api)))[0]
+                return (await sync.look(api, await list_webhook_configurations(api)))[0]
             except ClusterError as error:
                 if error.status != _CONFLICT or attempt == _ATTEMPTS:
                     raise
@@ -250,16 +250,16 @@ async def _once(settings: Kubernetes, sync: Sync) -> int:
 
 
 async def _watch(settings: Kubernetes, sync: Sync) -> int:
-    from gateway.cluster.access import Access
-    from gateway.cluster.registrations import Registrations
+    from gateway.kubernetes.access import ClusterAccess
+    from gateway.kubernetes.webhook_configurations import WebhookConfigurations
 
-    logging.getLogger("gateway.cluster").setLevel(logging.INFO)
+    logging.getLogger("gateway.kubernetes").setLevel(logging.INFO)
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    access = Access(settings)
-    registrations = Registrations(access)
+    access = ClusterAccess(settings)
+    registrations = WebhookConfigurations(access)
     following = asyncio.create_task(registrations.run())
     told = ""
     try:

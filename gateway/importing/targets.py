@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
-from gateway.cluster import registrations
 from gateway.config.documents import PHASES, read_documents
 from gateway.config.files import UnusableFileError, list_files, read_file
 from gateway.errors import GatewayError
 from gateway.importing.folder import write
 from gateway.importing.objects import RESOURCE_VERSION, cleaned, file_name, name_of
 from gateway.importing.writers import FIELD_MANAGER
+from gateway.kubernetes import webhook_configurations
 from gateway.registration.written import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gateway.cluster.api import ApiServer
+    from gateway.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
 
@@ -30,15 +30,15 @@ _PREFIXES = ("mutating-", "validating-")
 class Target(Protocol):
     """A configuration, of which each object is a text with the name of a file."""
 
-    async def read(self, api: ApiServer) -> dict[str, str]:
+    async def read(self, api: ApiClient) -> dict[str, str]:
         """Return what ``import`` and ``sync`` have written to it, by the name of the file."""
         ...
 
-    async def write(self, api: ApiServer, texts: Mapping[str, str]) -> None:
+    async def write(self, api: ApiClient, texts: Mapping[str, str]) -> None:
         """Write *texts*, by the names of their files, and replace what is there."""
         ...
 
-    async def remove(self, api: ApiServer, files: Sequence[str]) -> None:
+    async def remove(self, api: ApiClient, files: Sequence[str]) -> None:
         """Take *files* away."""
         ...
 
@@ -53,7 +53,7 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def read(self, _: ApiServer) -> dict[str, str]:
+    async def read(self, _: ApiClient) -> dict[str, str]:
         """Return the files that ``import`` could have written.
 
         Raises:
@@ -61,7 +61,7 @@ class Folder:
         """
         return await asyncio.to_thread(self._read)
 
-    async def write(self, _: ApiServer, texts: Mapping[str, str]) -> None:
+    async def write(self, _: ApiClient, texts: Mapping[str, str]) -> None:
         """Write files, all or none.
 
         Raises:
@@ -69,7 +69,7 @@ class Folder:
         """
         await asyncio.to_thread(write, self._folder, texts, force=True)
 
-    async def remove(self, _: ApiServer, files: Sequence[str]) -> None:
+    async def remove(self, _: ApiClient, files: Sequence[str]) -> None:
         """Remove files."""
         for file in files:
             (self._folder / file).unlink(missing_ok=True)
@@ -101,17 +101,17 @@ class CustomResources:
     def __init__(self) -> None:
         self._there: dict[str, Json] = {}
 
-    async def read(self, api: ApiServer) -> dict[str, str]:
+    async def read(self, api: ApiClient) -> dict[str, str]:
         """Return all webhook configurations of the gateway's own version.
 
         Raises:
             ClusterError: they cannot be read.
         """
-        found = await registrations.registered(api, RESOURCE_VERSION)
+        found = await webhook_configurations.list_webhook_configurations(api, RESOURCE_VERSION)
         self._there = {file_name(one): one for one in found}
         return {file: to_yaml(cleaned(one, as_resource=True)) for file, one in self._there.items()}
 
-    async def write(self, api: ApiServer, texts: Mapping[str, str]) -> None:
+    async def write(self, api: ApiClient, texts: Mapping[str, str]) -> None:
         """Make or replace objects, one after another.
 
         Raises:
@@ -122,16 +122,16 @@ class CustomResources:
             there = self._there.get(file)
             if there is not None:
                 document = {**document, "metadata": there["metadata"]}
-            await registrations.write(api, document, FIELD_MANAGER)
+            await webhook_configurations.write(api, document, FIELD_MANAGER)
 
-    async def remove(self, api: ApiServer, files: Sequence[str]) -> None:
+    async def remove(self, api: ApiClient, files: Sequence[str]) -> None:
         """Delete objects.
 
         Raises:
             ClusterError: one was refused.
         """
         for file in files:
-            await registrations.delete(api, self._there[file])
+            await webhook_configurations.delete(api, self._there[file])
 
     def place(self, file: str) -> str:
         """Return kind and name of the object of *file*."""

@@ -31,14 +31,14 @@ from cryptography.x509.verification import (
 from gateway.config.credentials import certificates
 from gateway.config.files import UnusableFileError, read_file
 from gateway.core.webhook import HttpsClient
-from gateway.inspection.finding import REGISTER, Finding, Severity
+from gateway.inspection.model import REGISTER, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gateway.config.model import Config
-    from gateway.inspection.registered import Registered
+    from gateway.inspection.model import RegisteredEntry
 
 
 _UNREADABLE: Final = (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
@@ -87,7 +87,7 @@ def _held(place: str, pem: bytes) -> Iterator[Held | Finding]:
         yield Finding("error", place, f"it {error}", "put the right CA there")
 
 
-def of_registrations(entries: Sequence[Registered]) -> Iterator[Held | Finding]:
+def of_registrations(entries: Sequence[RegisteredEntry]) -> Iterator[Held | Finding]:
     """Yield the roots in ``caBundle`` of *entries*, or what is wrong with it."""
     for entry in entries:
         if not entry.ca_bundle:
@@ -128,7 +128,7 @@ def expiring(held: Held, now: datetime.datetime, days: int) -> Iterator[Finding]
 
 
 def trust(
-    entry: Registered,
+    entry: RegisteredEntry,
     roots: Sequence[x509.Certificate],
     chain: Sequence[x509.Certificate],
     now: datetime.datetime,

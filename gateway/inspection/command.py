@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
-from gateway.cluster import chosen as cluster
 from gateway.errors import GatewayError
+from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config
     from gateway.errors import Problem
-    from gateway.inspection.finding import Finding
-    from gateway.inspection.surroundings import Seen
+    from gateway.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30
 
@@ -68,10 +67,10 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     """
     import asyncio
 
-    from gateway.inspection.looking import look
+    from gateway.inspection.collect import collect
 
-    target = cluster.chosen(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
-    seen = asyncio.run(look(target, parsed.name))
+    target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    seen = asyncio.run(collect(target, parsed.name))
     refused: list[Problem] = []
     whole = cluster.with_custom_resources(config, target, refused.append)
     now = datetime.datetime.now(datetime.UTC)
@@ -88,7 +87,7 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
 
 def inspect(
     config: Config,
-    seen: Seen,
+    seen: ClusterState,
     now: datetime.datetime,
     days: int,
     name: str | None = None,
@@ -108,13 +107,12 @@ def inspect(
         trust,
     )
     from gateway.inspection.entries import compare, routes
-    from gateway.inspection.finding import Finding
+    from gateway.inspection.model import Finding, gateway_entries
     from gateway.inspection.namespaces import of_namespaces
-    from gateway.inspection.registered import registered
     from gateway.inspection.surroundings import around
     from gateway.paths import Paths
 
-    entries = registered(seen.configurations, name)
+    entries = gateway_entries(seen.configurations, name)
     if not entries and (config.mutating or config.validating):
         message = "no registration of a gateway was found" + (f" called {name}" if name else "")
         return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
@@ -143,7 +141,7 @@ def inspect(
 
 def _of_problem(problem: Problem) -> Finding:
     """Return the finding that a custom resource is refused by the gateway."""
-    from gateway.inspection.finding import Finding
+    from gateway.inspection.model import Finding
 
     what = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Finding("error", problem.where, what, "mend the custom resource")

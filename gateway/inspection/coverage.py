@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gateway.core.labels import Selector
     from gateway.core.webhook import Scope, Webhook
-    from gateway.inspection.registered import Registered
+    from gateway.inspection.model import RegisteredEntry
 
 _SCOPES: tuple[Scope, ...] = ("Namespaced", "Cluster")
 
@@ -77,7 +77,7 @@ def _scopes_without(rule: Rule, entry: str, registered: Sequence[Rule]) -> Itera
             yield scope
 
 
-def hiding(entry: Registered, webhook: Webhook) -> Iterator[str]:
+def hiding(entry: RegisteredEntry, webhook: Webhook) -> Iterator[str]:
     """Yield which selectors and matchConditions of *entry* certainly keep requests from *webhook*.
 
     Left out on purpose, by the label that every namespace has, are namespaces of whatever name.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.config.webhooks import REVIEW_VERSIONS
 from gateway.core.overlap import meet, overlap
 from gateway.inspection.coverage import hiding, shown_rule, uncovered
-from gateway.inspection.finding import REGISTER, Finding
+from gateway.inspection.model import REGISTER, Finding
 from gateway.registration.entry import Entry
 from gateway.registration.exclusions import hidden_from, sendable
 from gateway.registration.partition import Relations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config
     from gateway.core.webhook import Rule, Webhook
-    from gateway.inspection.registered import Registered
+    from gateway.inspection.model import RegisteredEntry
     from gateway.paths import Paths
 
 _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
@@ -33,7 +33,7 @@ _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
 class Route:
     """One entry with the webhooks that the gateway asks when the API server calls it by this entry."""
 
-    entry: Registered
+    entry: RegisteredEntry
     webhooks: tuple[Webhook, ...]
     """In their order, with the rules that the path selects and that can ever reach them; none without such a
     rule is among them."""
@@ -45,7 +45,7 @@ class Route:
         return self.by_name.get(_name(webhook)) if self.entry.phase == webhook.phase else None
 
 
-def routes(entries: Sequence[Registered], paths: Paths) -> tuple[list[Route], list[Finding]]:
+def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route], list[Finding]]:
     """Return where *entries* lead to, and what is wrong with those that lead nowhere."""
     found, findings = [], []
     for entry in entries:
@@ -103,7 +103,9 @@ def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
                 yield Finding("warning", place, message, advice)
 
 
-def _never_sent(webhook: Webhook, place: str, leading: Mapping[Registered, Webhook]) -> Iterator[Finding]:
+def _never_sent(
+    webhook: Webhook, place: str, leading: Mapping[RegisteredEntry, Webhook]
+) -> Iterator[Finding]:
     hidden = {entry: list(hiding(entry, part)) for entry, part in leading.items()}
     for number, rule in enumerate(webhook.rules):
         bringing = [entry for entry, part in leading.items() if rule in part.rules]
@@ -124,7 +126,7 @@ def _never_sent(webhook: Webhook, place: str, leading: Mapping[Registered, Webho
 
 
 def _in_other_versions(
-    webhook: Webhook, place: str, leading: Mapping[Registered, Webhook]
+    webhook: Webhook, place: str, leading: Mapping[RegisteredEntry, Webhook]
 ) -> Iterator[Finding]:
     for entry, part in leading.items():
         if entry.hook.match_policy == "Exact" and webhook.match_policy == "Equivalent":
@@ -163,7 +165,7 @@ def _name(webhook: Webhook) -> tuple[str, str]:
     return webhook.configuration, webhook.name
 
 
-def rules_of(entries: Sequence[Registered]) -> list[Rule]:
+def rules_of(entries: Sequence[RegisteredEntry]) -> list[Rule]:
     """Return the rules of *entries*; those of Equivalent ones are for every version of what they name."""
     return [
         rule if entry.hook.match_policy == "Exact" else replace(rule, api_versions=("*",))
@@ -172,7 +174,7 @@ def rules_of(entries: Sequence[Registered]) -> list[Rule]:
     ]
 
 
-def _meet(rules: Sequence[Rule], entry: Registered, other: Registered) -> bool:
+def _meet(rules: Sequence[Rule], entry: RegisteredEntry, other: RegisteredEntry) -> bool:
     return any(
         overlap(own, one) and overlap(own, two) and overlap(one, two)
         for own in rules

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.inspection.coverage import uncovered
 from gateway.inspection.entries import rules_of
-from gateway.inspection.finding import REGISTER, Finding, Severity
+from gateway.inspection.model import REGISTER, Finding, Severity
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, sendable
 from gateway.registration.losses import Loss, in_namespaces, is_called_in, losses, selected, way_back
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.webhook import Webhook
     from gateway.inspection.entries import Route
-    from gateway.inspection.registered import Registered
+    from gateway.inspection.model import RegisteredEntry
 
 
-def excluded(entries: Sequence[Registered]) -> dict[str, bool]:
+def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:
     """Return the namespaces that *entries* may leave out, and whether each is a gateway's own."""
     own = {entry.service[0] for entry in entries if entry.service is not None}
     named = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import PHASES
-from gateway.inspection.finding import REGISTER, Finding
+from gateway.inspection.model import REGISTER, Finding
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.registration.own import entries
 from gateway.registration.unregistered import is_unregistered
@@ -17,33 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.inspection.registered import Registered
+    from gateway.inspection.model import ClusterState, Place, RegisteredEntry
 
     Json = Mapping[str, Any]
-
-Place = tuple[str, str]
-"""Namespace and name."""
 
 _OUTSIDE: Final = "ExternalName"
 
 
-@dataclass(slots=True)
-class Seen:
-    """What a cluster has, as far as it may be read."""
-
-    configurations: list[dict[str, Any]] = field(default_factory=list)
-    """All webhook configurations."""
-    services: dict[Place, Json | None] = field(default_factory=dict)
-    """None: there is none. One that may not be read is not in it."""
-    ready: dict[Place, int] = field(default_factory=dict)
-    """How many endpoints of a Service are ready."""
-    labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of namespaces, {} where there is none. One that may not be read is not in it."""
-    unread: list[str] = field(default_factory=list)
-    """The rights that are missing, a line each."""
-
-
-def around(registered: Sequence[Registered], config: Config, seen: Seen) -> Iterator[Finding]:
+def around(registered: Sequence[RegisteredEntry], config: Config, seen: ClusterState) -> Iterator[Finding]:
     """Yield what is wrong around the entries *registered*, with what a cluster has *seen*."""
     for place in sorted({entry.service[:2] for entry in registered if entry.service is not None}):
         ports = {entry.service[2] for entry in registered if entry.service and entry.service[:2] == place}
@@ -55,7 +35,7 @@ def around(registered: Sequence[Registered], config: Config, seen: Seen) -> Iter
         yield Finding("warning", "rights", right, "give it, to have this looked at, too")
 
 
-def _of_service(place: Place, ports: Collection[int], seen: Seen) -> Iterator[Finding]:
+def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Iterator[Finding]:
     title = f"Service {'/'.join(place)}"
     if place not in seen.services:
         return
@@ -76,7 +56,7 @@ def _of_service(place: Place, ports: Collection[int], seen: Seen) -> Iterator[Fi
         )
 
 
-def _fail_closed(entry: Registered, seen: Seen) -> Iterator[Finding]:
+def _fail_closed(entry: RegisteredEntry, seen: ClusterState) -> Iterator[Finding]:
     """Yield the namespaces whose pods would wait for a gateway that may itself wait for them."""
     if entry.hook.failure_policy != "Fail" or all(rule.scope == "Cluster" for rule in entry.hook.rules):
         return
@@ -91,7 +71,7 @@ def _fail_closed(entry: Registered, seen: Seen) -> Iterator[Finding]:
             yield Finding("warning", entry.place, message, f"{REGISTER} without --include")
 
 
-def _also_registered(config: Config, seen: Seen) -> Iterator[Finding]:
+def _also_registered(config: Config, seen: ClusterState) -> Iterator[Finding]:
     configured = {
         (hook.phase, hook.configuration, hook.name) for hook in (*config.mutating, *config.validating)
     }

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.crds import crds
-from gateway.cluster import lease, status
 from gateway.config.custom import PLURALS, CustomResource, read_resource
+from gateway.kubernetes import lease, status_writer
 from tests.config.test_custom import hook
 from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only
 
@@ -97,7 +97,7 @@ def test_the_roles_are_what_the_gateway_asks_for_and_no_more() -> None:
         ["create"],
     )
     role = only("Role", "admission-gateway-events", CUSTOM_RESOURCES)
-    assert f"/namespaces/{role['metadata']['namespace']}/" in status.EVENTS_PATH
+    assert f"/namespaces/{role['metadata']['namespace']}/" in status_writer.EVENTS_PATH
 
 
 def test_every_role_is_bound_to_the_gateway_alone() -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.server import ApiServer
 from tests.deploy.cluster import GATEWAY, REGISTRATION, WORKER, container, objects, write_config_map
 from tests.kit import PATIENCE_S, REVIEWS, Process
+from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import yaml
 
 from gateway.errors import GatewayError
 from gateway.importing.folder import write as write_all
-from tests.cluster.server import ApiServer, refuse
 from tests.importing.kit import MUTATING, VALIDATING, configuration, entry, registering, run, write
+from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from gateway.config.fields import Fields, Report
 from gateway.config.selectors import read_selector
 from gateway.importing.objects import cleaned
 from gateway.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
-from tests.cluster.server import ApiServer
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
 from tests.kit import run_command
+from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from gateway.config.model import Config, GatewaySettings, ServerTls
 from gateway.inspection.command import inspect
-from gateway.inspection.surroundings import Seen
+from gateway.inspection.model import ClusterState
 from gateway.registration.backend import Backend
 from gateway.registration.plan import Wishes, plan
 from tests.core.build import webhook
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
     from gateway.core.webhook import Webhook
-    from gateway.inspection.finding import Finding
+    from gateway.inspection.model import Finding
 
     Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ class Bed:
         self.settings = GatewaySettings(tls=ServerTls(cert_file=cert_file))
         service = None if url else (*SERVICE, 443)
         self.backend = Backend(service=service, url=url, ca_bundle=self.ca_bundle)
-        self.seen = Seen(
+        self.seen = ClusterState(
             configurations=copy.deepcopy(plan(self.config, Wishes(self.backend)).documents),
             services={SERVICE: {"spec": {"ports": [{"port": 443}]}}},
             ready={SERVICE: 1},

@@ -10,8 +10,8 @@ import pytest
 import trustme
 import yaml
 
-from tests.cluster.server import ApiServer, refuse
 from tests.kit import ROOT, pool_document, run_command, webhook_document
+from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def config(tmp_path: Path, authority: trustme.CA) -> Path:
     issued.private_key_pem.write_to_path(str(folder / "tls.key"))
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
-    # Registered directly, they would not be called in the namespaces that are left out either.
+    # RegisteredEntry directly, they would not be called in the namespaces that are left out either.
     elsewhere = {
         "key": "kubernetes.io/metadata.name",
         "operator": "NotIn",

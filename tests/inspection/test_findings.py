@@ -16,7 +16,7 @@ from gateway.core.labels import Requirement, Selector
 from gateway.core.webhook import HttpsClient
 from gateway.inspection.certificates import distrusted
 from gateway.inspection.command import inspect
-from gateway.inspection.surroundings import Seen
+from gateway.inspection.model import ClusterState
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped
@@ -388,7 +388,7 @@ def test_the_shipped_registration_fits_the_shipped_configuration(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     config = shipped(tmp_path, certificate)
-    seen = Seen(configurations=objects(REGISTRATION))
+    seen = ClusterState(configurations=objects(REGISTRATION))
     left_out = ("kube-system", "kube-public", "kube-node-lease")
     found = [
         one for one in inspect(config, seen, NOW, 30, accepted=left_out) if "caBundle" not in one.message

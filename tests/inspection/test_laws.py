@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
 from gateway.inspection.coverage import implied, uncovered
-from gateway.inspection.surroundings import Seen
+from gateway.inspection.model import ClusterState
 from gateway.registration.plan import Wishes, plan
 from tests.registration.apiserver import Asked, rule_is_for, version_sent
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
@@ -22,7 +22,7 @@ from tests.registration.kit import SERVICE, as_json, configured, few_rules, requ
 if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.webhook import Rule, Webhook
-    from gateway.inspection.finding import Finding
+    from gateway.inspection.model import Finding
 
 pytestmark = pytest.mark.slow
 some = settings(max_examples=50)
@@ -75,7 +75,7 @@ def registered(config: Config, wishes: Wishes) -> list[dict[str, Any]]:
 
 def found(config: Config, documents: list[dict[str, Any]]) -> list[Finding]:
     """All findings but those about certificates, of which there are none, and about namespaces."""
-    seen = Seen(configurations=documents)
+    seen = ClusterState(configurations=documents)
     return [
         one
         for one in inspect(config, seen, NOW, 30)

@@ -14,7 +14,7 @@ from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
-from gateway.inspection.surroundings import Seen
+from gateway.inspection.model import ClusterState
 from gateway.registration.exclusions import NAMESPACE_LABEL
 from gateway.registration.plan import Wishes, plan
 from tests.core.build import webhook
@@ -260,7 +260,9 @@ def selector_of(entry: dict[str, Any]) -> Selector:
 
 
 def names_lost(config: Config, documents: list[Any], namespace: str, labels: dict[str, str]) -> set[str]:
-    seen = Seen(configurations=documents, labels=dict.fromkeys((KUBE_SYSTEM, "policies", "storage"), labels))
+    seen = ClusterState(
+        configurations=documents, labels=dict.fromkeys((KUBE_SYSTEM, "policies", "storage"), labels)
+    )
     found = [
         one
         for one in inspect(config, seen, NOW, 30)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.server import ApiServer
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, run_command, webhook_document
+from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

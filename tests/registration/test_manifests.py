@@ -216,7 +216,7 @@ class Recorded(list[dict[str, Any]]):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorded:
     recorded = Recorded()
-    monkeypatch.setattr("gateway.cluster.apply.apply", recorded.apply)
+    monkeypatch.setattr("gateway.kubernetes.apply.apply", recorded.apply)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)

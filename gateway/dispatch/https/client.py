@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.dispatch.https.connection import HttpResponse
-    from gateway.dispatch.https.connections import Connections
-    from gateway.dispatch.https.room import Room
+    from gateway.dispatch.https.connection_pool import ConnectionPool
+    from gateway.dispatch.https.large_answers import LargeAnswerSlot
 
 MAX_REPEATS: Final = 10
 MAX_REDIRECTS: Final = 3
@@ -39,7 +39,7 @@ _SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 
 
-class Question:
+class HttpRequest:
     """A request to one server, but for its target."""
 
     __slots__ = ("body", "headers", "host", "path")
@@ -67,11 +67,11 @@ class Question:
 
 
 async def ask(
-    question: Question,
+    question: HttpRequest,
     announced: str,
-    connections: Connections,
+    connections: ConnectionPool,
     context: ssl.SSLContext,
-    room: Room,
+    room: LargeAnswerSlot,
     *,
     may_repeat: bool,
 ) -> HttpResponse:
@@ -103,11 +103,11 @@ async def ask(
 
 
 async def _exchange(
-    question: Question,
+    question: HttpRequest,
     target: str,
-    connections: Connections,
+    connections: ConnectionPool,
     context: ssl.SSLContext,
-    room: Room,
+    room: LargeAnswerSlot,
     *,
     may_repeat: bool,
 ) -> HttpResponse:
@@ -163,7 +163,7 @@ def _place(netloc: str) -> tuple[str | None, int]:
     return parts.hostname, parts.port or 443
 
 
-async def _unpacked(response: HttpResponse, room: Room) -> bytes:
+async def _unpacked(response: HttpResponse, room: LargeAnswerSlot) -> bytes:
     """Return the body without its compression.
 
     Raises:

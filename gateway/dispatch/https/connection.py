@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from gateway.dispatch.https.room import LARGE_BYTES
+from gateway.dispatch.https.large_answers import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.dispatch.https.room import Room
+    from gateway.dispatch.https.large_answers import LargeAnswerSlot
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """Of an answer, as it comes and unpacked: as much as a worker may say in one message."""
@@ -65,10 +65,10 @@ class HttpResponse:
     body: bytes = b""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection. ``gone`` is called once when it has ended while nobody was asking anything."""
 
-    def __init__(self, gone: Callable[[Connection], None]) -> None:
+    def __init__(self, gone: Callable[[HttpConnection], None]) -> None:
         self.is_reusable = False
         """Whether another request may follow the last answer."""
         self.idle_since = 0.0
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[HttpResponse] | None = None
-        self._room: Room | None = None
+        self._room: LargeAnswerSlot | None = None
         """For the answer, if it is large."""
         self._response = HttpResponse(0)
         self._body = bytearray()
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = self._read_bytes = 0
         self._has_head = self._is_until_closed = False
 
-    async def exchange(self, room: Room, *request: bytes | memoryview) -> HttpResponse:
+    async def exchange(self, room: LargeAnswerSlot, *request: bytes | memoryview) -> HttpResponse:
         """Send *request*, and return the answer. One that is cancelled takes the connection with it.
 
         An answer that is large waits for its *room*, and keeps it.

@@ -1,23 +1,39 @@
-"""The AdmissionReview that an HTTPS webhook is sent, and how it is written.
+"""The AdmissionReview that a webhook is sent, and the verdict in the one that it returns.
 
-Each call has a uid of its own, by which its answer is known. It stands first in the request as the API
-server writes it, so that it can be exchanged without writing the rest anew.
+Each call has its own uid, which the answer has to repeat. The uid is the first member of the request, as the
+API server writes it, so that the gateway can exchange it without encoding the rest again.
 
-Source: kubernetes/apiserver plugin/webhook/request/admissionreview.go; k8s.io/api admission/v1 types.go.
+An answer is checked in this order. First the envelope: version, kind and uid. Then ``allowed``: where it is
+not true, the answer is a denial, whatever else can be read. Then the other rules of kube-apiserver. Members
+that do not matter here are skipped without making objects, so an answer that repeats its request is cheap.
+
+Source: kubernetes/apiserver plugin/webhook/request/admissionreview.go (verification, and its wording);
+k8s.io/api admission/v1 types.go; k8s.io/apimachinery pkg/apis/meta/v1 types.go (Status).
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import codecs
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import orjson
 
 from gateway.core.review import V1, V1BETA1
+from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from gateway.dispatch.answers import MAX_PARTS
+from gateway.dispatch.verdicts import one_line
 
 if TYPE_CHECKING:
-    from gateway.core.webhook import ReviewVersion
+    from collections.abc import Generator
 
+    from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Phase, ReviewVersion
+
+KIND: Final = "AdmissionReview"
 API_VERSIONS: Final = {"v1": V1, "v1beta1": V1BETA1}
 
 _HEADS: Final = {
@@ -25,6 +41,118 @@ _HEADS: Final = {
     for version, api_version in API_VERSIONS.items()
 }
 _UID: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"uid"[ \t\r\n]*:[ \t\r\n]*"[^"\\]*')
+
+_SEPARATORS: Final = 4 * MAX_PARTS
+"""Commas in an answer with as many parts as it may have, counted before it is read."""
+
+_ESCAPE: Final = re.compile(
+    rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Escaped backslashes in JSON, a surrogate pair, or, as the group, half of one."""
+_MAX_MENDED_BYTES: Final = 64 * 1024
+"""Longer answers are not searched for half surrogate pairs: that may take 0.2 s a megabyte."""
+
+_DECODED_AT_ONCE_BYTES: Final = 256 * 1024
+"""Of a denial: replacing that many bytes that are no UTF-8 takes some milliseconds."""
+
+_MAX_CODE: Final = 999
+"""The highest HTTP status that Go's server writes; it panics at others."""
+
+
+class _Envelope(msgspec.Struct):
+    response: msgspec.Raw = msgspec.Raw(b"null")
+    kind: str | None = None
+    api_version: str | None = msgspec.field(name="apiVersion", default=None)
+
+
+class _Word(msgspec.Struct):
+    """What decides."""
+
+    uid: str | None = None
+    allowed: bool | None = None
+
+
+class _StatusCause(msgspec.Struct):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _BareDetails(msgspec.Struct):
+    """StatusDetails without what it may have very many of."""
+
+    name: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    retry_after_seconds: _Int32 | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Details(_BareDetails):
+    causes: list[_StatusCause | None] | None = None
+
+
+class _ListMeta(msgspec.Struct, omit_defaults=True):
+    self_link: str | None = msgspec.field(name="selfLink", default=None)
+    resource_version: str | None = msgspec.field(name="resourceVersion", default=None)
+    continue_: str | None = msgspec.field(name="continue", default=None)
+    remaining_item_count: _Int64 | None = msgspec.field(name="remainingItemCount", default=None)
+
+
+class _Words(msgspec.Struct):
+    """A Status in which something is of a wrong type."""
+
+    code: object = None
+    reason: object = None
+    message: object = None
+
+
+class _BareStatus(_Words):
+    """A Status without what it may have very many of."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    status: str | None = None
+    metadata: _ListMeta | None = None
+    details: _BareDetails | None = None
+
+
+class _Status(_BareStatus):
+    details: _Details | None = None
+
+
+class _Denial(msgspec.Struct):
+    status: _Words | None = None
+
+
+class _BareResponse(_Denial):
+    status: _BareStatus | None = None
+
+
+class _Response(_BareResponse):
+    status: _Status | None = None
+    patch: str | None = None
+    patch_type: str | None = msgspec.field(name="patchType", default=None)
+    audit_annotations: dict[str, str | None] | None = msgspec.field(name="auditAnnotations", default=None)
+    warnings: list[str | None] | None = None
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_WORD: Final = msgspec.json.Decoder(_Word)
+_RESPONSE: Final = msgspec.json.Decoder(_Response)
+_DENIALS: Final[tuple[msgspec.json.Decoder[_Denial], ...]] = tuple(
+    msgspec.json.Decoder(kind) for kind in (_Response, _BareResponse, _Denial)
+)
+"""The most that can be read of a denial first."""
+
+
+class _Unreadable(Exception):
+    """The answer cannot be decoded."""
 
 
 def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple[bytes, memoryview, bytes]:
@@ -45,3 +173,189 @@ def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple
         found = _UID.match(request_json)
         assert found is not None
     return _HEADS[version] + uid.encode("ascii"), memoryview(request_json)[found.end() :], b"}\n"
+
+
+def failed_call(reason: str, code: int = 503) -> Failed:
+    """Return the failure of a call without an answer that can be read; *code* is for the metrics."""
+    return Failed(FailureReason.STATUS, f"failed to call webhook: {one_line(reason)}", code)
+
+
+def failed_before(reason: str) -> Failed:
+    """Return the failure of a call that could not be made."""
+    return Failed(FailureReason.STATUS, one_line(reason), 500)
+
+
+def failed_invalid(reason: str) -> Failed:
+    """Return the failure of an answer that is not as it has to be."""
+    return Failed(FailureReason.MALFORMED, f"received invalid webhook response: {one_line(reason)}")
+
+
+def read_answer(
+    body: bytes, phase: Phase, version: ReviewVersion, uid: str
+) -> Generator[None, None, Verdict]:
+    """Return what *body* means as the answer to the review of *version* that was sent under *uid*.
+
+    It yields between steps, in each of which *body* is read once at most.
+    """
+    try:
+        try:
+            return (yield from _read(body, phase, version, uid))
+        except msgspec.DecodeError:
+            if len(body) > _MAX_MENDED_BYTES:
+                raise
+            return (yield from _read(_mended(body), phase, version, uid))
+    except (_Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
+        return failed_call(f"the answer cannot be decoded: {error}")
+    except RecursionError:
+        return failed_call("the answer cannot be decoded: it nests too deeply")
+
+
+def _mended(body: bytes) -> bytes:
+    """Return *body* with U+FFFD for each half of a surrogate pair, as Go reads JSON."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
+def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
+    if not body.lstrip(b" \t\r\n").startswith(b"{"):
+        # The API server would read YAML and protobuf, too, which no webhook has been seen to answer with.
+        raise _Unreadable("expected the JSON of an AdmissionReview")
+    envelope = _ENVELOPE.decode(body)
+    yield
+    kind, api_version, expected = envelope.kind or "", envelope.api_version or "", API_VERSIONS[version]
+    found = api_version or expected, kind or KIND
+    if found != (expected, KIND):
+        raise _Unreadable(f"expected {KIND} of {expected}, got {_quoted(found[1])} of {_quoted(found[0])}")
+    raw = bytes(envelope.response)
+    if raw == b"null":
+        return failed_invalid("webhook response was absent")
+    word = _WORD.decode(raw)
+    yield
+    if version == "v1":
+        if (word.uid or "") != uid:
+            return failed_invalid(f"expected response.uid={_quoted(uid)}, got {_quoted(word.uid or '')}")
+        if not (api_version and kind):
+            group, _, name = api_version.rpartition("/")
+            expected = f"expected webhook response of {expected}, Kind={KIND}"
+            return failed_invalid(f"{expected}, got {group}/{name}, Kind={kind}")
+    if not word.allowed:
+        return (yield from _denied(raw))
+    if raw.count(b",") > _SEPARATORS:
+        raise _Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
+    response = _RESPONSE.decode(raw)
+    yield
+    return _allowed(response, phase, version)
+
+
+def _denied(raw: bytes) -> Generator[None, None, Denied]:
+    """Return the denial in *raw* with as much else as can be read."""
+    response = yield from _denial(raw)
+    status = response.status or _Words()
+    code = status.code if isinstance(status.code, int) and 400 <= status.code <= _MAX_CODE else 400
+    reason = status.reason if isinstance(status.reason, str) else ""
+    words = code, reason, (status.message if isinstance(status.message, str) else "") or reason
+    if not isinstance(status, _BareStatus):
+        return Denied(*words, (), *_said(response))
+    details = status.details or _Details()
+    outcome = status.status or ""
+    return Denied(
+        *words,
+        _causes(details),
+        *_said(response),
+        Details(
+            details.name or "",
+            details.group or "",
+            details.kind or "",
+            details.uid or "",
+            details.retry_after_seconds or 0,
+        ),
+        "" if outcome in ("Success", "Failure") else outcome,
+        _members(status.metadata or _ListMeta()),
+    )
+
+
+def _denial(raw: bytes) -> Generator[None, None, _Denial]:
+    """Return what can be read of the denial in *raw*."""
+    raw = yield from _unicode(raw)
+    for decoder in _DENIALS[raw.count(b",") > _SEPARATORS :]:
+        yield
+        try:
+            return decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return _Denial()
+
+
+def _unicode(raw: bytes) -> Generator[None, None, bytes]:
+    """Return *raw* with U+FFFD in place of bytes that are no UTF-8, as Go reads JSON."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces: list[str] = []
+    for begin in range(0, len(raw), _DECODED_AT_ONCE_BYTES):
+        end = begin + _DECODED_AT_ONCE_BYTES
+        pieces.append(decoder.decode(raw[begin:end], final=end >= len(raw)))
+        yield
+    return "".join(pieces).encode()
+
+
+def _members(metadata: _ListMeta) -> tuple[tuple[str, str | int], ...]:
+    members: dict[str, str | int] = msgspec.to_builtins(metadata)
+    return tuple((name, value) for name, value in members.items() if value != "")
+
+
+def _causes(details: _BareDetails) -> tuple[Cause, ...]:
+    causes = details.causes if isinstance(details, _Details) else None
+    return tuple(
+        Cause(cause.reason or "", cause.message or "", cause.field or "")
+        for cause in causes or ()
+        if cause is not None
+    )
+
+
+def _said(response: _Denial) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the warnings and the audit annotations."""
+    if not isinstance(response, _Response):
+        return (), ()
+    warnings = tuple(text or "" for text in response.warnings or ())
+    return warnings, tuple(
+        sorted((key, text or "") for key, text in (response.audit_annotations or {}).items())
+    )
+
+
+def _allowed(response: _Response, phase: Phase, version: ReviewVersion) -> Verdict:
+    text = response.patch or ""
+    try:
+        patch = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
+    except (binascii.Error, ValueError):
+        raise _Unreadable("response.patch: illegal base64 data") from None
+    if version == "v1":
+        if failure := _patch_failure(response, phase, has_patch=bool(patch)):
+            return failure
+    elif phase == "validate":
+        patch = b""
+    if not patch and not response.warnings and not response.audit_annotations:
+        return ALLOWED
+    return Allowed(patch, *_said(response))
+
+
+def _patch_failure(response: _Response, phase: Phase, *, has_patch: bool) -> Failed | None:
+    """Return what is wrong with the patch of an answer of v1, of which nobody looked at the content yet."""
+    patch_type = response.patch_type
+    if phase == "validate":
+        for is_there, name in ((has_patch, "patch"), (patch_type is not None, "patchType")):
+            if is_there:
+                return failed_invalid(f"validating webhook may not return response.{name}")
+        return None
+    if has_patch and patch_type is None:
+        return failed_invalid("webhook returned response.patch but not response.patchType")
+    if patch_type is not None and not has_patch:
+        return failed_invalid("webhook returned response.patchType but not response.patch")
+    if patch_type == "":
+        return failed_invalid('webhook returned invalid response.patchType of ""')
+    if patch_type not in (None, "JSONPatch"):
+        code = response.status.code if response.status is not None else None
+        cause = f"unsupported patch type {one_line(_quoted(patch_type))}"
+        return Failed(FailureReason.PATCH_INVALID, cause, code if code is not None and code >= 400 else 400)
+    return None
+
+
+def _quoted(text: str | None) -> str:
+    return msgspec.json.encode((text or "")[:1000]).decode()

@@ -15,29 +15,27 @@ import uuid
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from gateway.dispatch.https.answers import failed_before, failed_call, read_answer
-from gateway.dispatch.https.client import Question, ask
+from gateway.credentials.user_credentials import CredentialsError, UserCredentials
+from gateway.dispatch.https.client import HttpRequest, ask
 from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
-from gateway.dispatch.https.connections import Connections
-from gateway.dispatch.https.identity import Identity, IdentityError
-from gateway.dispatch.https.proxies import proxy_for
-from gateway.dispatch.https.review import write_review
-from gateway.dispatch.https.room import Room, Rooms
-from gateway.dispatch.https.statuses import failed_http, is_success, media_type_failure
+from gateway.dispatch.https.connection_pool import ConnectionPool
+from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
+from gateway.dispatch.https.proxy import proxy_for
+from gateway.dispatch.https.response import judge
+from gateway.dispatch.https.review import failed_before, failed_call, write_review
 from gateway.dispatch.ledger import Ledger
 from gateway.dispatch.verdicts import failed_status
 from gateway.turns import Turns, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from gateway.config.webhook_users import WebhookUser
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import HttpsClient, Webhook
+    from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Target
     from gateway.dispatch.deadlines import Deadlines
-    from gateway.dispatch.https.connection import HttpResponse
     from gateway.dispatch.pending import Pending
     from gateway.dispatch.standing import State
     from gateway.telemetry.metrics import PoolMetrics
@@ -78,13 +76,13 @@ class HttpsServer(Ledger):
         self.client = client
         self.user = user
         self._metrics = metrics
-        self._identity = Identity(client, user)
+        self._identity = UserCredentials(client, user)
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
-        self.connections = Connections((host, port), proxy_for(host, port, environment))
+        self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
         self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
         self._turns = Turns()
-        self._rooms = Rooms()
+        self._rooms = LargeAnswerSlots()
         self._no_room = failed_status(
             "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
         )
@@ -149,7 +147,7 @@ class HttpsServer(Ledger):
             self._finish(place, failed_before(f"a bug in the call: {type(error).__name__}"), "INTERNAL")
 
     async def _call(self, place: tuple[Pending, int], call: Call) -> None:
-        with Room(self._rooms) as room:
+        with LargeAnswerSlot(self._rooms) as room:
             code, verdict = await self._review(place[0], call, room)
         self._finish(place, verdict, code)
 
@@ -162,7 +160,7 @@ class HttpsServer(Ledger):
             self._let_go(pending, index)
             pending.asker.answered(pending, call, verdict)
 
-    async def _review(self, pending: Pending, call: Call, room: Room) -> tuple[str, Verdict]:
+    async def _review(self, pending: Pending, call: Call, room: LargeAnswerSlot) -> tuple[str, Verdict]:
         """Return how the call ended, for the metrics, and the verdict."""
         webhook, uid = call.invocation.webhook, str(uuid.uuid4())
         try:
@@ -172,33 +170,18 @@ class HttpsServer(Ledger):
         announced = f"{max(1, math.ceil(pending.deadline - self._deadlines.now()))}s"
         try:
             headers, context = await self._identity.prove()
-            question = Question(self.client.url, headers, body)
+            question = HttpRequest(self.client.url, headers, body)
             may_repeat = webhook.side_effects == "None"
             response = await ask(question, announced, self.connections, context, room, may_repeat=may_repeat)
-        except IdentityError as error:
+        except CredentialsError as error:
             return "UNAUTHENTICATED", failed_before(f"could not get REST client: {error}")
         except ExchangeError as error:
             code = "RESOURCE_EXHAUSTED" if isinstance(error, AnswerTooLargeError) else "UNAVAILABLE"
             return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}?timeout={announced}": {error}')
         if response.status == 401:
             self._identity.refused()
-        steps = _judged(response, webhook, uid)
+        steps = judge(response, webhook, uid)
         if len(response.body) <= READ_AT_ONCE_BYTES:
             return finish(steps)
         await room.enter()
         return await self._turns.run(steps)
-
-
-def _judged(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:
-    """Return what *response* comes to: the code for the metrics, and the verdict."""
-    code = str(min(response.status, 600))
-    if failure := media_type_failure(response):
-        return code, failure
-    if not is_success(response):
-        return code, failed_http(response)
-    if not response.body:
-        content_type = response.headers.get("content-type", "")
-        reason = f"0-length response with status code: {response.status} and content type: {content_type}"
-        return "OK", failed_call(reason)
-    verdict = yield from read_answer(response.body, webhook.phase, webhook.review_version, uid)
-    return "OK", verdict

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dispatch.https.connection import Connection, ExchangeError, HttpResponse
-from gateway.dispatch.https.room import Room, Rooms
+from gateway.dispatch.https.connection import ExchangeError, HttpConnection, HttpResponse
+from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
 
 LINES = [
     b"HTTP/1.1 200 OK\r\n",
@@ -53,9 +53,9 @@ class Transport(asyncio.Transport):
 
 
 async def outcome_of(pieces: list[bytes]) -> tuple[int, bytes, bool] | str:
-    connection, transport = Connection(lambda _: None), Transport()
+    connection, transport = HttpConnection(lambda _: None), Transport()
     connection.connection_made(transport)
-    exchange = asyncio.ensure_future(connection.exchange(Room(Rooms()), b"request"))
+    exchange = asyncio.ensure_future(connection.exchange(LargeAnswerSlot(LargeAnswerSlots()), b"request"))
     await asyncio.sleep(0)
     for piece in pieces:
         if not transport.is_aborted:
@@ -92,7 +92,9 @@ def test_of_a_request_that_the_server_does_not_read_only_the_write_buffer_is_fil
 
     async def ask() -> None:
         connection.connection_made(transport)
-        exchange = asyncio.ensure_future(connection.exchange(Room(Rooms()), b"head", request))
+        exchange = asyncio.ensure_future(
+            connection.exchange(LargeAnswerSlot(LargeAnswerSlots()), b"head", request)
+        )
         for _ in range(100):
             await asyncio.sleep(0)
         assert transport.written == len(b"head")
@@ -104,5 +106,5 @@ def test_of_a_request_that_the_server_does_not_read_only_the_write_buffer_is_fil
         assert (await exchange).status == 200
         assert not connection.is_reusable
 
-    connection, transport = Connection(lambda _: None), NeverRead()
+    connection, transport = HttpConnection(lambda _: None), NeverRead()
     asyncio.run(ask())

@@ -14,7 +14,7 @@ import pytest
 from gateway.config.webhook_users import Plugin, WebhookUser
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.core.webhook import HttpsClient
-from gateway.dispatch.https import identity
+from gateway.credentials import user_credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> 
 def test_a_token_is_read_again(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "READ_TOKENS_EVERY_S", 0.0)
+    monkeypatch.setattr(user_credentials, "READ_TOKENS_EVERY_S", 0.0)
     client, token_file = webhook.client({"renewed": True}), tmp_path / "token"
     token_file.write_text("first")
 
@@ -141,7 +141,7 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It has to be seen twice: the file may just be being replaced."""
-    monkeypatch.setattr(identity, "READ_TOKENS_EVERY_S", 0.0)
+    monkeypatch.setattr(user_credentials, "READ_TOKENS_EVERY_S", 0.0)
     client, token_file = webhook.client({"revoked": content}), tmp_path / "token"
     token_file.write_text("first")
 
@@ -192,7 +192,7 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
 def test_credentials_that_a_program_makes(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "RUN_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(user_credentials, "RUN_AGAIN_AFTER_S", 0.0)
     client = webhook.client({"exec": True}, "asking")
     pair = webhook.ca.issue_cert(common_name="made")
     status = {
@@ -240,7 +240,7 @@ def test_a_program_may_take_longer_than_a_call(
     (tmp_path / "count").unlink()
 
     async def hangs(bed: Bed) -> None:
-        monkeypatch.setattr(identity, "MADE_WITHIN_S", 0.05)
+        monkeypatch.setattr(user_credentials, "MADE_WITHIN_S", 0.05)
         bed.add_server(client, user=WebhookUser(plugin=waits))
         verdict = await bed.ask({"client": client})
         assert isinstance(verdict, Failed)

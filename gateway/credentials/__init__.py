@@ -1,0 +1,1 @@
+"""The credentials that the gateway presents to API servers and HTTPS webhooks."""

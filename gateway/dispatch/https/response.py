@@ -1,0 +1,114 @@
+"""Answers with an HTTP status that is no success, in the words of client-go.
+
+Source: k8s.io/client-go rest/request.go (transformResponse, isTextResponse); k8s.io/apimachinery
+pkg/api/errors/errors.go (NewGenericServerResponse).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gateway.dispatch.https.review import failed_call, read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from gateway.core.verdict import Failed, Verdict
+    from gateway.core.webhook import Webhook
+    from gateway.dispatch.https.connection import HttpResponse
+
+_MAX_TEXT_BYTES: Final = 2048
+
+# Nothing that has matched is ever given back: a hostile header would take ages otherwise.
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_PARAMETER: Final = rf';\s*+{_TOKEN}\s*+=\s*+(?:{_TOKEN}|"(?:[^"\\]|\\.)*+")\s*+'
+_MEDIA_TYPE: Final = re.compile(rf"\s*+{_TOKEN}(?:/{_TOKEN})?\s*+(?>{_PARAMETER})*+(?:;\s*+)?")
+
+_MESSAGES: Final = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, "
+    "but may still be processing the request",
+}
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    status: str = ""
+    message: str = ""
+    code: int = 0
+
+
+def judge(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:
+    """Return what *response* comes to: the code for the metrics, and the verdict."""
+    code = str(min(response.status, 600))
+    if failure := media_type_failure(response):
+        return code, failure
+    if not is_success(response):
+        return code, failed_http(response)
+    if not response.body:
+        content_type = response.headers.get("content-type", "")
+        reason = f"0-length response with status code: {response.status} and content type: {content_type}"
+        return "OK", failed_call(reason)
+    verdict = yield from read_answer(response.body, webhook.phase, webhook.review_version, uid)
+    return "OK", verdict
+
+
+def is_success(response: HttpResponse) -> bool:
+    """Whether the answer's body is to be read as a review."""
+    return 200 <= response.status <= 206
+
+
+def media_type_failure(response: HttpResponse) -> Failed | None:
+    """Return the failure of an answer whose Content-Type is no media type, whatever its status."""
+    content_type = response.headers.get("content-type", "")
+    if not content_type or _MEDIA_TYPE.fullmatch(content_type):
+        return None
+    return failed_call("Internal error occurred: mime: the Content-Type of the answer cannot be parsed", 500)
+
+
+def failed_http(response: HttpResponse) -> Failed:
+    """Return the failure of an answer that is no success."""
+    status, body = response.status, response.body
+    if body.startswith(b"{"):
+        try:
+            said = msgspec.json.decode(body, type=_Status)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            if (said.kind, said.api_version, said.status) == ("Status", "v1", "Failure"):
+                return failed_call(said.message or "unknown", said.code if said.code >= 400 else status)
+    return failed_call(_message(status, _text(response)), status)
+
+
+def _text(response: HttpResponse) -> str:
+    content_type = response.headers.get("content-type", "")
+    if content_type and not content_type.strip().lower().startswith("text/"):
+        return "unknown"
+    return response.body[:_MAX_TEXT_BYTES].decode(errors="replace").strip()
+
+
+def _message(status: int, text: str) -> str:
+    match status:
+        case 403 | 415:
+            return text
+        case 406:
+            unable = "the server was unable to respond with a content type that the client supports"
+            return unable if text in ("", "unknown") else text
+        case _ if status in _MESSAGES:
+            return _MESSAGES[status]
+        case _ if status >= 500:
+            shown = msgspec.json.encode(text).decode()
+            return f"an error on the server ({shown}) has prevented the request from succeeding"
+        case _:
+            return f"the server responded with the status code {status} but did not return more information"

@@ -1,0 +1,87 @@
+"""Reads from a cluster what an inspection looks at; what may not be read is left out, and said.
+
+Least rights: ``list`` of mutatingwebhookconfigurations and validatingwebhookconfigurations. With ``get`` of
+services and namespaces, and ``list`` of endpointslices, there is more to say.
+
+Source: k8s.io/api discovery/v1 types.go (EndpointSlice).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from gateway.errors import ClusterError
+from gateway.inspection.model import ClusterState, gateway_entries
+from gateway.inspection.namespaces import excluded
+from gateway.kubernetes.access import connect
+from gateway.kubernetes.webhook_configurations import list_items, list_webhook_configurations
+
+if TYPE_CHECKING:
+    from gateway.config.model import Kubernetes
+    from gateway.kubernetes.api_client import ApiClient
+
+    Json = dict[str, Any]
+
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+
+
+async def collect(cluster: Kubernetes, name: str | None) -> ClusterState:
+    """Return what there is around the gateway's registrations in *cluster*, or those called *name*.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or the registrations may not be read.
+    """
+    api = await asyncio.to_thread(connect, cluster)
+    try:
+        seen = ClusterState(await list_webhook_configurations(api))
+        entries = gateway_entries(seen.configurations, name)
+        places = {one.service[:2] for one in entries if one.service is not None}
+        for place in sorted(places):
+            await _look_at_service(api, place, seen)
+        for namespace in excluded(entries):
+            unread = len(seen.unread)
+            found = await _get(api, f"/api/v1/namespaces/{quote(namespace, safe='')}", "get namespaces", seen)
+            if len(seen.unread) == unread:
+                labels = ((found or {}).get("metadata") or {}).get("labels") or {}
+                seen.labels[namespace] = {key: str(value) for key, value in labels.items()}
+    finally:
+        await api.close()
+    return seen
+
+
+async def _look_at_service(api: ApiClient, place: tuple[str, str], seen: ClusterState) -> None:
+    namespace, name = (quote(part, safe="") for part in place)
+    unread = len(seen.unread)
+    path = f"/api/v1/namespaces/{namespace}/services/{name}"
+    found = await _get(api, path, f"get services in namespace {place[0]}", seen)
+    if len(seen.unread) == unread:
+        seen.services[place] = found
+    right = f"list endpointslices of discovery.k8s.io in namespace {place[0]}"
+    selector = {"labelSelector": f"kubernetes.io/service-name={place[1]}"}
+    unread = len(seen.unread)
+    slices = await _get(api, _SLICES.format(namespace), right, seen, selector)
+    if len(seen.unread) == unread:
+        seen.ready[place] = sum(map(_ready, list_items(slices or {}, api.url)))
+
+
+async def _get(
+    api: ApiClient, path: str, right: str, seen: ClusterState, params: dict[str, str] | None = None
+) -> Json | None:
+    """Return what is at *path*; None if there is nothing, or no *right* to read it, which is noted."""
+    try:
+        return await api.get(path, params)
+    except ClusterError as error:
+        if error.status == _FORBIDDEN:
+            seen.unread.append(f"the right to {right} is missing")
+        elif error.status != _NOT_FOUND:
+            raise
+        return None
+
+
+def _ready(found: Json) -> int:
+    """Return how many endpoints of a slice are ready; one that does not say so is."""
+    endpoints = found.get("endpoints") or ()
+    return sum((one.get("conditions") or {}).get("ready") is not False for one in endpoints)

@@ -1,0 +1,109 @@
+"""Server-side apply of the objects that register the gateway.
+
+Source: kubernetes.io/docs/reference/using-api/server-side-apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import orjson
+
+from gateway.errors import ClusterError
+from gateway.kubernetes.access import connect
+from gateway.kubernetes.api_client import ApiStatusError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.config.model import Kubernetes
+    from gateway.kubernetes.api_client import ApiClient
+
+_APPLY: Final = "application/apply-patch+yaml"
+"""JSON is YAML."""
+_VERSION: Final = "admissionregistration.k8s.io/v1"
+_PLURALS: Final = {
+    kind: f"{kind.lower()}s" for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+_CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 201, 403, 404, 409
+
+
+async def apply(
+    settings: Kubernetes, documents: Sequence[Mapping[str, object]], *, field_manager: str, force: bool
+) -> list[str]:
+    """Apply *documents*, and return a line for each, as ``KIND/NAME applied (created)``.
+
+    Args:
+        settings: The cluster; without a kubeconfig that of the pod that this runs in.
+        documents: Webhook configurations of admissionregistration.k8s.io/v1.
+        field_manager: Who owns the fields from now on.
+        force: Whether to take over fields that others own, which is a conflict otherwise.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or refuses one; those before it have been applied.
+    """
+    paths = [_path(document) for document in documents]
+    api = await asyncio.to_thread(connect, settings)
+    params = {"fieldManager": field_manager, "force": "true" if force else "false"}
+    try:
+        return [
+            f"{title} applied ({await _apply(api, (title, path), document, params)})"
+            for (title, path), document in zip(paths, documents, strict=True)
+        ]
+    finally:
+        await api.close()
+
+
+async def _apply(
+    api: ApiClient, place: tuple[str, str], document: Mapping[str, object], params: Mapping[str, str]
+) -> str:
+    title, path = place
+    try:
+        before = await _version(api, path)
+        status, after = await api.patch(path, params, orjson.dumps(document), _APPLY)
+    except ApiStatusError as error:
+        if error.status == _CONFLICT and (others := _others(error)):
+            raise ClusterError(
+                f"{title}: fields of it belong to {others}; to take them over, force it", error.status
+            ) from error
+        raise ClusterError(f"{title}: {error}", error.status) from error
+    if status == _CREATED:
+        return "created"
+    is_same = before and after.get("metadata", {}).get("resourceVersion") == before
+    return "unchanged" if is_same else "configured"
+
+
+async def _version(api: ApiClient, path: str) -> str:
+    """Return the resourceVersion of what is there; empty where nothing is, or where it must not be read."""
+    try:
+        found = await api.get(path)
+    except ApiStatusError as error:
+        if error.status not in (_FORBIDDEN, _NOT_FOUND):
+            raise
+        return ""
+    return str(found.get("metadata", {}).get("resourceVersion", ""))
+
+
+def _path(document: Mapping[str, object]) -> tuple[str, str]:
+    """Return ``KIND/NAME`` and the path of *document*."""
+    match document:
+        case {"apiVersion": str(version), "kind": str(kind), "metadata": {"name": str(name)}}:
+            if version == _VERSION and kind in _PLURALS:
+                return f"{kind}/{name}", f"/apis/{version}/{_PLURALS[kind]}/{quote(name, safe='')}"
+            raise ClusterError(f"a {kind} of {version} cannot be applied, only those of {_VERSION}")
+    raise ClusterError("something without apiVersion, kind and name cannot be applied")
+
+
+def _others(error: ApiStatusError) -> str:
+    """Return who owns the fields that a conflict is about, with those fields; empty if it is about none."""
+    owned: dict[str, list[str]] = {}
+    causes = error.details.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        match cause:
+            case {"reason": "FieldManagerConflict", "message": str(message), "field": str(field)}:
+                named = re.search(r'conflict with ("[^"]*")', message)
+                owned.setdefault(named[1] if named else message, []).append(field)
+    return "; ".join(f"{manager} ({', '.join(fields)})" for manager, fields in owned.items())

@@ -1,0 +1,185 @@
+"""The gateway's own custom resources in a cluster: followed, combined with what files say, and told of.
+
+Changes are not acted on here: whoever made this is told that there are some, and asks for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.custom import PLURALS, CustomResource, combine
+from gateway.config.documents import GATEWAY_VERSION
+from gateway.errors import ClusterError
+from gateway.kubernetes.access import ClusterAccess
+from gateway.kubernetes.lease import Lease, LeasePace
+from gateway.kubernetes.status_writer import StatusWriter, first_of
+from gateway.kubernetes.store import Store, UnreadableError
+from gateway.kubernetes.watch import Kind, Pace, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from gateway.config.custom import Combined, Judgement, Key
+    from gateway.config.model import Config, Kubernetes
+    from gateway.errors import Problem
+
+log = logging.getLogger(__name__)
+
+READ_ONCE_WITHIN_S: Final = 10.0
+GROUP: Final = GATEWAY_VERSION.partition("/")[0]
+
+
+class CustomResources:
+    """A cluster's custom resources, from :meth:`start` to :meth:`close`. Make it on a running loop."""
+
+    def __init__(
+        self,
+        settings: Kubernetes,
+        changed: Callable[[], None],
+        pace: Pace | None = None,
+        lease_pace: LeasePace | None = None,
+    ) -> None:
+        """*changed* is told of every change, whether it matters or not, once all have been read."""
+        self.settings = settings
+        self.combined: Combined | None = None
+        """What is in force; None: nothing yet."""
+        self._access = ClusterAccess(settings)
+        self._stores = {kind: _store(kind, lambda: self._on_change(changed)) for kind in PLURALS}
+        self._watches = [
+            Watch(self._access, _kind(kind), store, pace or Pace()) for kind, store in self._stores.items()
+        ]
+        instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
+        self._writer = StatusWriter(self._access, lambda: self._lease.is_held, instance)
+        self._lease = Lease(self._access, instance, self._writer.wake, lease_pace or LeasePace())
+        self._told: dict[Key, Judgement] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def not_synced(self) -> str | None:
+        """Why the resources have not all been read even once; None when they have been."""
+        for watch in self._watches:
+            if not watch.synced.is_set():
+                return f"{watch.kind.noun} not synced: {watch.last_error}"
+        return None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether changes of all kinds arrive."""
+        return all(watch.is_connected for watch in self._watches)
+
+    @property
+    def refused(self) -> int:
+        """How many resources are not in force as they stand."""
+        return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.judgements)
+
+    async def start(self) -> None:
+        """Begin to follow the resources; this does not wait for the API server.
+
+        Raises:
+            ClusterError: the kubeconfig or the service account cannot be used.
+        """
+        async with self._access.api():
+            self._run(*(watch.run() for watch in self._watches))
+
+    async def wait_until_synced(self, timeout_s: float | None) -> bool:
+        """Return whether all resources have been read within *timeout_s* seconds; None: wait for ever."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                for watch in self._watches:
+                    await watch.synced.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def combine(self, files: Config) -> Combined:
+        """Return what *files* and the resources are together; nothing is in force by that."""
+        resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
+        # In a thread, since large objects take their time to read.
+        return await asyncio.to_thread(combine, files, resources, self.combined)
+
+    def use(self, combined: Combined) -> None:
+        """Take note that *combined* is in force, and tell of it: in the log, and in the objects."""
+        if self.combined is None:
+            # Not before, so that nobody writes who does not serve.
+            self._run(self._lease.run(), self._writer.run())
+        self.combined = combined
+        told, self._told = self._told, {}
+        for judgement in combined.judgements:
+            key = judgement.resource.key
+            earlier = told.get(key)
+            self._told[key] = judgement
+            is_news = earlier is None or earlier.problems != judgement.problems
+            if judgement.problems and (is_news or (earlier and earlier.remains != judgement.remains)):
+                for problem in first_of([str(problem) for problem in judgement.problems]):
+                    log.error("custom resource refused, and now %s: %s", judgement.remains, problem)
+            elif earlier is not None and earlier.problems and not judgement.problems:
+                log.info("%s is in force again", judgement.resource.where)
+        self._writer.tell(combined.judgements)
+
+    async def close(self) -> None:
+        """End the watches, and leave it to another process to tell of the resources."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lease.release()
+        await self._access.close()
+
+    def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
+        self._tasks += map(asyncio.create_task, coroutines)
+
+    def _on_change(self, changed: Callable[[], None]) -> None:
+        if self.not_synced is None:
+            changed()
+
+
+def _log(problem: Problem) -> None:
+    log.error("%s", problem)
+
+
+async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Problem], None] = _log) -> Config:
+    """Return what *files* and the cluster's custom resources are together now; nothing is written.
+
+    *refused* is told what is wrong with a resource.
+
+    Raises:
+        ClusterError: the resources cannot be read.
+    """
+    resources = CustomResources(settings, lambda: None)
+    try:
+        await resources.start()
+        if not await resources.wait_until_synced(READ_ONCE_WITHIN_S):
+            raise ClusterError(resources.not_synced or "custom resources not synced")
+        combined = await resources.combine(files)
+    finally:
+        await resources.close()
+    for judgement in combined.judgements:
+        for problem in judgement.problems:
+            refused(problem)
+    return combined.config
+
+
+def _kind(kind: str) -> Kind:
+    plural = PLURALS[kind]
+    return Kind(
+        f"/apis/{GATEWAY_VERSION}/{plural}",
+        f"{plural}.{GROUP}",
+        f"{kind}List",
+        f"is there no CustomResourceDefinition {plural}.{GROUP}? deploy/crds.yaml has it",
+    )
+
+
+def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
+    def read(written: object) -> CustomResource:
+        metadata = written.get("metadata") if isinstance(written, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(written, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
+            raise UnreadableError(f"something without a name where a {kind} should be")
+        # Without what others keep there, such as who wrote what: it is most of the bytes of a small object.
+        kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
+        return CustomResource(kind, name, {**written, "metadata": kept})
+
+    return Store(read, changed)

@@ -1,0 +1,66 @@
+"""Which cluster a command is about: ``--kubeconfig`` and ``--context``, and what counts without them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.config.model import Kubernetes
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from gateway.config.model import Config
+    from gateway.errors import Problem
+
+
+def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add to *parser* the options that choose a cluster; *purpose* ends the help: "the cluster to …"."""
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help=f"of the cluster {purpose}")
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+
+
+def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[[Problem], None]) -> Config:
+    """Return *config* with the custom resources of the cluster *target*, if it counts on them.
+
+    *refused* is told what is wrong with a resource.
+
+    Raises:
+        ClusterError: they cannot be read.
+    """
+    configured = config.gateway.kubernetes
+    if configured is None or not configured.custom_resources:
+        return config
+    import asyncio
+
+    from gateway.kubernetes.custom_resources import read_once
+
+    return asyncio.run(read_once(target, config, refused))
+
+
+def select(configured: Kubernetes | None, kubeconfig: Path | None, context: str | None) -> Kubernetes:
+    """Return the cluster of *kubeconfig*, else the one that is *configured* by a kubeconfig, else kubectl's.
+
+    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``. Where the
+    configuration says no more than the cluster of the pod, that means the gateway's pod, and not this place.
+
+    Raises:
+        GatewayError: none of these says which cluster.
+    """
+    if kubeconfig is None and configured is not None and configured.kubeconfig is not None:
+        return replace(configured, context=context or configured.context)
+    if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
+        if os.pathsep in named:
+            raise GatewayError(f"KUBECONFIG names several files, {named}; say --kubeconfig FILE")
+        kubeconfig = Path(named)
+    # Set in every pod; a service account has no contexts.
+    is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and context is None
+    if kubeconfig is None and not is_pod:
+        kubeconfig = Path.home() / ".kube" / "config"
+        if not kubeconfig.exists():
+            raise GatewayError("which cluster? there is no ~/.kube/config; say --kubeconfig FILE")
+    return Kubernetes(kubeconfig, context)

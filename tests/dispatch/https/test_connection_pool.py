@@ -1,0 +1,238 @@
+"""How many calls and connections there are to one server, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.core.verdict import ALLOWED, Failed
+from gateway.core.webhook import HttpsClient
+from gateway.credentials.user_credentials import tls_context
+from gateway.dispatch.https import connection_pool, server
+
+if TYPE_CHECKING:
+    from gateway.core.evaluation import Evaluation
+    from tests.dispatch.conftest import Bed
+    from tests.dispatch.https.test_calls import OnBed
+    from tests.webhook_process import WebhookProcess
+
+
+def test_more_connections_than_are_kept(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_pool, "MAX_IDLE", 25)
+    client = webhook.client({"delay_s": 0.05})
+
+    async def test(bed: Bed) -> None:
+        running = bed.add_server(client)
+        evaluations = await asyncio.gather(*(bed.settle({"client": client}) for _ in range(40)))
+        assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
+        assert running.connections.idle == 25
+
+    on_bed(test)
+
+
+def test_idle_connections_end(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_pool, "IDLE_S", 0.02)
+    client = webhook.client()
+
+    async def test(bed: Bed) -> None:
+        running = bed.add_server(client)
+        for _ in range(2):
+            await bed.settle({"client": client}, {"client": client})
+            assert running.connections.idle
+            while running.connections.idle:
+                await asyncio.sleep(0.005)
+
+    on_bed(test)
+
+
+def test_past_the_bound_calls_are_refused_and_ignorable_ones_make_room(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
+    client = webhook.client({"delay_s": 60})
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        loop = asyncio.get_running_loop()
+        shed: asyncio.Future[Any] = loop.create_future()
+        runs = [
+            bed.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
+            bed.start([{"client": client}], lambda _: pytest.fail("an answer")),
+        ]
+        runs.append(bed.start([{"client": client}], lambda _: pytest.fail("an answer")))
+        (outcome,) = (await shed).outcomes
+        assert outcome.verdict.cause.startswith("RESOURCE_EXHAUSTED: ")
+        refused = await bed.ask({"client": client})
+        assert isinstance(refused, Failed)
+        assert refused.cause == (
+            f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, as many as may be"
+        )
+        for run in runs[1:]:
+            run.cancel()
+
+    on_bed(test)
+
+
+def test_closing_ends_what_is_out(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"delay_s": 60})
+
+    async def test(bed: Bed) -> None:
+        running = bed.add_server(client)
+        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        bed.start([{"client": client}], ended.set_result)
+        await asyncio.sleep(0)
+        await running.close(0.0)
+        (outcome,) = (await ended).outcomes
+        assert "the gateway ends its connections" in outcome.verdict.cause
+        assert bed.calls("CANCELLED") == 0, "the series of what is gone goes"
+        del bed.servers[client]
+
+    on_bed(test)
+
+
+def test_a_call_that_is_nobodys_any_more_was_never_made(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    client = webhook.client({"never": True})
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        bed.start([{"client": client}], lambda _: pytest.fail("an answer")).cancel()
+        await asyncio.sleep(0)
+        assert bed.is_clean()
+
+    on_bed(test)
+    assert not webhook.requests(client)
+
+
+def test_contexts_are_shared(webhook: WebhookProcess) -> None:
+    assert tls_context(webhook.ca_pem) is tls_context(webhook.ca_pem)
+
+
+def test_names_that_nobody_knows_keep_no_others_waiting(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, answered, asked = webhook.client(), threading.Event(), []
+    look_up = socket.getaddrinfo
+
+    def slow(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.endswith(".invalid"):
+            asked.append(name)
+            answered.wait()
+        return look_up(name, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
+        for each in dead:
+            bed.add_server(each)
+        runs = [bed.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
+        assert await bed.ask({"client": client}) == ALLOWED
+        assert len(asked) == len(dead), "all calls to a server ask for its name together"
+        for run in runs:
+            run.cancel()
+        answered.set()
+
+    on_bed(test)
+    answered.clear()
+    asked.clear()
+
+
+def test_a_machine_without_threads_left(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = webhook.client()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test(bed: Bed) -> None:
+        bed.add_server(client)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            verdict = await bed.ask({"client": client})
+        assert isinstance(verdict, Failed)
+        assert verdict.cause.endswith(": can't start new thread")
+        assert await bed.ask({"client": client}) == ALLOWED
+
+    on_bed(test)
+
+
+@pytest.mark.slow
+def test_a_silent_address_is_not_waited_for(
+    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, port = webhook.client(), webhook.ports["good"]
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.socket())
+        full.bind(("127.0.0.2", port))
+        full.listen(0)
+        for _ in range(3):
+            caller = sockets.enter_context(socket.socket())
+            caller.settimeout(0)
+            caller.connect_ex(full.getsockname())
+        # Silent, refusing, and the server itself.
+        found = [(socket.AF_INET, 0, 0, "", (f"127.0.0.{last}", port)) for last in (2, 3, 1)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+        async def test(bed: Bed) -> None:
+            bed.add_server(client)
+            assert await bed.ask({"client": client}) == ALLOWED
+
+        on_bed(test)
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def unwanted(evaluation: Evaluation) -> None:
+    pytest.fail(f"{evaluation} ended")
+
+
+def test_calls_that_end_while_they_dial_leave_nothing_open(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as silent:
+        client = HttpsClient(f"https://127.0.0.1:{silent.getsockname()[1]}/", webhook.ca_pem)
+
+        async def test(bed: Bed) -> None:
+            bed.add_server(client)
+            before = descriptors()
+            for wait_s in (0.0, 0.0, 0.001, 0.01) * 5:
+                runs = [bed.start([{"client": client}], unwanted) for _ in range(20)]
+                await asyncio.sleep(wait_s)
+                for run in runs:
+                    run.cancel()
+            while descriptors() > before + 2:
+                await asyncio.sleep(0.01)
+
+        on_bed(test)
+
+
+def test_who_hangs_up_at_once_has_failed_at_once(on_bed: OnBed, webhook: WebhookProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as rude:
+        client = HttpsClient(f"https://127.0.0.1:{rude.getsockname()[1]}/", webhook.ca_pem)
+
+        def hang_up() -> None:
+            for _ in range(20):
+                rude.accept()[0].close()
+
+        async def test(bed: Bed) -> None:
+            bed.add_server(client)
+            hanging_up = asyncio.create_task(asyncio.to_thread(hang_up))
+            for _ in range(20):
+                verdict = await bed.ask({"client": client})
+                assert isinstance(verdict, Failed)
+                assert "dial tcp 127.0.0.1" in verdict.cause
+            await hanging_up
+
+        on_bed(test)

@@ -1,0 +1,356 @@
+"""Every way to be somebody for an API server, over real TLS, and what is said where it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import Kubernetes
+from gateway.errors import ClusterError
+from gateway.kubernetes import access, namespace_lookups
+from gateway.kubernetes.access import ClusterAccess, connect
+from gateway.kubernetes.namespaces import ClusterNamespaces
+from tests.kubernetes.server import ApiServer, hang_up, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import trustme
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def tls_server(authority: trustme.CA) -> Iterator[ApiServer]:
+    """Asks for client certificates, and takes whoever has none for its token."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "api.test").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with ApiServer(context) as server:
+        server.put("red")
+        yield server
+
+
+def encoded(blob: trustme.Blob) -> str:
+    return base64.b64encode(blob.bytes()).decode()
+
+
+def reach(settings: Kubernetes, **options: Any) -> None:
+    """Read a namespace, as whoever *settings* say."""
+
+    async def scenario() -> None:
+        api = await asyncio.to_thread(connect, settings, **options)
+        try:
+            found = await api.get("/api/v1/namespaces/red")
+            assert found["metadata"]["name"] == "red"
+        finally:
+            await api.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_token_and_roots_inside_the_kubeconfig(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    tls_server.token = "secret"
+    roots = {"certificate-authority-data": encoded(authority.cert_pem)}
+    reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, token="secret")))
+
+
+def test_files_are_relative_to_the_kubeconfig(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    tls_server.token = "secret"
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "token").write_text("secret\n")
+    file = tls_server.kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, tokenFile="token")
+    reach(Kubernetes(file))
+    reach(Kubernetes(file, "test"))
+
+
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_a_client_certificate(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path, is_inline: bool
+) -> None:
+    assert tls_server.tls is not None
+    tls_server.tls.verify_mode = ssl.CERT_REQUIRED
+    issued = authority.issue_cert("admin@cluster.test")
+    roots = {"certificate-authority-data": encoded(authority.cert_pem)}
+    if is_inline:
+        user = {
+            "client-certificate-data": encoded(issued.cert_chain_pems[0]),
+            "client-key-data": encoded(issued.private_key_pem),
+        }
+    else:
+        issued.cert_chain_pems[0].write_to_path(str(tmp_path / "me.crt"))
+        issued.private_key_pem.write_to_path(str(tmp_path / "me.key"))
+        user = {"client-certificate": "me.crt", "client-key": "me.key"}
+    reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, **user)))
+    with pytest.raises(ClusterError):
+        reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots)))
+
+
+def test_a_server_is_known_by_another_name(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    roots = {"certificate-authority-data": encoded(authority.cert_pem)}
+    reach(Kubernetes(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "api.test"})))
+    with pytest.raises(ClusterError, match=r"Hostname mismatch|not valid for"):
+        reach(Kubernetes(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "other.test"})))
+
+
+def test_a_server_that_is_not_trusted_is_told_nothing(tls_server: ApiServer, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"(?i)certificate.verify.failed"):
+        reach(Kubernetes(tls_server.kubeconfig(tmp_path, token="secret")))
+    assert tls_server.requests == []
+
+
+V1 = "client.authentication.k8s.io/v1"
+PLUGIN = """
+import json, os
+told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert told["kind"] == "ExecCredential" and os.environ["OTHER"] == "thing"
+print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "status": {"token": "made"}}))
+"""
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: str) -> None:
+    server.token = "made"
+    server.put("red")
+    (tmp_path / "plugin").write_text(f"#!{sys.executable}\n{PLUGIN}")
+    (tmp_path / "plugin").chmod(0o755)
+    plugin = {
+        "apiVersion": f"client.authentication.k8s.io/{version}",
+        "command": "./plugin",
+        "args": [],
+        "env": [{"name": "OTHER", "value": "thing"}],
+    }
+    reach(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "why"),
+    [
+        ({"command": "./missing", "apiVersion": V1}, "No such file"),
+        ({"command": "false", "apiVersion": V1}, "Exec false returned 1"),
+        ({"command": "true", "apiVersion": V1}, "column 1"),
+        ({"command": "true", "apiVersion": "v7"}, "auth exec api version v7 not implemented"),
+        ({"command": "true"}, "apiVersion"),
+        *(
+            ({"command": "echo", "args": [printed], "apiVersion": V1}, "Exec echo prints no ExecCredential")
+            for printed in ("[]", "{}", '{"status": null}', '{"status": {"token": null}}')
+        ),
+    ],
+)
+def test_a_plugin_that_fails_is_one_line(
+    server: ApiServer, tmp_path: Path, plugin: dict[str, object], why: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        reach(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace_lookups, "LOOK_UP_WITHIN_S", 0.5)
+    started = tmp_path / "started"
+    plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", f"echo $$ > {started}; sleep 600; true"]}
+
+    async def scenario() -> None:
+        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        told = list[object]()
+        namespaces.look_up("red", 60, told.append)
+        await namespaces.close()
+        assert len(told) == 1
+
+    asyncio.run(scenario())
+    assert not runs_with_group(started.read_text().strip())
+
+
+def runs_with_group(leader: str) -> bool:
+    """Return whether the process *leader*, or one of its group, runs; not what init has yet to reap."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, group = file.read_text().rpartition(")")[2].split()[:3]
+            if leader in (file.parent.name, group) and state != "Z":
+                return True
+    return False
+
+
+def test_a_token_that_was_refused_is_made_anew_once_for_all(server: ApiServer, tmp_path: Path) -> None:
+    server.put("red")
+    (tmp_path / "token").write_text("first")
+    script = f"""cd {tmp_path}; echo x >> ran; printf '{{"status": {{"token": "%s"}}}}' $(cat token)"""
+    plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", script]}
+
+    async def scenario() -> None:
+        api = await asyncio.to_thread(connect, Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        for token in ("first", "second"):
+            server.token = token
+            (tmp_path / "token").write_text(token)
+            await asyncio.gather(*(api.get("/api/v1/namespaces/red") for _ in range(3)))
+        await api.close()
+
+    asyncio.run(scenario())
+    assert Counter(server.authorizations) == {"Bearer first": 6, "Bearer second": 3}
+    assert (tmp_path / "ran").read_text().split() == ["x"] * 2
+
+
+@pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
+def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
+    with pytest.raises(ClusterError, match="has the token a character that no header field may") as caught:
+        reach(Kubernetes(server.kubeconfig(tmp_path, token=token)))
+    assert "ret" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_not_told(server: ApiServer, tmp_path: Path) -> None:
+    url = server.url.replace("://", "://me:secret@")
+    with pytest.raises(ClusterError, match="404"):
+        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+    assert server.authorizations == ["Basic bWU6c2VjcmV0"]
+    server.faults["get"].append(hang_up)
+    with pytest.raises(ClusterError, match=server.url) as caught:
+        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.fixture
+def pod(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder with a pod's service account, for a pod in the cluster of ``tls_server``."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(tls_server.server_port))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    (tmp_path / "namespace").write_text("default")
+    (tmp_path / "token").write_text("first")
+    return tmp_path
+
+
+def test_a_pods_service_account_and_its_renewed_token(tls_server: ApiServer, pod: Path) -> None:
+    async def scenario() -> None:
+        tls_server.token = "first"
+        api = await asyncio.to_thread(connect, Kubernetes(), pod)
+        await api.get("/api/v1/namespaces/red")
+        tls_server.token = "second"
+        (pod / "token").write_text("second")
+        await api.get("/api/v1/namespaces/red")
+        await api.close()
+
+    asyncio.run(scenario())
+    assert tls_server.authorizations == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+def test_a_renewed_token_is_used_before_the_old_one_ends(
+    tls_server: ApiServer, pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "RENEW_AFTER_S", 0.0)
+
+    async def scenario() -> None:
+        lent = ClusterAccess(Kubernetes(), pod)
+        async with lent.api() as first:
+            await first.get("/api/v1/namespaces/red")
+            (pod / "token").write_text("second")
+            async with lent.api() as second:
+                await second.get("/api/v1/namespaces/red")
+            # Still open, though there is a newer one.
+            await first.get("/api/v1/namespaces/red")
+        await lent.close()
+
+    asyncio.run(scenario())
+    assert tls_server.authorizations == ["Bearer first", "Bearer second", "Bearer first"]
+
+
+def test_a_client_is_made_anew_after_failures_but_not_after_each(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[Kubernetes]()
+
+    def counted(settings: Kubernetes, service_account: Path) -> Any:
+        made.append(settings)
+        return connect(settings, service_account)
+
+    monkeypatch.setattr(access, "connect", counted)
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 60.0)
+
+    async def scenario() -> None:
+        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        for _ in range(3):
+            server.faults["get"].append(refuse(403))
+            with pytest.raises(ClusterError):
+                await namespaces.get("red")
+        assert len(made) == 1
+        monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+        assert await namespaces.get("red") is None
+        assert len(made) == 2
+        assert await namespaces.get("red") is None
+        assert len(made) == 2
+        await namespaces.close()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp_path: Path) -> None:
+    clients = list[Any]()
+
+    async def scenario() -> None:
+        lent = ClusterAccess(Kubernetes(server.kubeconfig(tmp_path)))
+        await lent.close()
+        async with lent.api() as first, lent.api() as second:
+            clients.extend((first, second))
+            with pytest.raises(ClusterError, match="404"):
+                await second.get("/api/v1/namespaces/red")
+
+    asyncio.run(scenario())
+    assert [client._client.is_closed for client in clients] == [True, True]
+
+
+def test_what_is_no_pod_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is no pod"):
+        connect(Kubernetes(), tmp_path)
+
+
+def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
+    (pod / "token").unlink()
+    with pytest.raises(ClusterError, match=r"no .*token; has the pod automountServiceAccountToken: false"):
+        connect(Kubernetes(), pod)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "why"),
+    [
+        ({"certificate-authority": "missing.pem"}, {}, "missing.pem cannot be read: No such file"),
+        ({"certificate-authority-data": "?"}, {}, "certificate-authority-data is not base64"),
+        ({}, {"client-certificate-data": "MTIz"}, "client-certificate-data holds no PEM certificate"),
+        ({}, {"client-key-data": "MTIz"}, "client-key-data holds no PEM private key"),
+        ({}, {"client-certificate": "missing.crt"}, "missing.crt cannot be read: No such file"),
+        ({}, {"token": 5}, "Expected `str | null`, got `int`"),
+        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider not supported"),
+        ({}, {"as": "someone", "token": "t"}, "the user has as, and impersonation is not supported"),
+        ({"server": "https://[::1"}, {}, "cannot be used"),
+        ({"server": "ftp://x"}, {}, "expected an https URL"),
+        ({"proxy-url": "socks5://127.0.0.1:1"}, {}, "SOCKS proxy"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_says_why(
+    server: ApiServer, tmp_path: Path, cluster: dict[str, object], user: dict[str, object], why: str
+) -> None:
+    file = server.kubeconfig(tmp_path, cluster, **user)
+    with pytest.raises(ClusterError) as caught:
+        connect(Kubernetes(file))
+    assert why in str(caught.value)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,111 @@
+"""Server-side apply, against an API server that says what it is told to say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import Kubernetes
+from gateway.errors import ClusterError
+from gateway.kubernetes.apply import apply
+from tests.kubernetes.server import ApiServer, hang_up, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+def document(kind: str = "MutatingWebhookConfiguration", **members: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "gateway"},
+        "webhooks": [],
+        **members,
+    }
+
+
+def applied(server: ApiServer, folder: Path, *documents: dict[str, Any], force: bool = False) -> list[str]:
+    settings = Kubernetes(server.kubeconfig(folder))
+    return asyncio.run(apply(settings, documents, field_manager="us", force=force))
+
+
+def test_what_was_done_is_said_for_each(server: ApiServer, tmp_path: Path) -> None:
+    mutating, validating = document(), document("ValidatingWebhookConfiguration")
+    assert applied(server, tmp_path, mutating, validating) == [
+        "MutatingWebhookConfiguration/gateway applied (created)",
+        "ValidatingWebhookConfiguration/gateway applied (created)",
+    ]
+    changed = document(webhooks=[{"name": "a"}])
+    assert applied(server, tmp_path, changed, validating, force=True) == [
+        "MutatingWebhookConfiguration/gateway applied (configured)",
+        "ValidatingWebhookConfiguration/gateway applied (unchanged)",
+    ]
+    patches = [parameters for kind, parameters in server.requests if kind == "patch"]
+    apply_type = "application/apply-patch+yaml"
+    assert patches[0] == {"fieldManager": "us", "force": "false", "type": apply_type}
+    assert patches[2] == {"fieldManager": "us", "force": "true", "type": apply_type}
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gateway"
+    assert server.objects[path]["webhooks"] == [{"name": "a"}]
+
+
+def test_who_must_not_read_can_still_apply(server: ApiServer, tmp_path: Path) -> None:
+    applied(server, tmp_path, document())
+    server.faults["get"].append(refuse(403))
+    assert applied(server, tmp_path, document()) == [
+        "MutatingWebhookConfiguration/gateway applied (configured)"
+    ]
+
+
+OTHERS = '"helm" (.webhooks, .metadata.labels.b); "kubectl" (.metadata.labels.a)'
+CONFLICT = refuse(
+    409,
+    "Apply failed with 3 conflicts",
+    causes=[
+        {"reason": "FieldManagerConflict", "message": 'conflict with "helm" using v1', "field": ".webhooks"},
+        {
+            "reason": "FieldManagerConflict",
+            "message": 'conflict with "kubectl"',
+            "field": ".metadata.labels.a",
+        },
+        {"reason": "FieldManagerConflict", "message": 'conflict with "helm"', "field": ".metadata.labels.b"},
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (CONFLICT, f"fields of it belong to {OTHERS}; to take them over, force it"),
+        (refuse(409, "changed meanwhile"), "the API server answers 409: changed meanwhile"),
+        (refuse(401, "Unauthorized"), "the API server answers 401: Unauthorized"),
+        (refuse(422, "webhooks[0].name: Required value"), "answers 422: webhooks[0].name: Required value"),
+    ],
+)
+def test_a_refusal_names_the_object_and_says_why(
+    server: ApiServer, tmp_path: Path, fault: Callable[[object], None], said: str
+) -> None:
+    server.faults["patch"].append(fault)
+    with pytest.raises(ClusterError) as caught:
+        applied(server, tmp_path, document())
+    assert str(caught.value).startswith("MutatingWebhookConfiguration/gateway: ")
+    assert said in str(caught.value)
+
+
+def test_a_server_that_cannot_be_reached_is_one_line(server: ApiServer, tmp_path: Path) -> None:
+    server.faults["get"].append(hang_up)
+    with pytest.raises(ClusterError, match=f"{server.url}: Server disconnected"):
+        applied(server, tmp_path, document())
+
+
+@pytest.mark.parametrize(
+    "wrong", [document("Pod"), document(apiVersion="v1"), document(metadata={}), {"kind": "Pod"}]
+)
+def test_other_objects_are_not_sent(server: ApiServer, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ClusterError, match="cannot be applied"):
+        applied(server, tmp_path, document(), wrong)
+    assert server.requests == []

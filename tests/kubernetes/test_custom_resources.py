@@ -1,0 +1,382 @@
+"""A whole gateway with custom resources: what is in force, and what their authors are told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import PATIENCE_S, REVIEWS, Process, pool_document, webhook_document
+from tests.kubernetes.server import EVENTS, LEASE, ApiServer, refuse
+from tests.kubernetes.test_gateway import run, settings
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-validate"
+DENIED = {"deny": {"message": "refused"}}
+RELOADED = "admission_gateway_config_last_reload_successful"
+VALIDATING = "ValidatingWebhookConfiguration"
+
+
+def custom(phase: str, name: str, pool: str, *scripts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(
+        webhook_document(phase, name, pool, *scripts, **fields).rpartition("---")[0]
+    )
+    return {**document, "apiVersion": "admission-gateway.io/v1alpha1"}
+
+
+def pool(name: str, target: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": "WorkerPool", "metadata": {"name": name}, "spec": {"target": target, **spec}}
+
+
+@pytest.fixture
+def target(start_worker: StartWorker) -> str:
+    return start_worker("127.0.0.1:0").target
+
+
+@pytest.fixture
+def folder(server: ApiServer, tmp_path: Path) -> Path:
+    """A configuration that has nothing but the cluster."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    server.kubeconfig(tmp_path)
+    (folder / "c.yaml").write_text(settings(kubeconfig="../kubeconfig", customResources=True))
+    return folder
+
+
+def answers(gateway: GatewayProcess, path: str = "/validate") -> tuple[bool, str]:
+    answer = gateway.review(path, POD)
+    return answer["allowed"], answer.get("status", {}).get("message", "")
+
+
+def conditions(server: ApiServer, kind: str, name: str) -> tuple[str, str, int]:
+    found = server.ready(kind, name)
+    return found.get("status", ""), found.get("reason", ""), found.get("observedGeneration", 0)
+
+
+def test_resources_are_served_followed_and_told_of(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder)
+    assert gateway.admin("/readyz")[0] == 200
+    assert answers(gateway) == (False, "h0.v.test: refused")
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 1))
+    server.wait_for(lambda: conditions(server, "WorkerPool", "pods") == ("True", "Accepted", 1))
+    assert gateway.metric(RELOADED) == 1
+
+    server.apply(custom("validate", "v", "pods", {"deny": {"message": "another"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: another"))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 2))
+    server.remove(VALIDATING, "v")
+    eventually(lambda: answers(gateway) == (True, ""))
+    assert server.told == []
+    patches = [parameters for kind, parameters in server.requests if kind == "patch"]
+    assert len(patches) == 3
+    assert all(parameters["type"] == "application/apply-patch+yaml" for parameters in patches)
+
+
+def test_a_bad_change_is_refused_alone_told_of_and_mended(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder)
+    server.apply(custom("validate", "v", "pods", {"deny": {"message": "bad"}}, timeoutSeconds=99))
+    server.apply(custom("validate", "w", "pods", {"deny": {"message": "good"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: good"))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("False", "Invalid", 2))
+    told = server.ready(VALIDATING, "v")["message"]
+    assert told == (
+        "webhooks[0].timeoutSeconds: found the number 99, expected a whole number from 1 to 30\n"
+        "Now what it said in generation 1 stays in force."
+    )
+    assert gateway.metric(RELOADED) == 0
+    gateway.expect(r'cluster: ValidatingWebhookConfiguration "v": webhooks\[0\].timeoutSeconds: found')
+    server.wait_for(lambda: len(server.told) == 1)
+    (event,) = server.told
+    assert (event["type"], event["reason"]) == ("Warning", "Invalid")
+    assert event["regarding"]["name"] == "v"
+    assert event["note"] == "refused because of webhooks[0].timeoutSeconds; its status says why"
+
+    server.apply(custom("validate", "v", "pods", {"deny": {"message": "mended"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: mended\nh0.w.test: good"))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 3))
+    server.wait_for(lambda: [event["type"] for event in server.told] == ["Warning", "Normal"])
+    assert gateway.metric(RELOADED) == 1
+
+
+def test_a_fresh_start_with_bad_resources_opens_no_door(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED, timeoutSeconds=99))
+    server.apply(custom("validate", "i", "pods", DENIED, timeoutSeconds=99, failurePolicy="Ignore"))
+    server.apply(custom("mutate", "m", "none", DENIED))
+    gateway = start_gateway(folder)
+    assert gateway.admin("/readyz")[0] == 200
+    assert gateway.metric(RELOADED) == 0
+    failed = 'failed calling webhook "h0.{}.test": UNAVAILABLE: no worker pool for the refused {}'
+    assert answers(gateway) == (False, failed.format("v", VALIDATING))
+    assert answers(gateway, "/mutate") == (False, failed.format("m", "MutatingWebhookConfiguration"))
+    server.wait_for(
+        lambda: conditions(server, "MutatingWebhookConfiguration", "m") == ("False", "NoWorkerPool", 1)
+    )
+    server.wait_for(lambda: "1 of its webhooks fail by" in server.ready(VALIDATING, "i").get("message", ""))
+    server.apply(pool("none", target))
+    eventually(lambda: answers(gateway, "/mutate") == (False, "h0.m.test: refused"))
+
+
+def test_a_custom_resource_can_always_be_mended(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    """A broken webhook for everything is not asked about the change that mends it."""
+    server.apply(custom("validate", "v", "none", DENIED))
+    gateway = start_gateway(folder)
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1",
+            "kind": {"group": "admission-gateway.io", "version": "v1alpha1", "kind": VALIDATING},
+            "resource": {
+                "group": "admission-gateway.io",
+                "version": "v1alpha1",
+                "resource": "validatingwebhookconfigurations",
+            },
+            "name": "v",
+            "operation": "UPDATE",
+            "userInfo": {"username": "admin"},
+            "object": {"metadata": {"name": "v"}},
+        },
+    }
+    assert answers(gateway)[0] is False
+    assert gateway.review("/validate", json.dumps(review).encode())["allowed"] is True
+
+
+def test_files_come_first(server: ApiServer, folder: Path, target: str, start_gateway: StartGateway) -> None:
+    file = folder / "d.yaml"
+    file.write_text(pool_document("pods", target) + webhook_document("validate", "v", "pods", DENIED))
+    server.apply(pool("pods", "127.0.0.1:9"))
+    server.apply(custom("validate", "v", "pods", {"deny": {"message": "taken over"}}))
+    server.apply(custom("validate", "w", "pods", {"deny": {"message": "beside"}}))
+    gateway = start_gateway(folder)
+    assert answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: beside")
+    server.wait_for(lambda: conditions(server, "WorkerPool", "pods")[1] == "NameInFiles")
+    server.wait_for(lambda: conditions(server, VALIDATING, "v")[1] == "NameInFiles")
+    # A bad file is refused as ever, and resources go on beside what files said before.
+    seen = len(gateway.log)
+    file.write_text(file.read_text() + "kind: Nonsense\n")
+    gateway.expect("configuration refused", after=seen)
+    server.apply(custom("validate", "w", "pods", {"deny": {"message": "still"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: still"))
+
+
+@pytest.mark.parametrize(("file", "content"), [("tokens", "no token\n"), ("ca.pem", "")])
+def test_a_file_that_is_broken_now_keeps_no_resource_out(
+    server: ApiServer,
+    folder: Path,
+    target: str,
+    certificate: tuple[Path, Path],
+    start_gateway: StartGateway,
+    file: str,
+    content: str,
+) -> None:
+    """A door stays open otherwise, although nobody has touched what it is about."""
+    (folder.parent / "ca.pem").write_bytes(certificate[0].read_bytes())
+    (folder.parent / "tokens").write_text("secret\n")
+    head = json.loads((folder / "c.yaml").read_text().partition("\n---")[0])
+    head["authentication"] = {"tokenFile": "../tokens"}
+    secure = pool_document("secure", target, tls={"caFile": "../ca.pem"})
+    (folder / "c.yaml").write_text(f"{json.dumps(head)}\n---\n{secure}")
+    server.apply(pool("pods", target))
+    gateway = start_gateway(folder)
+    (folder.parent / file).write_text(content)
+    gateway.expect("configuration refused, the one in force stays|cannot be used, the old ones stay")
+    server.apply(custom("validate", "v", "pods", DENIED))
+    seen = len(gateway.log)
+    gateway.expect(r"configuration reloaded: .* 1 validating", after=seen)
+
+
+def test_it_does_not_serve_before_it_knows_the_resources(
+    server: ApiServer,
+    folder: Path,
+    target: str,
+    certificate: tuple[Path, Path],
+    processes: ExitStack,
+) -> None:
+    server.apply(pool("pods", target))
+    server.lacks_custom_resources = True
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        admin = f"127.0.0.1:{probe.getsockname()[1]}"
+    gateway = Process(
+        *(sys.executable, "-m", "gateway", "serve", "--config", str(folder), "--listen", "127.0.0.1:0"),
+        *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), "--admin-listen", admin),
+    )
+    processes.callback(gateway.stop)
+    why = (
+        "the API server answers 404: the server could not find the requested resource (is there no "
+        "CustomResourceDefinition workerpools.admission-gateway.io? deploy/crds.yaml has it)"
+    )
+    gateway.expect(re.escape(f"workerpools.admission-gateway.io cannot be read yet: {why}"))
+    connection = http.client.HTTPConnection(admin, timeout=PATIENCE_S)
+    connection.request("GET", "/readyz")
+    answer = connection.getresponse()
+    said = json.loads(answer.read())["error"]
+    connection.close()
+    assert (answer.status, said) == (503, f"starting: workerpools.admission-gateway.io not synced: {why}")
+    assert "serving" not in gateway.log
+    server.lacks_custom_resources = False
+    gateway.expect("workerpools.admission-gateway.io synced: 1 from")
+    gateway.expect("serving on")
+
+
+def test_what_is_known_stays_while_the_api_server_is_away(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder)
+    for verb in ("list", "watch"):
+        server.faults[f"{verb} validatingwebhookconfigurations"].extend([refuse(503)] * 2)
+    server.faults["watch workerpools"].append(refuse(410, "too old resource version"))
+    server.end_watches(abruptly=True)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
+    assert gateway.admin("/readyz")[0] == 200
+    assert answers(gateway) == (False, "h0.v.test: refused")
+    server.remove(VALIDATING, "v")
+    eventually(lambda: answers(gateway) == (True, ""))
+
+
+def test_a_storm_of_changes_costs_few_reloads(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    gateway = start_gateway(folder)
+    for number in range(300):
+        server.apply(custom("validate", "v", "pods", {"deny": {"message": f"change {number}"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
+    # One is due every half second, and three hundred changes take the server no five.
+    assert 1 <= gateway.log.count("configuration reloaded") <= 10
+
+
+def test_of_two_gateways_one_writes_and_the_other_takes_over(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    first = start_gateway(folder)
+    first.expect("this process writes the status")
+    second = start_gateway(folder)
+    server.apply(custom("validate", "v", "pods", DENIED, timeoutSeconds=99))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v")[0] == "False")
+    eventually(lambda: answers(second)[0] is False)
+    server.wait_for(lambda: len(server.told) == 1)
+    holder = server.objects[LEASE]["spec"]["holderIdentity"]
+    first.stop()
+    # Released, so nobody has to wait until it has run out.
+    assert "holderIdentity" not in server.objects[LEASE]["spec"]
+    second.expect("this process writes the status")
+    assert server.objects[LEASE]["spec"]["holderIdentity"] != holder
+    server.apply(custom("validate", "v", "pods", DENIED))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v")[0] == "True")
+
+
+def test_statuses_that_cannot_be_written_hurt_nobody(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.faults["patch"].append(refuse(403, "patch is forbidden"))
+    server.faults["post"].append(refuse(500))
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder)
+    assert answers(gateway) == (False, "h0.v.test: refused")
+    gateway.expect("the lease admission-gateway cannot be had, which status and events need: the API server")
+    gateway.expect("the status of custom resources cannot be written: the API server answers 403")
+    assert "Traceback" not in gateway.log
+
+
+def test_it_can_be_switched_on_and_off(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    file = folder / "c.yaml"
+    file.write_text(settings(kubeconfig="../kubeconfig"))
+    gateway = start_gateway(folder, "--processes", "2")
+    assert answers(gateway) == (True, "")
+    file.write_text(settings(kubeconfig="../kubeconfig", customResources=True))
+    eventually(lambda: answers(gateway)[0] is False)
+    file.write_text(settings(kubeconfig="../kubeconfig"))
+    eventually(lambda: answers(gateway)[0] is True)
+
+
+def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
+    server: ApiServer, folder: Path, start_gateway: StartGateway
+) -> None:
+    file = folder / "c.yaml"
+    with_resources = file.read_text()
+    file.write_text(settings(kubeconfig="../kubeconfig"))
+    gateway = start_gateway(folder)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    server.lacks_custom_resources = True
+    file.write_text(with_resources)
+    gateway.expect("workerpools.admission-gateway.io cannot be read yet")
+    said = set()
+    while "configuration refused, the one in force stays" not in gateway.log:
+        said.add(gateway.admin("/readyz")[0])
+    assert said == {200}
+
+
+def test_check_needs_no_cluster_and_says_what_it_does_not_look_at(server: ApiServer, folder: Path) -> None:
+    checked = run("check", "--config", str(folder))
+    assert checked.returncode == 0
+    assert "custom resources of the cluster are not looked at" in checked.stderr
+    assert server.requests == []
+
+
+def test_the_same_documents_may_lie_in_files(tmp_path: Path, server: ApiServer) -> None:
+    file = tmp_path / "a.yaml"
+    documents = [custom("validate", "v", "pods", DENIED), pool("pods", "127.0.0.1:1")]
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {**document, "apiVersion": "admission-gateway.io/v1alpha1", "status": {"conditions": []}}
+            for document in documents
+        ],
+    }
+    file.write_text(json.dumps(listed))
+    checked = run("check", "--config", str(file))
+    assert checked.returncode == 0, checked.stderr
+    assert "1 validating; worker pools: 1" in checked.stdout
+
+
+def test_review_asks_the_cluster_for_its_resources(
+    server: ApiServer, folder: Path, target: str, tmp_path: Path
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    server.apply(custom("validate", "w", "pods", DENIED, timeoutSeconds=99))
+    done = run("review", str(REVIEWS / f"{POD}.json"), "--config", str(folder))
+    assert json.loads(done.stdout)["response"]["status"]["message"].startswith("h0.v.test: refused\n")
+    assert 'ValidatingWebhookConfiguration "w": webhooks[0].timeoutSeconds' in done.stderr
+    assert not {"patch", "post", "put"} & {kind for kind, _ in server.requests}
+    assert EVENTS not in server.objects

@@ -1,0 +1,266 @@
+"""A whole gateway that watches a cluster: readiness, what reviews see, reloads, and the other commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
+from tests.kubernetes.server import NAMESPACES, ApiServer, hang, refuse, silence
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+pytestmark = pytest.mark.slow
+
+POD = "pod-create-validate"
+DENIED = {"deny": {"message": "selected"}}
+ONLY_TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")}
+    return run_command(*arguments, environment=environment)
+
+
+def settings(**kubernetes: object) -> str:
+    document = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "kubernetes": kubernetes,
+    }
+    return json.dumps(document) + "\n---\n"
+
+
+def pod_in(namespace: str) -> bytes:
+    review = json.loads((REVIEWS / f"{POD}.json").read_bytes())
+    review["request"]["namespace"] = namespace
+    return json.dumps(review).encode()
+
+
+@pytest.fixture
+def configure(server: ApiServer, tmp_path: Path, start_worker: StartWorker) -> Callable[..., Path]:
+    """Write a configuration with a validating webhook for namespaces of team a; return its folder."""
+    target = start_worker().target
+
+    def configure(script: dict[str, Any] | None = None, **fields: Any) -> Path:
+        folder = tmp_path / "config"
+        folder.mkdir(exist_ok=True)
+        server.kubeconfig(tmp_path)
+        (folder / "c.yaml").write_text(
+            settings(kubeconfig="../kubeconfig")
+            + pool_document("pool", target)
+            + webhook_document("validate", "v", "pool", script or DENIED, **{**ONLY_TEAM_A, **fields})
+        )
+        return folder
+
+    return configure
+
+
+def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.put("shop")
+    server.faults["list"].append(refuse(403, "namespaces is forbidden"))
+    gateway = start_gateway(configure())
+    gateway.expect("namespaces cannot be read yet: the API server answers 403: namespaces is forbidden")
+    status, said = gateway.admin("/readyz")
+    assert (status, "namespaces not synced: the API server answers 403" in said) in (
+        (503, True),
+        (200, False),
+    )
+    gateway.expect("namespaces synced: 1 from")
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    assert gateway.metric("admission_gateway_cluster_namespaces") == 1
+
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+    server.put("shop", team="a")
+    eventually(lambda: not gateway.review("/validate", pod_in("shop"))["allowed"])
+    server.put("shop", team="b")
+    eventually(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
+    assert server.asked("get") == 0
+
+    server.faults["watch"].append(refuse(503))
+    server.faults["list"].append(refuse(503))
+    server.end_watches(abruptly=True)
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
+    assert gateway.admin("/readyz")[0] == 200
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+
+
+def test_a_namespace_that_the_watch_has_not_told_of_is_asked_for(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.faults["watch"].append(silence)
+    gateway = start_gateway(configure())
+    gateway.expect("namespaces synced: 0 from")
+    server.put("shop", team="a")
+    denied = gateway.review("/validate", pod_in("shop"))
+    assert denied["status"]["message"] == "h0.v.test: selected"
+    assert server.asked("get") == 1
+    # Nothing is kept: the next one asks again.
+    server.objects[f"{NAMESPACES}/shop"]["metadata"]["labels"] = {}
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+
+    missing = gateway.review("/validate", pod_in("nowhere"))
+    assert missing["status"]["message"] == (
+        'failed calling webhook "h0.v.test": namespace "nowhere" not found, and its labels are needed by the '
+        "namespaceSelector"
+    )
+    server.faults["get"].append(refuse(500, "etcd is away"))
+    failed = gateway.review("/validate", pod_in("shop"))
+    assert failed["status"]["message"] == (
+        'failed calling webhook "h0.v.test": namespace "shop" cannot be looked up: the API server answers '
+        "500: etcd is away"
+    )
+    assert server.asked("get") == 4
+    # Its own labels count, and it need not be there.
+    assert gateway.review("/validate", "namespace-create")["allowed"] is True
+    assert server.asked("get") == 4
+    gateway.review("/validate", "namespace-delete")
+    assert server.asked("get") == 5
+    gateway.review("/validate", "node-create")
+    gateway.review("/mutate", POD)
+    assert server.asked("get") == 5
+
+
+def test_a_look_up_leaves_time_for_the_answer_and_ends_with_the_client(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.faults["watch"].append(silence)
+    gateway = start_gateway(configure(failurePolicy="Ignore"))
+    gateway.expect("namespaces synced")
+    server.faults["get"].extend([hang, hang])
+    passed = gateway.review("/validate?timeout=1s", pod_in("shop"))
+    assert passed["allowed"] is True
+    assert "failed-open.round_0_index_0" in passed["auditAnnotations"]
+
+    connection = gateway.connect()
+    connection.request("POST", "/validate", pod_in("other"), {"Content-Type": "application/json"})
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
+    connection.close()
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
+    assert "Traceback" not in gateway.log
+
+
+def test_workers_are_shown_a_namespace_that_was_asked_for_but_can_do_without(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.faults["watch"].append(silence)
+    gateway = start_gateway(configure({"report": True}, namespaceSelector={}))
+    gateway.expect("namespaces synced")
+
+    def shown() -> dict[str, Any]:
+        message = gateway.review("/validate", pod_in("shop"))["status"]["message"].partition(": ")[2]
+        namespace: str = json.loads(message)["namespace"]
+        return dict(json.loads(namespace or "{}"))
+
+    server.put("shop", team="a")
+    assert shown()["metadata"]["labels"]["team"] == "a"
+    server.faults["get"].append(refuse(500))
+    assert shown() == {}
+
+
+def test_another_cluster_takes_over_when_it_has_been_read(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    server.put("shop", team="a")
+    folder = configure()
+    gateway = start_gateway(folder)
+    gateway.expect("namespaces synced")
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
+    (tmp_path / "other").mkdir()
+    file = folder / "c.yaml"
+    with ApiServer() as other:
+        other.put("shop", team="b")
+        other.kubeconfig(tmp_path / "other")
+        file.write_text(file.read_text().replace("../kubeconfig", "../other/kubeconfig"))
+        gateway.expect("configuration reloaded")
+        assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+        server.wait_for(lambda: server.watches == 0)
+        seen = len(gateway.log)
+        document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n---\n"
+        file.write_text(document + file.read_text())
+        gateway.expect('Namespace "shop": does not count: kubernetes says to watch', after=seen)
+        assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+        seen = len(gateway.log)
+        file.write_text(file.read_text().replace('{"kubeconfig": "../other/kubeconfig"}', "null"))
+        gateway.expect("configuration reloaded", after=seen)
+        assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
+        other.wait_for(lambda: other.watches == 0)
+    assert "cluster" not in gateway.admin("/metrics")[1]
+
+
+def test_each_of_several_processes_watches_for_itself(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.put("shop", team="a")
+    gateway = start_gateway(configure(), "--processes", "2")
+    server.wait_for(lambda: server.watches == 2)
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
+    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    assert gateway.metric("admission_gateway_cluster_namespaces") == 1
+
+
+def test_the_review_command_asks_for_the_one_namespace(
+    server: ApiServer, configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    server.put("shop", team="a")
+    folder = str(configure())
+    (tmp_path / "review.json").write_bytes(pod_in("shop"))
+    review = ("review", str(tmp_path / "review.json"), "--config", folder)
+    assert json.loads(run(*review).stdout)["response"]["allowed"] is False
+    assert [kind for kind, _ in server.requests] == ["get"]
+
+    server.faults["get"].append(refuse(401, "Unauthorized"))
+    refused = run(*review)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "admission-gateway: the API server answers 401: Unauthorized\n"
+
+
+def test_the_check_needs_no_cluster(server: ApiServer, configure: Callable[..., Path]) -> None:
+    checked = run("check", "--config", str(configure()))
+    assert checked.returncode == 0
+    assert "namespaces: the cluster's" in checked.stdout
+    assert server.requests == []
+
+
+def test_a_start_outside_of_a_pod_says_what_is_missing(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    (tmp_path / "c.yaml").write_text(settings())
+    flags = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+    pair = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
+    ended = run("serve", "--config", str(tmp_path), *flags, *pair)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "GatewayConfiguration: kubernetes: the service account is not there: KUBERNETES_SERVICE_HOST is not "
+        "set, so this is no pod; name a kubeconfig"
+    )
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
+    code = (
+        "import sys, gateway.cli, gateway.process.serve, gateway.offline\n"
+        "heavy = {'lightkube', 'httpx2', 'gateway.kubernetes.access', 'gateway.cel'}\n"
+        "print(heavy & set(sys.modules) or 'none')"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert loaded.stdout == "none\n"

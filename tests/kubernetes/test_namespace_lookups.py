@@ -1,0 +1,162 @@
+"""Questions for single namespaces: shared while they are out, bounded, and never kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.config.model import Kubernetes
+from gateway.core.namespace import Namespace
+from gateway.core.verdict import Failed, FailureReason
+from gateway.errors import ClusterError
+from gateway.kubernetes import namespace_lookups
+from gateway.kubernetes.namespace_lookups import NamespaceLookups
+from gateway.kubernetes.namespaces import ClusterNamespaces
+from tests.kubernetes.server import ApiServer, refuse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RED = Namespace("red", {"team": "a"}, b"{}")
+
+
+class Cluster:
+    """Answers when it is told to, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: dict[str, asyncio.Future[Namespace | None]] = {}
+
+    async def get(self, name: str) -> Namespace | None:
+        self.asked.append(name)
+        self.answers[name] = asyncio.get_running_loop().create_future()
+        return await self.answers[name]
+
+
+async def turns(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def test_those_who_wait_for_the_same_one_share_a_question_and_nothing_is_kept() -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = NamespaceLookups(cluster.get)
+        for name in ("red", "blue", "red"):
+            look_ups.look_up(name, 60, told.append)
+        assert told == []
+        await turns()
+        assert cluster.asked == ["red", "blue"]
+        cluster.answers["red"].set_result(RED)
+        await turns()
+        assert told == [RED, RED]
+        look_ups.look_up("red", 60, told.append)
+        await turns()
+        assert cluster.asked == ["red", "blue", "red"]
+        cluster.answers["red"].set_result(None)
+        cluster.answers["blue"].set_result(None)
+        await look_ups.close()
+        assert told == [RED, RED, None, None]
+
+    asyncio.run(scenario())
+
+
+def test_who_withdraws_is_not_told() -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = NamespaceLookups(cluster.get)
+        withdraw = look_ups.look_up("red", 60, lambda _: told.append("first"))
+        look_ups.look_up("red", 60, lambda _: told.append("second"))
+        await turns()
+        withdraw()
+        cluster.answers["red"].set_result(RED)
+        await look_ups.close()
+        withdraw()
+        assert told == ["second"]
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_says_which_namespace_and_why() -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = NamespaceLookups(cluster.get)
+        look_ups.look_up("red", 60, told.append)
+        await turns()
+        cluster.answers["red"].set_exception(ClusterError("the API server answers 403: no", 403))
+        await look_ups.close()
+        cause = 'namespace "red" cannot be looked up: the API server answers 403: no'
+        assert told == [Failed(FailureReason.NAMESPACE, cause, 503)]
+
+    asyncio.run(scenario())
+
+
+def test_a_fault_of_the_gateway_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = NamespaceLookups(cluster.get)
+        look_ups.look_up("red", 60, told.append)
+        await turns()
+        cluster.answers["red"].set_exception(RuntimeError("never thought of"))
+        await look_ups.close()
+        cause = 'namespace "red" cannot be looked up: internal error: the gateway\'s log has the details'
+        assert told == [Failed(FailureReason.NAMESPACE, cause)]
+
+    asyncio.run(scenario())
+    assert "never thought of" in caplog.text
+
+
+def test_nobody_waits_longer_than_they_have_time() -> None:
+    async def scenario() -> None:
+        cluster, told = Cluster(), list[object]()
+        look_ups = NamespaceLookups(cluster.get)
+        look_ups.look_up("red", 0.0, lambda answer: told.append(("hurried", answer)))
+        look_ups.look_up("red", 60, lambda answer: told.append(("patient", answer)))
+        await asyncio.sleep(0.01)
+        late = 'namespace "red" cannot be looked up: the API server has not answered in time'
+        assert told == [("hurried", Failed(FailureReason.NAMESPACE, late))]
+        cluster.answers["red"].set_result(RED)
+        await look_ups.close()
+        assert told[1:] == [("patient", RED)]
+
+    asyncio.run(scenario())
+
+
+def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_lookups, "LOOK_UP_WITHIN_S", 0.01)
+
+    async def scenario() -> None:
+        told = list[object]()
+        look_ups = NamespaceLookups(Cluster().get)
+        look_ups.look_up("red", 60, told.append)
+        await look_ups.close()
+        late = 'namespace "red" cannot be looked up: the API server has not answered in time'
+        assert told == [Failed(FailureReason.NAMESPACE, late)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server.put("red", team="a")
+        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        found = await namespaces.get("red")
+        assert found is not None
+        assert found.labels["team"] == "a"
+        assert await namespaces.get("blue") is None
+        asked = server.asked("get")
+        for name in (".", "..", "../x?y", "Red", "x" * 64):
+            assert await namespaces.get(name) is None
+        assert (server.asked("get"), server.asked("list")) == (asked, 0)
+        server.faults["get"].append(refuse(403, "forbidden"))
+        with pytest.raises(ClusterError, match="403: forbidden"):
+            await namespaces.get("red")
+        server.faults["get"].append(lambda handler: handler.send(200, b"{}"))
+        with pytest.raises(ClusterError, match="something without a name"):
+            await namespaces.get("red")
+        await namespaces.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,205 @@
+"""What authors are told: when it is written, and above all when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.custom import CustomResource, Judgement
+from gateway.config.model import Kubernetes
+from gateway.config.names import dns_1123_subdomain
+from gateway.errors import ClusterError, Problem
+from gateway.kubernetes import status_writer
+from gateway.kubernetes.access import ClusterAccess
+from gateway.kubernetes.status_writer import StatusWriter, condition_of
+from tests.kubernetes.server import GATEWAY, ApiServer, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+def judged(server: ApiServer, name: str = "p", *messages: str) -> Judgement:
+    """What came of the resource *name*, as the server has it now."""
+    document = server.objects[f"{GATEWAY}/workerpools/{name}"]
+    problems = tuple(Problem("cluster", "spec.target", message) for message in messages)
+    reason = "Invalid" if problems else "Accepted"
+    return Judgement(CustomResource("WorkerPool", name, document), reason, problems, "it does not count")
+
+
+def pool(name: str = "p") -> dict[str, Any]:
+    return {"kind": "WorkerPool", "metadata": {"name": name}, "spec": {"target": "a:1"}}
+
+
+def written(server: ApiServer) -> int:
+    return server.asked("patch")
+
+
+def run(
+    server: ApiServer,
+    folder: Path,
+    scenario: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]],
+    *,
+    may_write: bool = True,
+) -> None:
+    """Run *scenario* with what tells judgements, and returns when everything about them has been written."""
+
+    async def main() -> None:
+        access = ClusterAccess(Kubernetes(server.kubeconfig(folder)))
+        writer = StatusWriter(access, lambda: may_write, "me")
+
+        async def tell(*judgements: Judgement) -> None:
+            writer.tell(judgements)
+            if may_write:
+                await writer._write_all()
+
+        try:
+            await scenario(tell)
+        finally:
+            await access.close()
+
+    asyncio.run(main())
+
+
+def test_the_same_is_written_once_and_the_time_is_that_of_the_turn(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool())
+        await tell(judged(server))
+        first = server.ready("WorkerPool", "p")
+        assert (first["status"], first["message"], first["observedGeneration"]) == ("True", "in force", 1)
+        await tell(judged(server))
+        assert written(server) == 1
+        server.objects[f"{GATEWAY}/workerpools/p"]["status"]["conditions"][0]["lastTransitionTime"] = "then"
+        server.apply(pool())
+        await tell(judged(server))
+        second = server.ready("WorkerPool", "p")
+        assert (second["observedGeneration"], second["lastTransitionTime"]) == (2, "then")
+        await tell(judged(server, "p", "wrong"))
+        assert server.ready("WorkerPool", "p")["lastTransitionTime"] != "then"
+        assert written(server) == 3
+
+    run(server, tmp_path, scenario)
+
+
+def test_a_server_that_forgets_what_was_written_is_not_written_to_in_a_loop(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """As one does whose definition has no status."""
+
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool())
+        for _ in range(10):
+            await tell(judged(server))
+            server.objects[f"{GATEWAY}/workerpools/p"].pop("status", None)
+        assert written(server) == 1
+
+    run(server, tmp_path, scenario)
+
+
+def test_who_does_not_hold_the_lease_writes_nothing(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool())
+        await tell(judged(server, "p", "wrong"))
+
+    run(server, tmp_path, scenario, may_write=False)
+    assert server.requests == []
+
+
+def test_what_went_meanwhile_or_is_another_now_keeps_nobody_waiting(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        for name in ("a", "b", "c"):
+            server.apply(pool(name))
+        judgements = [judged(server, name) for name in ("a", "b", "c")]
+        server.remove("WorkerPool", "a")
+        server.remove("WorkerPool", "b")
+        server.apply(pool("b"))
+        await tell(*judgements)
+        assert server.ready("WorkerPool", "b") == {}
+        assert server.ready("WorkerPool", "c")["status"] == "True"
+
+    run(server, tmp_path, scenario)
+
+
+def test_events_are_few_and_say_no_values(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        names = [f"p{number}" for number in range(status_writer.EVENTS_A_MINUTE + 5)]
+        for name in names:
+            server.apply(pool(name))
+        await tell(*(judged(server, name, 'found "s3cret"') for name in names))
+        assert len(server.told) == status_writer.EVENTS_A_MINUTE
+        assert all("s3cret" not in str(event) and "spec.target" in event["note"] for event in server.told)
+        assert all(server.ready("WorkerPool", name)["status"] == "False" for name in names)
+
+    run(server, tmp_path, scenario)
+
+
+def test_an_event_that_is_refused_is_not_missed(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.faults["post"].append(refuse(403, "events is forbidden"))
+        server.apply(pool())
+        await tell(judged(server, "p", "wrong"))
+        assert server.ready("WorkerPool", "p")["status"] == "False"
+
+    run(server, tmp_path, scenario)
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    problems = tuple(Problem("c", f"webhooks[{n}]", "x" * 300) for n in range(50))
+    resource = CustomResource("WorkerPool", "p", {})
+    message = condition_of(Judgement(resource, "Invalid", problems, "gone"))["message"]
+    assert len(message) == status_writer.MAX_MESSAGE_CHARS
+    short = tuple(Problem("c", f"webhooks[{n}]", "x") for n in range(50))
+    message = condition_of(Judgement(resource, "Invalid", short, "gone"))["message"]
+    assert message.splitlines()[-2:] == ["and 30 more", "Now gone."]
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_one_that_is_refused_keeps_no_other_waiting_and_is_not_asked_for_in_a_loop(
+    server: ApiServer, tmp_path: Path, status: int
+) -> None:
+    """As by a definition that has become stricter than the object, or by somebody else's webhook."""
+
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        for name in ("a", "b"):
+            server.apply(pool(name))
+        server.faults["patch"].extend([refuse(status)])
+        judgements = [judged(server, name) for name in ("a", "b")]
+        with pytest.raises(ClusterError):
+            await tell(*judgements)
+        assert server.ready("WorkerPool", "b")["status"] == "True"
+        for _ in range(10):
+            await tell(judged(server, "a"), judged(server, "b"))
+        assert written(server) == 2
+
+    run(server, tmp_path, scenario)
+
+
+def test_one_that_got_no_answer_is_written_again(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool())
+        server.faults["patch"].append(refuse(503))
+        with pytest.raises(ClusterError):
+            await tell(judged(server))
+        await tell(judged(server))
+        assert server.ready("WorkerPool", "p")["status"] == "True"
+
+    run(server, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("name", ["p", "a" * 199 + "-" + "b" * 53, "a" * 199 + ".b", "a" * 253])
+def test_the_name_of_an_event_is_one_that_the_api_server_takes(
+    server: ApiServer, tmp_path: Path, name: str
+) -> None:
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        server.apply(pool(name))
+        await tell(judged(server, name, "wrong"))
+        (event,) = server.told
+        assert dns_1123_subdomain(event["metadata"]["name"]) is None
+
+    run(server, tmp_path, scenario)

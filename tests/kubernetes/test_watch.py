@@ -1,0 +1,402 @@
+"""The watch against an API server that is slow, forgets, refuses and breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.config.model import Kubernetes
+from gateway.kubernetes import access
+from gateway.kubernetes.namespaces import ClusterNamespaces
+from gateway.kubernetes.watch import Pace
+from tests.kit import PATIENCE_S
+from tests.kubernetes.server import ApiServer, hang, hang_up, refuse, silence, stream
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+FAST = Pace(watch_s=(30, 30), first_pause_s=0.002, longest_pause_s=0.01)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[object, object, None]], None]:
+    return uvloop.run if request.param == "uvloop" else asyncio.run
+
+
+@asynccontextmanager
+async def followed(file: Path, pace: Pace = FAST) -> AsyncIterator[ClusterNamespaces]:
+    namespaces = ClusterNamespaces(Kubernetes(file), pace)
+    await namespaces.start()
+    try:
+        yield namespaces
+    finally:
+        await namespaces.close()
+
+
+def labels_in(namespaces: ClusterNamespaces) -> dict[str, dict[str, str]]:
+    return {name: dict(namespace.labels) for name, namespace in namespaces.by_name.items()}
+
+
+async def in_step(namespaces: ClusterNamespaces, server: ApiServer) -> None:
+    await until(lambda: labels_in(namespaces) == server.labels())
+
+
+def test_what_is_there_is_read_and_what_changes_is_followed(
+    server: ApiServer, tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None]
+) -> None:
+    async def scenario() -> None:
+        server.put("red", team="a")
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            before = namespaces.not_synced
+            assert before == "namespaces not synced: the API server has not answered yet"
+            assert await namespaces.wait_until_synced(PATIENCE_S)
+            assert namespaces.not_synced is None
+            await in_step(namespaces, server)
+            server.put("blue", team="b")
+            server.put("red", team="c")
+            await in_step(namespaces, server)
+            server.delete("red")
+            await in_step(namespaces, server)
+            assert set(namespaces.by_name) == {"blue"}
+            assert namespaces.is_connected
+        assert (server.asked("list"), server.asked("watch")) == (1, 1)
+
+    run(scenario())
+
+
+def test_workers_are_shown_the_object_as_it_is_but_for_who_wrote_it(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await until(lambda: server.watches == 1)
+            server.put("red", team="a")
+            await in_step(namespaces, server)
+            shown = namespaces.by_name["red"].json
+            assert shown.startswith(b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"red"')
+            assert "one\x85line\u2028only" in shown.decode()
+            assert b'"finalizers":["kubernetes"]' in shown
+            assert b"managedFields" not in shown
+
+    asyncio.run(scenario())
+
+
+def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server.page = 2
+        for number in range(5):
+            server.put(f"n{number}")
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await in_step(namespaces, server)
+        assert [parameters.get("continue") for kind, parameters in server.requests if kind == "list"] == [
+            *(None, "2", "4")
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_ends_goes_on_where_it_was(server: ApiServer, tmp_path: Path) -> None:
+    """Bookmarks count as places, so that a quiet watch need not begin with a list again."""
+
+    async def scenario() -> None:
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            for number, abruptly in enumerate((False, True)):
+                await until(lambda: (server.asked("watch"), server.watches) == (number + 1, 1))  # noqa: B023
+                server.put("red", time=str(abruptly))
+                server.bookmark()
+                server.bookmark()
+                await until(lambda: namespaces._watch._version == str(server.version))
+                server.end_watches(abruptly=abruptly, last_words=b'{"type":"ADDED","obj')
+            await until(lambda: server.asked("watch") == 3)
+            await until(lambda: namespaces.is_connected)
+        watches = [parameters for kind, parameters in server.requests if kind == "watch"]
+        assert all(parameters["allowWatchBookmarks"] == "true" for parameters in watches)
+        assert server.asked("list") == 1
+        assert [parameters["resourceVersion"] for parameters in watches] == ["100", "103", "106"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refuse(410, "too old resource version"),
+        stream(b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'),
+        stream(b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is restored"}}\n'),
+        stream(b'{"type":"ERROR"}\n'),
+        stream(b'{"type":"MODIFIED","object":{"metadata":{}}}\n'),
+        stream(b'{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"1"}}}\n'),
+        stream(b'{"type":"OTHER","object":{"metadata":{"resourceVersion":"1","name":"x"}}}\n'),
+        stream(b"[]\n"),
+        stream(b"<html>\n"),
+        refuse(504, "Too large resource version"),
+    ],
+)
+def test_a_watch_that_lost_its_place_begins_with_a_list(
+    server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
+) -> None:
+    async def scenario() -> None:
+        server.put("red")
+        server.faults["watch"].append(fault)
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await until(lambda: server.asked("watch") == 2)
+            server.put("blue")
+            await in_step(namespaces, server)
+        assert server.asked("list") == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hang_up,
+        refuse(429, "too many requests"),
+        stream(),
+        stream(ends=False),
+        stream(b'{"type":"ADDED","object":{"metadata":', ends=False),
+    ],
+)
+def test_a_watch_that_breaks_is_taken_up_again(
+    server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
+) -> None:
+    async def scenario() -> None:
+        server.put("red")
+        server.faults["watch"].extend([fault] * 3)
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await until(lambda: server.watches == 1)
+            server.put("blue")
+            await in_step(namespaces, server)
+        assert server.asked("list") == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_on_which_nothing_comes_is_given_up(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server.faults["watch"].append(silence)
+        pace = Pace(watch_s=(0, 0), silence_s=0.05, first_pause_s=0.001)
+        async with followed(server.kubeconfig(tmp_path), pace):
+            await until(lambda: server.asked("watch") >= 2)
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        slept: list[float] = []
+        sleep = asyncio.sleep
+
+        async def record(seconds: float) -> None:
+            slept.append(seconds)
+            await sleep(0)
+
+        server.faults["watch"].extend([stream()] * 12)
+        async with followed(server.kubeconfig(tmp_path), Pace(watch_s=(30, 30))):
+            monkeypatch.setattr("gateway.kubernetes.watch.asyncio.sleep", record)
+            await until_watching(server, sleep)
+        assert len(slept) == 12
+        assert 0.25 <= slept[0] <= 0.5
+        assert 15 <= slept[-1] <= 30
+        assert max(slept) <= 30
+
+    async def until_watching(
+        server: ApiServer, sleep: Callable[[float], Coroutine[object, object, None]]
+    ) -> None:
+        while server.watches == 0:
+            await sleep(0.001)
+
+    asyncio.run(scenario())
+
+
+def test_the_last_known_namespaces_stay_while_the_server_is_away(
+    server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+
+    async def scenario() -> None:
+        server.put("red", team="a")
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await until(lambda: server.watches == 1)
+            known = labels_in(namespaces)
+            server.faults["watch"].extend([refuse(503)] * 3)
+            server.faults["list"].extend([refuse(500)] * 20)
+            server.end_watches(abruptly=True)
+            await until(lambda: server.asked("list") > 10)
+            assert labels_in(namespaces) == known
+            assert not namespaces.is_connected
+            assert namespaces.not_synced is None
+            server.put("blue")
+            await in_step(namespaces, server)
+            await until(lambda: namespaces.is_connected)
+            # What is told after a pause is told once for all attempts.
+            server.put("green")
+            await in_step(namespaces, server)
+
+    asyncio.run(scenario())
+    said = [record.getMessage() for record in caplog.records if record.name == "gateway.kubernetes.watch"]
+    assert said == [
+        f"namespaces synced: 1 from {server.url}",
+        "namespaces cannot be followed, those last known stay in force: the API server answers 503: refused",
+        "namespaces are followed again",
+    ]
+
+
+def test_it_says_why_the_namespaces_have_not_been_read(
+    server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+
+    async def scenario() -> None:
+        server.token = "right"
+        async with followed(server.kubeconfig(tmp_path, token="wrong")) as namespaces:
+            await until(lambda: server.asked("list") > 3)
+            assert namespaces.not_synced == (
+                "namespaces not synced: the API server answers 401: Unauthorized"
+            )
+            server.token = "wrong"
+            assert await namespaces.wait_until_synced(PATIENCE_S)
+
+    asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records if record.name == "gateway.kubernetes.watch"][
+        :2
+    ] == [
+        "namespaces cannot be read yet: the API server answers 401: Unauthorized",
+        f"namespaces synced: 0 from {server.url}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (refuse(403, 'namespaces is forbidden: User "x" cannot list'), "403: namespaces is forbidden: User"),
+        (hang_up, "Server disconnected without sending a response."),
+        (lambda handler: handler.send(200, b"<html>"), "something that is no object"),
+        (lambda handler: handler.send(200, b"{}"), "something that is no NamespaceList"),
+        (lambda handler: handler.send(500, b"<h1>proxy</h1>"), "500: <h1>proxy</h1>"),
+        (lambda handler: handler.send(302, b"", Location="/login"), "302: no explanation"),
+        (
+            lambda handler: handler.send(200, b'{"items":[5],"metadata":{"resourceVersion":"1"}}'),
+            "something without a name where a Namespace should be",
+        ),
+    ],
+)
+def test_whatever_answers_in_place_of_an_api_server_is_one_line(
+    server: ApiServer, tmp_path: Path, fault: Callable[[object], None], why: str
+) -> None:
+    async def scenario() -> None:
+        server.faults["list"].append(fault)
+        pace = Pace(first_pause_s=PATIENCE_S, longest_pause_s=PATIENCE_S)
+        async with followed(server.kubeconfig(tmp_path), pace) as namespaces:
+            await until(lambda: "not answered yet" not in (namespaces.not_synced or ""))
+            assert why in (namespaces.not_synced or "")
+            assert "\n" not in (namespaces.not_synced or "")
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_is_not_there_is_waited_for(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+
+    async def scenario() -> None:
+        file = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"})
+        async with followed(file) as namespaces:
+            await until(lambda: "Connect" in (namespaces.not_synced or ""))
+            assert namespaces.not_synced == (
+                "namespaces not synced: http://127.0.0.1:9: Connect call failed ('127.0.0.1', 9)"
+            )
+            # The kubeconfig is read again after failures.
+            server.kubeconfig(tmp_path)
+            assert await namespaces.wait_until_synced(PATIENCE_S)
+
+    asyncio.run(scenario())
+
+
+def test_another_cluster_in_the_same_kubeconfig_begins_with_a_list(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client is younger here than one that a failure makes old.
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+
+    async def scenario(other: ApiServer) -> None:
+        server.put("red")
+        other.put("blue")
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            await in_step(namespaces, server)
+            await until(lambda: server.watches == 1)
+            other.kubeconfig(tmp_path)
+            server.end_watches(abruptly=True)
+            await in_step(namespaces, other)
+
+    with ApiServer() as other:
+        asyncio.run(scenario(other))
+
+
+def test_it_can_be_ended_at_any_moment(server: ApiServer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server.faults["list"].append(hang)
+        async with followed(server.kubeconfig(tmp_path)):
+            await until(lambda: server.asked("list") == 1)
+        async with followed(server.kubeconfig(tmp_path)):
+            pass
+
+    asyncio.run(scenario())
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), names, st.sampled_from("xyz")),
+        st.tuples(st.just("delete"), names),
+        st.tuples(st.sampled_from(["bookmark", "compact", "break", "end", "gone", "busy", "wait"])),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(steps=steps)
+def test_whatever_happens_meanwhile_it_ends_with_what_the_server_has(
+    steps: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    async def scenario(server: ApiServer) -> None:
+        server.page = 2
+        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+            for step, *members in steps:
+                match step:
+                    case "put":
+                        server.put(members[0], value=members[1])
+                    case "delete":
+                        server.delete(members[0])
+                    case "bookmark":
+                        server.bookmark()
+                    case "compact":
+                        server.compact()
+                    case "break" | "end":
+                        server.end_watches(abruptly=step == "break", last_words=b'{"type":"DEL')
+                    case "gone":
+                        server.faults["watch"].append(refuse(410))
+                    case "busy":
+                        server.faults["list"].append(hang_up)
+                        server.faults["watch"].append(refuse(429))
+                    case _:
+                        await in_step(namespaces, server)
+            await in_step(namespaces, server)
+
+    with ApiServer() as server:
+        asyncio.run(scenario(server))
