@@ -1,0 +1,50 @@
+"""The documentation as text: pages, headings, links and tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+_FENCE = re.compile(r"^(\s*)(```|~~~).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def without_code(text: str) -> str:
+    """Return Markdown *text* without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of the headings in Markdown *text*."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        for heading in _HEADING.findall(without_code(text))
+    }
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of the links in Markdown *text*."""
+    return _LINK.findall(without_code(text))
+
+
+def section(text: str, heading: str) -> str:
+    """Return the text below *heading*, up to the next heading of the same level."""
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    assert found, f"there is no section {heading!r}"
+    return rest.partition("\n## ")[0]
+
+
+def rows(text: str, columns: int) -> Iterator[list[str]]:
+    """Yield the cells of each table row of *text* whose first cell is in code font."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+        if len(cells) == columns and cells[0].startswith("`"):
+            yield cells

@@ -1,0 +1,59 @@
+"""Properties of single pages."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_readme_and_quick_start_have_the_same_commands() -> None:
+    commands = re.findall(r"^curl .*$", README, re.MULTILINE)
+    assert len(commands) == 2
+    assert re.findall(r"^curl .*$", (DOCS / "quick-start.md").read_text(), re.MULTILINE) == commands
+
+
+def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
+    versions = {path.name for path in (ROOT / "tests" / "e2e" / "kubernetes").iterdir()}
+    assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
+
+
+def test_the_glossary_has_few_terms() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\*", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert 0 < len(terms) < 15
+    assert terms == sorted(set(terms), key=terms.index)
+
+
+@pytest.mark.parametrize(
+    ("tab", "readme"),
+    [
+        ("Python", "workers/README.md"),
+        ("Go", "workers/go/README.md"),
+        ("TypeScript", "workers/typescript/README.md"),
+        ("Rust", "workers/rust/README.md"),
+        ("Java", "workers/java/README.md"),
+    ],
+)
+def test_a_policy_is_written_as_in_the_sdk_s_readme(tab: str, readme: str) -> None:
+    """The examples of these READMEs are compiled and run by tests."""
+    page = (DOCS / "write-a-policy.md").read_text()
+    block = re.search(rf'^=== "{tab}"\n\n    ```\w+\n(.*?)^    ```$', page, re.MULTILINE | re.DOTALL)
+    assert block
+    assert textwrap.dedent(block[1]).strip() in textwrap.dedent(dedented(readme))
+
+
+def dedented(readme: str) -> str:
+    """Return the text of a README with each fenced block moved to the margin."""
+    text = (ROOT / readme).read_text()
+    if "java" in readme:
+        return re.sub(r"^ {8}", "", text, flags=re.MULTILINE)
+    return text
