@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-workers fuzz e2e e2e-bench lint docs protos bench soak soak-faults constraints clean
+.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs protos bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -19,14 +19,18 @@ $(STAMP): constraints.txt pyproject.toml
 run: install
 	$(BIN)/admission-gateway serve --dev
 
-# Where other programs want the processor, too, a test of real processes may fail for once. What failed is asked again,
-# by itself, and is told of both times; what fails twice is broken.
-define tested
-$(BIN)/pytest $(1) || { test $$? -eq 1 && $(BIN)/pytest --last-failed --last-failed-no-failures none $(1); }
-endef
+# Two pytest processes at a time: much of the time of a test is waiting.
+TEST_PROCESSES ?= 2
+PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 
+# Some minutes. The markers are described in pyproject.toml.
 test: install
-	$(call tested)
+	$(PYTEST) -m "smoke or not (process or slow)"
+
+# Everything: half an hour or more.
+test-all: install
+	$(PYTEST)
+	$(MAKE) test-workers e2e
 
 # The worker SDKs of other languages, with the tools of each; those that are not installed are skipped. LANGUAGES=go
 # for some of them.
@@ -42,7 +46,7 @@ fuzz: install
 # Against real API servers, which are built with Go the first time (some minutes each).
 e2e: install
 	$(BIN)/python -m tests.e2e.binaries $(E2E_VERSIONS)
-	$(call tested,tests/e2e)
+	$(BIN)/pytest tests/e2e
 
 e2e-bench: install
 	$(BIN)/python -m tests.e2e.bench

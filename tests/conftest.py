@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# A busy machine takes its time for an example now and then, which says nothing of what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The examples are the same in every run, so that a failure is due to a change;
+# `--hypothesis-profile=thorough` draws new ones. No deadline and no health check, because an example takes
+# longer on a busy machine.
+settings.register_profile(
+    "patient", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("patient"), derandomize=False, max_examples=3_000)
 settings.load_profile("patient")
 
 

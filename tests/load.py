@@ -120,11 +120,9 @@ class Load:
     def wait_for(self, answers: int) -> None:
         """Wait until so many more reviews have been answered, from now."""
         with self._changed:
-            wanted = len(self._counts.latencies_s) + answers
-            self._changed.wait_for(
-                lambda: len(self._counts.latencies_s) >= wanted or self._is_over, PATIENCE_S
-            )
-            enough = len(self._counts.latencies_s) >= wanted
+            wanted = self._counts.answered + answers
+            self._changed.wait_for(lambda: self._counts.answered >= wanted or self._is_over, PATIENCE_S)
+            enough = self._counts.answered >= wanted
         assert enough, f"not {wanted} answers: {self.tally}"
 
     def wait_for_those_in_flight(self) -> None:
@@ -204,7 +202,6 @@ class Load:
         body = uid.encode().join(self._parts)
         head = self._heads[number % len(self._heads)]
         request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        begun = time.monotonic()
         for retries_left in range(self._retries, -1, -1):
             if not connection.is_open:
                 connection = await Connection.open(self._server)
@@ -213,7 +210,7 @@ class Load:
                 break
             self._counts.retried += 1
             await asyncio.sleep(float(answer.headers["retry-after"]))
-        self._settle(number, self._judge, uid, answer, time.monotonic() - begun)
+        self._settle(number, self._judge, uid, answer)
         return connection
 
     def _settle(self, number: int, count: Callable[..., None], *arguments: object) -> None:
@@ -222,7 +219,7 @@ class Load:
             count(*arguments)
             self._changed.notify_all()
 
-    def _judge(self, uid: str, answer: Answer, latency_s: float) -> None:
+    def _judge(self, uid: str, answer: Answer) -> None:
         counts = self._counts
         if answer.status == 503:
             counts.refused += 1
@@ -239,7 +236,7 @@ class Load:
         except (AssertionError, ValueError, KeyError, TypeError) as error:
             self._lost(f"{answer.status} {error}: {answer.body.decode(errors='replace')[:200]}")
             return
-        counts.latencies_s.append(latency_s)
+        counts.answered += 1
         if allowed:
             counts.allowed += 1
             counts.failed_open += any("failed-open." in key for key in response.get("auditAnnotations", {}))

@@ -27,14 +27,8 @@ class Tally:
     """Requests that were sent because an earlier one for the same review was refused."""
     lost: int = 0
     """No answer, another status, or the answer to another review."""
-    latencies_s: tuple[float, ...] = field(default=(), repr=False)
-    """Of the answered, in the order of the answers, from before the first byte was sent."""
     texts: tuple[str, ...] = ()
     """What was said with failures, refusals and losses: distinct, and the first few."""
-
-    def slower_than(self, limit_s: float) -> int:
-        """Return how many answers took longer than *limit_s* seconds."""
-        return sum(latency > limit_s for latency in self.latencies_s)
 
 
 @dataclass
@@ -42,6 +36,7 @@ class Counts:
     """A tally that is being counted."""
 
     sent: int = 0
+    answered: int = 0
     allowed: int = 0
     failed_open: int = 0
     denied: int = 0
@@ -49,7 +44,6 @@ class Counts:
     refused: int = 0
     retried: int = 0
     lost: int = 0
-    latencies_s: list[float] = field(default_factory=list)
     texts: dict[str, None] = field(default_factory=dict)
 
     def note(self, text: str) -> None:
@@ -60,7 +54,7 @@ class Counts:
         """Return what has been counted so far."""
         return Tally(
             sent=self.sent,
-            answered=len(self.latencies_s),
+            answered=self.answered,
             allowed=self.allowed,
             failed_open=self.failed_open,
             denied=self.denied,
@@ -68,6 +62,5 @@ class Counts:
             refused=self.refused,
             retried=self.retried,
             lost=self.lost,
-            latencies_s=tuple(self.latencies_s),
             texts=tuple(self.texts),
         )

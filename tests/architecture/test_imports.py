@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_import_contracts_hold() -> None:
     # As a process: import-linter sets up logging for itself, and silences everybody else's loggers.
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]

@@ -48,7 +48,6 @@ def test_the_wheel_has_the_packages_the_vectors_and_nothing_of_other_languages()
     assert len(list((ROOT / "workers").glob(vectors))) >= 2
 
 
-@pytest.mark.slow
 def test_generated_code_is_up_to_date() -> None:
     check = [sys.executable, str(ROOT / "protos" / "generate.py"), "--check"]
     done = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)

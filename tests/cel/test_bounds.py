@@ -43,7 +43,6 @@ def judge(expression: str, current: Any = None, old: Any = None) -> object:
     return result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
     [
@@ -100,7 +99,6 @@ def test_a_list_of_a_size_that_a_request_has_is_gone_through() -> None:
     assert judge("object.deep == oldObject.deep", old=OBJECT) is None
 
 
-@pytest.mark.slow
 def test_every_evaluation_has_its_own_budget() -> None:
     for _ in range(3):
         assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
@@ -224,7 +222,6 @@ def test_all_conditions_of_a_webhook_together_are_brief_or_not() -> None:
     assert isinstance(two.evaluate(seen(current), {}), Unresolved)
 
 
-@pytest.mark.slow
 def test_two_threads_evaluate_at_the_same_time() -> None:
     """Neither is charged for the other."""
     conditions = CompiledConditions([compile_condition("c", "object.l.all(x, object.l.all(y, y >= 0))")])

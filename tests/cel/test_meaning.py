@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,7 +170,6 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-@pytest.mark.slow
 @given(_conditions(["object", "oldObject"], 2), OBJECTS, OBJECTS | st.none())
 def test_a_condition_decides_what_it_means(tree: Tree, current: Any, old: Any) -> None:
     condition = compile_condition("c", f"({text(tree)}) == true")

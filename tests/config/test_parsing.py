@@ -250,7 +250,6 @@ def json_values() -> st.SearchStrategy[Any]:
     )
 
 
-@pytest.mark.slow
 @given(value=json_values(), ensure_ascii=st.booleans(), indent=st.sampled_from([None, 2, "\t"]))
 @example(value={"a": "\U0001f600 \\ \x7f \x85 \u2028 \ufeff \uffff"}, ensure_ascii=True, indent=None)
 @example(

@@ -34,7 +34,6 @@ def prepare(*resources: CustomResource) -> None:
     asyncio.run(make())
 
 
-@pytest.mark.slow
 @given(NAMES, NAMES)
 @settings(deadline=None)
 def test_names_of_servers_and_services(names: list[str], others: list[str]) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -271,7 +270,6 @@ def dumped_selector(selector: Selector) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes())
 def test_what_was_loaded_and_written_loads_the_same(
@@ -282,7 +280,6 @@ def test_what_was_loaded_and_written_loads_the_same(
     assert comparable(load_documents(*dumped(config))) == comparable(config)
 
 
-@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes(), data=st.data())
 def test_the_order_of_documents_is_irrelevant(
@@ -352,7 +349,6 @@ def serialisable(document: object) -> bool:
     return True
 
 
-@pytest.mark.slow
 @given(documents=st.lists(anything.filter(serialisable), max_size=2))
 def test_any_document_loads_or_is_refused(
     documents: list[object], load_documents: Callable[..., Config]
@@ -360,7 +356,6 @@ def test_any_document_loads_or_is_refused(
     loads_or_is_refused(lambda: load_documents(*documents))
 
 
-@pytest.mark.slow
 @given(kind=KINDS, fields=st.dictionaries(NAMES, anything, max_size=6).filter(serialisable))
 def test_any_content_of_a_known_kind_loads_or_is_refused(
     kind: tuple[str, str], fields: dict[str, Any], load_documents: Callable[..., Config]
@@ -368,7 +363,6 @@ def test_any_content_of_a_known_kind_loads_or_is_refused(
     loads_or_is_refused(lambda: load_documents(fields | {"apiVersion": kind[0], "kind": kind[1]}))
 
 
-@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes(), data=st.data())
 def test_any_change_within_a_good_configuration_loads_or_is_refused(

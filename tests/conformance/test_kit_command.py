@@ -26,8 +26,6 @@ SAMPLES = (sys.executable, "-m", "workers.samples")
 BY_HAND = (sys.executable, str(ROOT / "tests" / "conformance" / "review_only_worker.py"))
 PATIENCE_S = 240
 
-pytestmark = pytest.mark.slow
-
 
 def kit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""

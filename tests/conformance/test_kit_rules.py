@@ -35,8 +35,6 @@ SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
 KEEPALIVE = [name for name in BY_NAME if name.startswith("keepalive-")]
 OTHERS = [name for name in BY_NAME if name not in (*SHUTDOWN, *KEEPALIVE)]
 
-pytestmark = pytest.mark.slow
-
 
 class LyingProcess(Process):
     """A worker that tells the lie in its file."""

@@ -593,7 +593,6 @@ def test_an_object_that_grows_without_end_is_left_as_it_was() -> None:
     assert re.search(r"leaves an object of \d+ bytes, more than 3145728 over the request$", message)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [10_000, 10_001, 40_000])
 def test_labels_are_replaced_by_others_however_many(count: int) -> None:
     old, new = ({f"{letter}{number}": "v" for number in range(count)} for letter in "ab")

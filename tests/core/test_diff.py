@@ -108,7 +108,6 @@ def applied(before: dict[str, object], after: object) -> list[dict[str, object]]
     return operations
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -306,7 +306,6 @@ def repeated(text: bytes, count: int) -> bytes:
     return b"[" + b",".join([text] * count) + b"]"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "item", [b"{}", b"null", b'{"op":"test","path":""}', b'{"path":"/\\"\\\\"}', b'{"a":{"b":[]}}']
 )
@@ -329,7 +328,6 @@ def test_copies_that_double_end_where_kube_apiserver_ends_them() -> None:
         apply_patch({"a": ["x" * 100]}, doubling)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "operation",
     [
@@ -376,7 +374,6 @@ def test_an_unknown_operation_is_not_quoted_in_full() -> None:
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.slow
 def test_paths_are_bounded_together() -> None:
     document: dict[str, object] = {}
     for _ in range(200):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 
@@ -22,12 +21,10 @@ def certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(file.read_bytes())
 
 
-@pytest.mark.slow
 def test_the_pair_can_be_served_with(made_certificates: Path) -> None:
     server_context(ServerTls(made_certificates / "tls.crt", made_certificates / "tls.key"))
 
 
-@pytest.mark.slow
 def test_the_certificate_names_the_service_as_cert_managers_does(made_certificates: Path) -> None:
     leaf = certificate(made_certificates / "tls.crt")
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -36,20 +33,17 @@ def test_the_certificate_names_the_service_as_cert_managers_does(made_certificat
     assert names.get_values_for_type(x509.DNSName) == issued["dnsNames"]
 
 
-@pytest.mark.slow
 def test_only_the_ca_may_sign(made_certificates: Path) -> None:
     for name, is_ca in (("ca.crt", True), ("tls.crt", False)):
         extensions = certificate(made_certificates / name).extensions
         assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is is_ca
 
 
-@pytest.mark.slow
 def test_nobody_else_can_read_the_keys(made_certificates: Path) -> None:
     for name in ("ca.key", "tls.key"):
         assert (made_certificates / name).stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.slow
 def test_a_second_run_renews_the_certificate_and_keeps_the_ca(tmp_path: Path) -> None:
     """So that registration.yaml, which has the CA in it, stays as it is."""
     make_certificates(tmp_path)

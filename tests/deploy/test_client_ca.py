@@ -65,7 +65,6 @@ def test_admission_configuration_is_for_both_phases_and_names_the_kubeconfig() -
     assert (API_SERVER / "webhooks.kubeconfig").exists()
 
 
-@pytest.mark.slow
 def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certificates: Path) -> None:
     """Read by the gateway, which chooses users for a webhook as the API server does."""
     text = (API_SERVER / "webhooks.kubeconfig").read_text()
@@ -101,7 +100,6 @@ def test_client_ca_is_mounted_where_the_configuration_looks_for_it() -> None:
     assert volume["configMap"] == {"name": "admission-gateway-client-ca", "optional": True}
 
 
-@pytest.mark.slow
 def test_gateway_with_the_client_ca_answers_the_api_server_and_nobody_else(
     tmp_path: Path,
     made_certificates: Path,
@@ -141,7 +139,6 @@ def test_gateway_with_the_client_ca_answers_the_api_server_and_nobody_else(
         status(of_another_ca)
 
 
-@pytest.mark.slow
 def test_nobody_else_can_read_the_keys(client_certificates: Path) -> None:
     for name in ("ca.key", "client.key"):
         assert (client_certificates / name).stat().st_mode & 0o077 == 0

@@ -92,7 +92,6 @@ def test_the_image_gets_what_its_own_packages_ask_for_and_nothing_else() -> None
     assert set(pinned("dependencies")) == installed_closure(roots_of(PROJECT, "dependencies"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", ["gateway", "workers"])
 def test_everything_that_the_code_imports_is_in_the_image(package: str) -> None:
     needed = distributions_of(imported(package))
@@ -146,7 +145,6 @@ def pins(draw: st.DrawFn) -> tuple[Pins, list[str]]:
     return Pins({name: draw(some) for name in names}), draw(st.lists(st.sampled_from(names), unique=True))
 
 
-@pytest.mark.slow
 @given(pins())
 def test_what_is_selected_is_what_the_roots_lead_to(given_pins: tuple[Pins, list[str]]) -> None:
     made, roots = given_pins

@@ -53,7 +53,6 @@ def api_server() -> Iterator[ApiServer]:
         yield server
 
 
-@pytest.mark.slow
 def test_the_registered_paths_are_answered_by_the_configured_policies(
     tmp_path: Path,
     made_certificates: Path,

@@ -146,7 +146,6 @@ verdicts = st.one_of(
 )
 
 
-@pytest.mark.slow
 @given(given_verdicts=st.lists(verdicts, max_size=4), draining=st.booleans())
 def test_whatever_is_within_the_bounds_reads_the_same(
     given_verdicts: list[worker_pb2.Verdict], draining: bool
@@ -157,7 +156,6 @@ def test_whatever_is_within_the_bounds_reads_the_same(
         assert bounded(message) == message
 
 
-@pytest.mark.slow
 @given(message=st.binary(max_size=60))
 def test_no_bytes_are_too_odd(message: bytes) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -166,7 +164,6 @@ def test_no_bytes_are_too_odd(message: bytes) -> None:
             assert bounded(message) == message
 
 
-@pytest.mark.slow
 @given(response=responses, parts=st.integers(1, 6))
 def test_too_many_parts_never_turn_a_denial_into_anything_else(
     response: worker_pb2.ReviewResponse, parts: int

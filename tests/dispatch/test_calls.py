@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
 
-pytestmark = pytest.mark.slow
-
 DENIAL = {
     "code": 422,
     "reason": "Invalid",

@@ -45,7 +45,6 @@ def gone_again_and_again(path: Path) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
 )

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
 
-pytestmark = pytest.mark.slow
-
 
 def never(evaluation: object) -> None:
     pytest.fail(f"an answer that nobody waits for: {evaluation}")

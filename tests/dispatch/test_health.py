@@ -233,7 +233,6 @@ def tls(authority: trustme.CA, tmp_path: Path) -> WorkerTls:
     return WorkerTls(ca_file=tmp_path / "ca.pem")
 
 
-@pytest.mark.slow
 def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls) -> None:
     async def test() -> None:
         word = Word(NOT_SERVING)
@@ -255,7 +254,6 @@ def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, byt
 # -- nothing is said ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,7 +305,6 @@ ENDS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("status", "is_reported"), ENDS)
 def test_a_watch_that_ends_counts_as_serving_and_is_begun_again(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
@@ -329,7 +326,6 @@ def test_a_watch_that_ends_counts_as_serving_and_is_begun_again(
     on_loop(test)
 
 
-@pytest.mark.slow
 def test_a_worker_that_stops_and_starts_again(
     on_loop: OnLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -546,7 +542,6 @@ async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
             each.transport.abort()
 
 
-@pytest.mark.slow
 def test_silence_is_asked_about_and_one_who_does_not_answer_is_lost(
     on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -601,7 +596,6 @@ def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> N
     on_loop(test)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
 def test_it_can_be_closed_at_any_moment(
     on_loop: OnLoop,
@@ -786,7 +780,6 @@ def is_not_serving(message: bytes) -> bool:
     return bool(parsed.status == health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-@pytest.mark.slow
 @given(events=EVENTS)
 def test_what_was_told_is_what_was_said_last_and_only_changes_are_told(events: list[bytes | str]) -> None:
     async def test() -> None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
 
-pytestmark = pytest.mark.slow
-
 COUNT = 600
 MUTATE = {"phase": "mutate"}
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
 
-pytestmark = pytest.mark.slow
-
 
 def verdicts(evaluation: Evaluation) -> list[Verdict]:
     return [outcome.call.verdict for outcome in evaluation.outcomes if outcome.call and outcome.call.verdict]

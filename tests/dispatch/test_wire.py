@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
 
-pytestmark = pytest.mark.slow
-
 
 class RawWorker(asyncio.Protocol):
     """A worker that does, frame by frame, what a test tells it."""

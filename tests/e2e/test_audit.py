@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 MARKED: Final = {"matchLabels": {"audited": "yes"}}
 CONFIG_MAPS: Final = (rule("configmaps", "CREATE"),)
 LONG: Final = "a-policy-with-a-long-name.of-some-team.example"

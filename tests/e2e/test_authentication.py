@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 CONFIG_MAPS: Final = within("configmaps")
 REVIEW: Final = (REVIEWS / "pod-create-mutate.json").read_bytes()
 STRANGER: Final = "stranger"

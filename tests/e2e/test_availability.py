@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
-
 LABEL = "admitted"
 HOOKS = [
     Hook("mutate", "label.availability.test", {"label": LABEL}),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
 def test_a_control_plane_is_gone_when_its_block_is_left(cluster: Cluster, tmp_path: Path) -> None:
     with Cluster(cluster.binaries, tmp_path) as second:
         assert second.port != cluster.port
@@ -23,7 +22,6 @@ def test_a_control_plane_is_gone_when_its_block_is_left(cluster: Cluster, tmp_pa
     assert cluster.api.get("/readyz").status == 200
 
 
-@pytest.mark.slow
 def test_kubectl_speaks_as_the_user_it_is_given(cluster: Cluster) -> None:
     for user in ("admin", "alice"):
         who = cluster.kubectl("auth", "whoami", "--output=jsonpath={.status.userInfo.username}", user=user)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 CONFIG_MAPS: Final = within("configmaps")
 ENTRY_S: Final = 4
 """What the API server waits for the gateway in the first set-up."""

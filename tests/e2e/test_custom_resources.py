@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 ROOT_PATH = "/apis/admission-gateway.io/v1alpha1"
 VALIDATING, MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"
 ACCOUNT = "admission-gateway"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.e2e.outcome import Outcome
 
-pytestmark = pytest.mark.slow
-
 DETAILS: Final = {"name": "web", "group": "apps", "kind": "Deployment", "uid": "u-1", "retryAfterSeconds": 7}
 CAUSES: Final = [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec"}, {"message": "worse"}]
 

@@ -36,7 +36,6 @@ def parameters(cases: list[Case]) -> list[Any]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "number"), parameters(CASES))
 def test_an_operation_comes_out_as_with_webhooks_of_their_own(
     results: Results, case: Case, number: int
@@ -49,13 +48,11 @@ def versioned(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPath
     return run(cluster, tmp_path_factory.mktemp("versioned"), VERSIONED)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "number"), parameters(VERSIONED))
 def test_each_webhook_sees_the_version_it_asks_for(versioned: Results, case: Case, number: int) -> None:
     assert_equal(case, versioned[case.name][number])
 
 
-@pytest.mark.slow
 def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results: Results) -> None:
     """A gateway knows no schemas; all that comes after the mutating phase is the same."""
     ((direct, behind),) = results["defaults"]
@@ -69,7 +66,6 @@ def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results
     assert_equal(DEFAULTS, (replace(direct, annotations=rest[0]), replace(behind, annotations=rest[1])))
 
 
-@pytest.mark.slow
 def test_a_long_warning_is_always_cut_where_the_api_server_cuts_it_for_want_of_room(
     results: Results,
 ) -> None:
@@ -79,7 +75,6 @@ def test_a_long_warning_is_always_cut_where_the_api_server_cuts_it_for_want_of_r
     assert_equal(LONG_WARNING, (replace(direct, warnings=()), replace(behind, warnings=())))
 
 
-@pytest.mark.slow
 def test_every_operation_of_the_differential_reaches_the_policies(results: Results) -> None:
     """Guards the comparison: two set-ups in which nothing is called would be equal too."""
     never_sent = {22, 27}  # what is not there is not deleted, and not replaced

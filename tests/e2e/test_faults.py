@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.e2e.setups import Phase
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def behind(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:

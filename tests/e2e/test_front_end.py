@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 CONFIG_MAPS: Final = within("configmaps")
 CREATES: Final = (rule("configmaps", "CREATE"),)
 KEPT_IDLE: Final = 25

@@ -25,7 +25,6 @@ def results(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Resul
     return run(cluster, tmp_path_factory.mktemp("https"), POLICIES, OverHttps)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "number"), parameters(POLICIES))
 def test_an_operation_comes_out_as_with_webhooks_of_their_own(
     results: Results, case: Case, number: int
@@ -33,7 +32,6 @@ def test_an_operation_comes_out_as_with_webhooks_of_their_own(
     assert_equal(case, results[case.name][number])
 
 
-@pytest.mark.slow
 def test_webhooks_were_called_and_changed_objects(results: Results) -> None:
     behind = [outcome for pairs in results.values() for _, outcome in pairs]
     assert any(has_changed for outcome in behind for _, has_changed in outcome.calls)

@@ -11,8 +11,6 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from tests.e2e.client import JSON, MERGE_PATCH
 from tests.e2e.objects import (
     GROUP,
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
-
-pytestmark = pytest.mark.slow
 
 UID: Final = "4b0e0a50-0000-4000-8000-000000000000"
 ENTRY: Final = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}

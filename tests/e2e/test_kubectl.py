@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 TEAM: Final = {"code": 403, "message": "every workload names its team"}
 CONFIG_MAPS: Final = (rule("configmaps"),)
 

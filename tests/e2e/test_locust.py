@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 PODS = rule("pods", "CREATE")
 HOOKS = [
     Hook("mutate", "label.locust.test", {"label": "admitted"}, (PODS,)),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.e2e.setups import _Setup
 
-pytestmark = pytest.mark.slow
-
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS: Final = f"/apis/{GROUP}/v1/namespaces/default/widgets"
 PANICS: Final = frozenset(

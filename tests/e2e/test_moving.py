@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "moved"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.client import Answer
 
-pytestmark = pytest.mark.slow
-
 GUARDED = {"matchLabels": {"guarded": "yes"}}
 DENY = Hook(
     "validate",

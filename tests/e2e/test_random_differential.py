@@ -138,7 +138,6 @@ def results(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Resul
     return run(cluster, tmp_path_factory.mktemp("random"), CASES.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_drawn_hooks_and_operations_come_out_as_with_webhooks_of_their_own(
     results: Results, seed: int

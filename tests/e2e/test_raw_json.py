@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-pytestmark = pytest.mark.slow
-
 VALUES: Final[dict[str, bytes]] = {
     "duplicate": b'{"a":1,"a":2}',
     "beyond-double": b'{"a":1e400}',

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
-
 LABEL = "admitted"
 HOOKS = [
     Hook("mutate", "label.replacement.test", {"label": LABEL}),

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-pytestmark = pytest.mark.slow
-
 NAME, GATEWAY = "items", "followed"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}"
 OBJECTS = {

@@ -7,7 +7,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 
 from tests.kit import PATIENCE_S, REVIEWS
@@ -32,13 +31,33 @@ def post(path: str, body: bytes = REVIEW) -> bytes:
 
 
 class HostileClient:
-    """One connection. With ``tls`` false the bytes are those on the wire."""
+    """One connection. With ``tls`` false the bytes are those on the wire.
+
+    One thread may send while another one receives: a lock guards the TLS state, which both change.
+    """
 
     def __init__(self, server: Server, *, tls: bool = True) -> None:
-        self.begun = time.monotonic()
         self._socket: socket.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        self._tls_state = threading.Lock()
+        self._threads: list[threading.Thread] = []
         if tls:
-            self._socket = server.client_context.wrap_socket(self._socket, server_hostname="127.0.0.1")
+            self._tls = server.client_context.wrap_bio(
+                self._incoming, self._outgoing, server_hostname="127.0.0.1"
+            )
+            self._shake_hands(self._tls)
+
+    def _shake_hands(self, tls: ssl.SSLObject) -> None:
+        while True:
+            try:
+                tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._socket.sendall(self._outgoing.read())
+                self._receive_encrypted()
+            else:
+                self._socket.sendall(self._outgoing.read())
+                return
 
     def __enter__(self) -> Self:
         return self
@@ -46,23 +65,38 @@ class HostileClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
         self._socket.close()
 
     def send(self, *pieces: bytes) -> None:
         """Send *pieces*, as far as the server still takes them."""
         with contextlib.suppress(OSError):
             for piece in pieces:
-                self._socket.sendall(piece)
+                self._socket.sendall(self._encrypted(piece))
+
+    def _encrypted(self, piece: bytes) -> bytes:
+        if self._tls is None:
+            return piece
+        with self._tls_state:
+            written = 0
+            while written < len(piece):
+                written += self._tls.write(memoryview(piece)[written:])
+            return self._outgoing.read()
 
     def send_meanwhile(self, payload: bytes) -> None:
         """Send *payload* on a thread, which ends with the connection at the latest."""
-        threading.Thread(target=self.send, args=(payload,), daemon=True).start()
+        thread = threading.Thread(target=self.send, args=(payload,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def rest(self) -> bytes:
         """Return all that comes up to the end of the connection, however that is made."""
         received = b""
         with contextlib.suppress(ConnectionError, ssl.SSLError):
-            while piece := self._socket.recv(65_536):
+            while piece := self._receive():
                 received += piece
         return received
 
@@ -80,16 +114,31 @@ class HostileClient:
         return status, body
 
     def _more(self) -> bytes:
-        piece = self._socket.recv(65_536)
+        piece = self._receive()
         assert piece, "the connection ended before an answer"
         return piece
 
+    def _receive(self) -> bytes:
+        """Return the next bytes, none at the end of the connection."""
+        if self._tls is None:
+            return self._socket.recv(65_536)
+        while True:
+            with contextlib.suppress(ssl.SSLWantReadError), self._tls_state:
+                return self._tls.read(65_536)
+            self._receive_encrypted()
+
+    def _receive_encrypted(self) -> None:
+        piece = self._socket.recv(65_536)
+        with self._tls_state:
+            if piece:
+                self._incoming.write(piece)
+            else:
+                self._incoming.write_eof()
+
     def reset(self) -> None:
-        """End the connection so that the server's kernel is told with RST, whatever was sent."""
+        """End the connection with RST, whatever was sent."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # Without detaching it TLS would be ended first, as it should be.
-        with socket.socket(fileno=self._socket.detach()):
-            pass
+        self._socket.close()
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:

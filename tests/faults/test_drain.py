@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.faults.kit import StartGateway, StartWorker
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
 FAKE = ROOT / "tests" / "fakes" / "worker.py"

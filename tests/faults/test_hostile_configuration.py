@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
 MOST_SAID_CHARS = 500_000

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.hostile_frames import HONEST, RawWorker, WatchedGateway, configuration
 from tests.faults.kit import SOME_PORT, all_well, configure, resources, wait_until_ready
 from tests.faults.raw_worker import ATTACKS
-from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.kit import REVIEWS, GatewayProcess, Process, WorkerProcess, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
     import trustme
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
+HONEST = "/validate/good?timeout=20s"
 WEBHOOKS = 24
 LARGE_BYTES = 4 * 1024 * 1024
 MOST_GROWN_BYTES = 80 * 1024 * 1024
@@ -42,6 +45,43 @@ NOT_BANNED = (
     *("unknown_field", "unknown_fields"),
 )
 """What is no violation of HTTP/2, or stops before it costs enough: it ends the stream, or nothing."""
+
+
+class RawWorker(Process):
+    """``raw_worker`` as a process."""
+
+    def __init__(self, *attacks: str, seed: int = 0) -> None:
+        command = (sys.executable, "-m", "tests.faults.raw_worker", str(seed), *attacks)
+        super().__init__(*command, stdout=subprocess.PIPE)
+        assert self.child.stdout is not None
+        self.targets = [f"127.0.0.1:{port}" for port in self.child.stdout.readline().split()]
+
+
+class WatchedGateway(GatewayProcess):
+    """A gateway that knows for how long the bytes of workers held its event loop."""
+
+    module = "tests.faults.watched_gateway"
+
+    def longest_hold_s(self) -> float:
+        """End the gateway, and return the longest time, in seconds of CPU."""
+        self.stop()
+        found = re.search(r"longest hold: (\S+) s", self.log)
+        assert found is not None, self.log
+        return float(found[1])
+
+
+def configuration(honest: str, *hostile: str, **pool: object) -> tuple[str, ...]:
+    """Return the documents of an honest pool with a webhook, and of a hostile one with two."""
+    bad = {policy: {"failurePolicy": policy, "timeoutSeconds": 2} for policy in ("Fail", "Ignore")}
+    return (
+        pool_document("pool", honest),
+        webhook_document("validate", "good", "pool", {}),
+        pool_document("bad", *hostile, **pool),
+        *(
+            webhook_document("validate", f"bad-{policy.lower()}", "bad", {}, **fields)
+            for policy, fields in bad.items()
+        ),
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 REQUEST_BYTES = 16 * 1024 * 1024
 """``maxRequestBytes`` here: by default the largest of these would be refused at the door."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 MOST_ANSWERED_BYTES = 12 * 1024 * 1024
 """Of an answer with the largest patch: 6 MiB and a third, since JSON carries it in base64."""

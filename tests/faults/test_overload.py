@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.faults.kit import StartGateway, StartWorker
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 REVIEWS_IN_FLIGHT = "admission_gateway_reviews_in_flight"
 BYTES_IN_FLIGHT = "admission_gateway_request_bytes_in_flight"

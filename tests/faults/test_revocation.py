@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.faults.kit import StartGateway, StartWorker
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 BODY = (REVIEWS / "pod-create-validate.json").read_bytes()
 TOKEN = {"Authorization": "Bearer the-token"}

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from tests.kit import GatewayProcess
     from tests.load import Tally
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
 FAKE = ROOT / "tests" / "fakes" / "worker.py"
@@ -193,34 +192,6 @@ def test_credentials_are_replaced(
         assert gateway.metric(RELOADED) == 1
         after.wait_for(10)
     assert_nothing_lost(before, after)
-
-
-def test_a_list_of_tokens_that_is_written_in_place_is_taken_whole(
-    tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
-) -> None:
-    """Half of a list is a list as well, and half of a token is a token."""
-    tokens = tmp_path / "tokens"
-    others = [f"token-of-somebody-{number:02}" for number in range(15)]
-    tokens.write_text("\n".join([*others, "honest"]))
-    (config / "g.yaml").write_text(settings_document(authentication={"tokenFile": str(tokens)}))
-    gateway = start_gateway(config)
-    client = Client(gateway, authority)
-    with Load(client, "/validate", POD, connections=4, rate=50, headers=bearer("honest")) as load:
-        for turn in range(2):
-            seen = len(gateway.log)
-            load.wait_for(10)
-            with tokens.open("w") as file:
-                for other in others:
-                    file.write(f"{other}-{turn}\n")
-                    file.flush()
-                    # The writing lasts for one or two looks of the gateway at the file, a second apart. After
-                    # MOST_RESTLESS looks a file is read in whatever state it is.
-                    time.sleep(0.1)
-                file.write("honest\n")
-            gateway.expect("read the changed credentials", after=seen)
-    assert_nothing_lost(load)
-    assert status_of(client, **bearer("token-of-somebody-00-1")) == 200
-    assert status_of(client, **bearer("token-of-somebody-00-0")) == 401
 
 
 def test_the_authority_of_clients_is_replaced(

@@ -30,7 +30,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 PATH = "/validate?timeout=5s"
 CONNECTIONS = 8

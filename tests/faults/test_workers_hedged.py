@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
-SLOW_MS = 8000
-TIMEOUT_S = 10
+SLOW_MS = 3_600_000
+"""Beyond every deadline: a review that waits for it fails."""
+TIMEOUT_S = 20
 AFTER = "100ms"
 
 
@@ -53,12 +54,10 @@ def test_what_one_worker_is_slow_with_another_answers(
     )
     gateway = start_gateway(configure(tmp_path / "config", configuration))
     wait_until_ready(gateway, 2)
-    with Load(gateway, "/validate?timeout=15s", REVIEW, connections=8, rate=150, count=300) as load:
+    with Load(gateway, "/validate?timeout=25s", REVIEW, connections=8, rate=150, count=300) as load:
         load.finish()
     tally, times = load.tally, asked(*logs)
     assert all_well(tally), tally
-    # Half of that would be the sign of life that a silent worker is asked for; none waits so long.
-    assert not tally.slower_than(SLOW_MS / 1000 / 4)
     assert len(times) == 300
     assert 10 <= sum(times.values()) - 300 <= hedged(gateway) <= 150 + 50
     assert max(times.values()) == 2

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.kit import GatewayProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 LATE = "DEADLINE_EXCEEDED: no answer within 1s"
 

@@ -46,7 +46,6 @@ def loaded(texts: list[str]) -> Config:
         return read(Path(folder), texts)
 
 
-@pytest.mark.slow
 @some
 @given(configurations())
 def test_the_gateway_reads_what_the_cluster_had(documents: list[Json]) -> None:
@@ -57,7 +56,6 @@ def test_the_gateway_reads_what_the_cluster_had(documents: list[Json]) -> None:
         assert after.configurations == before.configurations
 
 
-@pytest.mark.slow
 @some
 @given(configurations())
 def test_importing_what_was_imported_gives_the_same_bytes(documents: list[Json]) -> None:
@@ -67,7 +65,6 @@ def test_importing_what_was_imported_gives_the_same_bytes(documents: list[Json])
     assert imported(again) == once
 
 
-@pytest.mark.slow
 @some
 @given(configurations())
 def test_nothing_of_the_cluster_is_left(documents: list[Json]) -> None:
@@ -77,7 +74,6 @@ def test_nothing_of_the_cluster_is_left(documents: list[Json]) -> None:
         assert "last-applied" not in text
 
 
-@pytest.mark.slow
 @some
 @given(configurations())
 def test_a_gateways_own_registration_is_never_imported(documents: list[Json]) -> None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-pytestmark = pytest.mark.slow
-
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CUSTOM = "/apis/admission-gateway.io/v1alpha1"
 FILE = "validating-policies.yaml"

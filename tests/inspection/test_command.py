@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-pytestmark = pytest.mark.slow
-
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 SERVICE = "/api/v1/namespaces/policies/services/gateway"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/policies/endpointslices"

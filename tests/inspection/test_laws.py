@@ -7,7 +7,6 @@ import datetime
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Rule, Webhook
     from gateway.inspection.model import Finding
 
-pytestmark = pytest.mark.slow
 some = settings(max_examples=50)
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)

@@ -199,7 +199,6 @@ def hooks(draw: st.DrawFn) -> list[Webhook]:
     ]
 
 
-@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     hooks(),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 POD = "pod-create-mutate"
 SEEN = {"warnings": ["seen"]}

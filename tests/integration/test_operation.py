@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 POD = "pod-create-mutate"
 
@@ -35,6 +35,7 @@ def denial(message: str) -> dict[str, Any]:
     return {"deny": {"message": message}}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("by_signal", [True, False])
 def test_a_changed_configuration_is_used_and_a_bad_one_refused(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by_signal: bool
@@ -96,6 +97,7 @@ def test_a_review_keeps_the_configuration_it_started_with(
     assert answers[0]["allowed"] is True
 
 
+@pytest.mark.smoke
 def test_sigterm_answers_what_is_in_flight(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_client_that_goes_away_withdraws_its_calls(
     assert gateway.metric("admission_gateway_reviews_in_flight") == 0
 
 
+@pytest.mark.smoke
 def test_several_processes_answer_as_one(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_scrape_without_one_of_the_processes_fails_rather_than_shrinks(
     assert gateway.metric("admission_gateway_worker_calls_total") == 10
 
 
+@pytest.mark.smoke
 def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     tmp_path: Path, start_gateway: StartGateway
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
     old.close()
 
 
+@pytest.mark.smoke
 def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         webhook_document("validate", "v", "nowhere", {}, {"webhook": {"timeoutSeconds": 31}})
@@ -296,6 +301,7 @@ def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.smoke
 def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker: StartWorker) -> None:
     worker = start_worker()
     only_nodes = {

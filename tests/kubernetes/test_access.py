@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     import trustme
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def tls_server(authority: trustme.CA) -> Iterator[ApiServer]:

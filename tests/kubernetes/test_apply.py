@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
-
 
 def document(kind: str = "MutatingWebhookConfiguration", **members: Any) -> dict[str, Any]:
     return {

@@ -78,7 +78,6 @@ def test_a_refusal_is_an_error_that_says_why(server: ApiServer, tmp_path: Path) 
     assert "the gateway may not ask" in answer.error
 
 
-@pytest.mark.slow
 def test_an_answer_that_comes_too_late_is_an_error(server: ApiServer, tmp_path: Path) -> None:
     def late(_: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.5)

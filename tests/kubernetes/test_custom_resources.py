@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
 
-pytestmark = pytest.mark.slow
-
 POD = "pod-create-validate"
 DENIED = {"deny": {"message": "refused"}}
 RELOADED = "admission_gateway_config_last_reload_successful"

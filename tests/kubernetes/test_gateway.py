@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
 
-pytestmark = pytest.mark.slow
-
 POD = "pod-create-validate"
 DENIED = {"deny": {"message": "selected"}}
 ONLY_TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}

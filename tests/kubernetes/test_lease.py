@@ -6,8 +6,6 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gateway.config.model import Kubernetes
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.lease import Lease, LeasePace
@@ -17,8 +15,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-pytestmark = pytest.mark.slow
 
 FAST = LeasePace(lasts_s=60.0, counts_s=60.0, every_s=0.005)
 

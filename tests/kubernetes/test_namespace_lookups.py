@@ -138,7 +138,6 @@ def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(scenario())
 
 
-@pytest.mark.slow
 def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         server.put("red", team="a")

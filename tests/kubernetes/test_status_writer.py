@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
-
 
 def judged(server: ApiServer, name: str = "p", *messages: str) -> Judgement:
     """What came of the resource *name*, as the server has it now."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
-
 FAST = Pace(watch_s=(30, 30), first_pause_s=0.002, longest_pause_s=0.01)
 
 

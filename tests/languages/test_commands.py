@@ -7,8 +7,6 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.faults.rotating import command_pool, named
 from tests.kit import webhook_document
 from tests.process.kit import children_of, runs
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from tests.faults.kit import StartGateway
     from tests.kit import GatewayProcess
     from tests.languages.toolchains import Language
-
-pytestmark = pytest.mark.slow
 
 POLICY = "always-pull-images"
 

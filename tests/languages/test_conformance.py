@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.languages.toolchains import Language
 
-pytestmark = pytest.mark.slow
-
 WITHIN_S = 400.0
 """For a run of the kit, keepalive included: a bound for one that hangs."""
 KEEPALIVE = "Keepalive"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.kit import GatewayProcess
     from tests.languages.kit import Sample
 
-pytestmark = pytest.mark.slow
-
 TRANSPORTS = ("Stream", "Unary", "Auto")
 TIMES = 3
 """How often a question is put to a mixed pool for each of its workers: chance decides which is asked."""

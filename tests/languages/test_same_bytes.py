@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tests.languages.kit import Sample
 
-pytestmark = pytest.mark.slow
-
 SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker/"
 IN_A_BATCH: Final = 16
 

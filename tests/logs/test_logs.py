@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +70,6 @@ def test_problem_of_a_configuration_is_one_line() -> None:
     assert str(ConfigError([problem, problem])).split("\n") == [str(problem)] * 2
 
 
-@pytest.mark.slow
 def test_warnings_and_uncaught_errors_are_records() -> None:
     script = (
         "import logging, threading, warnings; from gateway import logs\n"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
-
 GRACE_S = 30.0
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -123,7 +121,7 @@ def test_a_signal_is_for_the_command_itself(tmp_path: Path) -> None:
     async def main() -> None:
         child = Child("x", ["python", "-c", script])
         child.signal(signal.SIGHUP)  # before the command runs: lost
-        await until(lambda: lines(file))
+        await until(lambda: child.pid and lines(file))
         child.signal(signal.SIGHUP)
         await until(lambda: len(lines(file)) == 2)
         await child.stop(GRACE_S)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gateway.config.model import WorkerPool
 from gateway.process.local_workers import LocalWorkers, targets_of
 from tests.process.kit import lines, runs
@@ -14,8 +12,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = pytest.mark.slow
 
 GRACE_S = 30.0
 

@@ -7,8 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gateway.process.children import Child
 from gateway.process.output import LINE_BYTES, Output
 from tests.process.kit import lines
@@ -16,6 +14,8 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +46,6 @@ if starts.read_text() != "up\\n":
 """A program that ends the first time, and the second time when it is told to."""
 
 
-@pytest.mark.slow
 def test_what_a_command_prints_comes_through_its_restarts_and_its_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,7 +61,6 @@ def test_what_a_command_prints_comes_through_its_restarts_and_its_stop(
     assert printed == [*["worker x: out", "worker x: err"] * 2, "worker x: bye"]
 
 
-@pytest.mark.slow
 def test_more_than_a_pipe_holds_keeps_no_command_from_ending(caplog: pytest.LogCaptureFixture) -> None:
     script = "for _ in range(5000): print('x' * 99)"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Process]
 
-pytestmark = pytest.mark.slow
-
 SERVING = r"serving on https://127\.0\.0\.1:(\d+), "
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -73,7 +72,6 @@ def test_one_that_ends_while_it_is_asked_counts_once() -> None:
     assert scraped(totals)[DONE] == 5
 
 
-@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=20))
 def test_no_counter_ever_falls(steps: list[tuple[int, int, bool]]) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import jsonpatch
 import orjson
-import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -35,8 +34,6 @@ from tests.properties.strategies import ANSWERS, NAMESPACES, Case, cases, orders
 if TYPE_CHECKING:
     from gateway.core.decision import AuditLevel
     from gateway.core.review import Json
-
-pytestmark = pytest.mark.slow
 
 levels = st.sampled_from(["None", "Metadata", "Request"])
 

@@ -8,7 +8,6 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from gateway.core.diff import diff, same
 from gateway.core.patch import PatchConflict, apply_patch, parse_patch
 from tests.properties.strategies import objects, patches_against, values
 from tests.properties.test_laws import strictly
-
-pytestmark = pytest.mark.slow
 
 
 @given(before=objects, after=objects)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.webhook import Rule, Webhook
 
-pytestmark = pytest.mark.slow
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 wishes = st.builds(

@@ -306,7 +306,6 @@ def test_the_backends_address_is_read_strictly() -> None:
     assert parse_url("https://a").namespace is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_buffered", [True, False])
 @pytest.mark.parametrize("output", ["full", "closed"])
 def test_output_that_cannot_be_written_is_a_failure_of_one_line_at_most(

@@ -158,7 +158,6 @@ def test_versions_of_exact_webhooks_are_joined_whatever_their_order() -> None:
     assert union(rules, is_exact=True) == [rule("pods nodes", "v1 v2")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "webhooks",
     [

@@ -65,7 +65,6 @@ def test_only_refusals_in_a_row_end_a_connection() -> None:
     assert wire.is_closed()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"GET /li"])
 def test_clients_that_never_ask_neither_fill_the_port_nor_keep_a_kubelet_out(run: Run, sent: bytes) -> None:
     async def main() -> None:

@@ -183,7 +183,6 @@ def test_valid_request_has_exactly_this_answer(stream: bytes, answer: bytes) -> 
     assert Wire().feed(*one_by_one(stream)) == answer
 
 
-@pytest.mark.slow
 @given(st.lists(st.sampled_from(sorted(VALID)), min_size=1, max_size=6), st.data())
 @settings(max_examples=300, deadline=None)
 def test_any_split_of_a_pipeline_gives_the_same_bytes(names: list[str], data: st.DataObject) -> None:

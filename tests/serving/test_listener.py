@@ -352,7 +352,6 @@ def test_a_connection_that_makes_room_leaves_no_file_open(run: Run, certificate:
     run(main())
 
 
-@pytest.mark.slow
 def test_the_soft_limit_of_files_is_raised_and_some_are_kept_for_the_workers() -> None:
     """In a process of its own, since a limit that is lowered stays so."""
     script = """
@@ -421,7 +420,6 @@ def test_drain_lets_reviews_in_flight_end_and_refuses_new_ones(
     run(main())
 
 
-@pytest.mark.slow
 def test_drain_goes_on_while_new_connections_come(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:

@@ -53,7 +53,6 @@ def test_pipelined_requests_are_answered_in_order(
     run(main())
 
 
-@pytest.mark.slow
 def test_large_bodies_and_answers_pass(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:

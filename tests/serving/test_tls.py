@@ -119,7 +119,6 @@ def test_changed_certificate_is_for_new_connections_and_open_ones_go_on(
     run(main())
 
 
-@pytest.mark.slow
 def test_no_connection_is_lost_while_certificates_change(
     run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
 ) -> None:

@@ -10,26 +10,24 @@ from tests.simulation.check import check
 from tests.simulation.loop import START_S, Stuck, VirtualLoop
 
 STEP = 100
-FAULTY_SEEDS = range(0, 2000, STEP)
+FAULTY_SEEDS = [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(STEP, 2000, STEP))]
+"""The first seeds of each chunk of ``STEP``; `make test` runs one chunk, `make test-all` all."""
 QUIET_SEEDS = range(0, 100, STEP)
 REPEATED_SEEDS = range(10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", FAULTY_SEEDS)
 def test_whatever_goes_wrong_every_law_holds_and_every_failure_has_a_cause(first: int) -> None:
     for seed in range(first, first + STEP):
         check(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", QUIET_SEEDS)
 def test_where_nothing_goes_wrong_nobody_waits_longer_than_if_asked_one_by_one(first: int) -> None:
     for seed in range(first, first + STEP):
         check(seed, is_quiet=True)
 
 
-@pytest.mark.slow
 def test_a_seed_gives_the_same_run_again() -> None:
     for seed in REPEATED_SEEDS:
         assert list(check(seed).journal.lines()) == list(check(seed).journal.lines()), f"with seed {seed}"

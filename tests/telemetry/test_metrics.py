@@ -77,7 +77,6 @@ outcomes = st.tuples(
 )
 
 
-@pytest.mark.slow
 @given(reviews=st.lists(outcomes, max_size=12), kept=st.sampled_from([1, 2, 100]))
 @settings(deadline=None)
 def test_every_outcome_is_counted_once_under_its_own_labels(
@@ -146,7 +145,6 @@ def test_plain_numbers_are_there_from_the_start_and_as_they_are_at_the_scrape() 
 numbers = st.dictionaries(st.sampled_from(["p", "q", "r"]), st.integers(0, 1000))
 
 
-@pytest.mark.slow
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=20)
 def test_plain_numbers_of_several_processes_are_added_up(

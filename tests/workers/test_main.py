@@ -50,8 +50,6 @@ def blocks(review: Review) -> None:
 server.main()
 """
 
-slow = pytest.mark.slow
-
 
 @pytest.fixture
 def program(folder: Path) -> Path:
@@ -95,7 +93,7 @@ async def ask(channel: aio.Channel, policy: str, request: bytes = b"{}") -> pb.R
     return answer
 
 
-@slow
+@pytest.mark.process
 def test_the_samples_run_as_a_module_and_stop_on_sigterm(folder: Path) -> None:
     path = folder / "worker.sock"
     with worker("-m", "workers.samples", "--listen", f"unix:{path}") as (process, stderr):
@@ -107,7 +105,7 @@ def test_the_samples_run_as_a_module_and_stop_on_sigterm(folder: Path) -> None:
         assert not path.exists()
 
 
-@slow
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_finishes_what_is_in_flight(program: Path, number: signal.Signals) -> None:
     with worker(program, "--listen", "127.0.0.1:0") as (process, stderr):
@@ -134,7 +132,7 @@ def test_the_first_signal_finishes_what_is_in_flight(program: Path, number: sign
         assert process.wait(10) == 0
 
 
-@slow
+@pytest.mark.process
 def test_the_second_signal_ends_it_at_once(program: Path) -> None:
     with worker(program, "--listen", "127.0.0.1:0", "--grace", "300") as (process, stderr):
         address = address_of(stderr.readline())
@@ -157,7 +155,7 @@ def test_the_second_signal_ends_it_at_once(program: Path) -> None:
         assert process.wait(10) == 128 + signal.SIGTERM
 
 
-@slow
+@pytest.mark.process
 def test_the_grace_bounds_the_stop_even_with_a_thread_that_never_ends(program: Path) -> None:
     with worker(program, "--listen", "127.0.0.1:0", "--grace", "0.1") as (process, stderr):
         address = address_of(stderr.readline())
@@ -175,7 +173,7 @@ def test_the_grace_bounds_the_stop_even_with_a_thread_that_never_ends(program: P
         assert "1 policies have not come back from their threads" in stderr.read()
 
 
-@slow
+@pytest.mark.process
 def test_a_taken_port_is_one_line_and_status_1(program: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -185,7 +183,7 @@ def test_a_taken_port_is_one_line_and_status_1(program: Path) -> None:
                 assert stderr.read() == f"worker: {address}: Address already in use\n"
 
 
-@slow
+@pytest.mark.process
 def test_several_processes_share_a_port_and_one_that_dies_is_replaced(program: Path) -> None:
     with worker(program, "--listen", "127.0.0.1:0", "--processes", "2") as (process, stderr):
         address = address_of(stderr.readline())
@@ -209,7 +207,7 @@ def test_several_processes_share_a_port_and_one_that_dies_is_replaced(program: P
         assert process.wait(10) == 0
 
 
-@slow
+@pytest.mark.process
 def test_processes_end_with_their_parent(program: Path) -> None:
     with worker(program, "--listen", "127.0.0.1:0", "--processes", "2") as (process, stderr):
         address = address_of(stderr.readline())
@@ -221,7 +219,7 @@ def test_processes_end_with_their_parent(program: Path) -> None:
             pass
 
 
-@slow
+@pytest.mark.process
 def test_tls_from_the_command_line(program: Path, folder: Path) -> None:
     ca = trustme.CA()
     issued, client = ca.issue_cert("localhost"), ca.issue_cert("gateway@example.org")

@@ -187,7 +187,6 @@ def test_stopping_tells_everyone_and_finishes_what_is_in_flight(serve: Any) -> N
     uvloop.run(scenario())
 
 
-@pytest.mark.slow
 def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any) -> None:
     async def scenario() -> None:
         server = server_of(allow=allow)

@@ -253,7 +253,6 @@ def test_past_the_bound_a_call_is_refused_at_once(
     uvloop.run(scenario())
 
 
-@pytest.mark.slow
 def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
     server = PolicyServer()
     size = 3 * 1024 * 1024
@@ -275,7 +274,6 @@ def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
     uvloop.run(scenario())
 
 
-@pytest.mark.slow
 def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) -> None:
     server = PolicyServer()
     runs = []

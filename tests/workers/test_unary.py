@@ -86,7 +86,6 @@ def served(steps: list[tuple[Any, ...]]) -> PolicyServer:
     return server
 
 
-@pytest.mark.slow
 @SETTINGS
 @given(steps=STEPS, request_=REQUESTS)
 def test_stream_and_unary_give_the_same_answers(serve: Any, steps: list[Any], request_: bytes) -> None:
@@ -196,7 +195,6 @@ def test_the_calls_deadline_is_the_policys(serve: Any, code_of: Code) -> None:
     assert 0 < seen[0] < 6
 
 
-@pytest.mark.slow
 def test_a_review_of_seven_mebibytes_goes_both_ways(serve: Any) -> None:
     server = PolicyServer()
 

@@ -168,7 +168,6 @@ def test_a_machine_without_threads_left(
     on_bed(test)
 
 
-@pytest.mark.slow
 def test_a_silent_address_is_not_waited_for(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,7 +188,6 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
     return Plugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
 
 
-@pytest.mark.slow
 def test_credentials_that_a_program_makes(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +214,6 @@ def test_credentials_that_a_program_makes(
         (tmp_path / "count").unlink()
 
 
-@pytest.mark.slow
 def test_a_program_may_take_longer_than_a_call(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +247,6 @@ def test_a_program_may_take_longer_than_a_call(
     on_bed(hangs)
 
 
-@pytest.mark.slow
 def test_a_program_that_fails(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
