@@ -33,7 +33,7 @@ from gateway.config.webhooks import (
     V1,
 )
 from gateway.core.webhook import OPERATIONS
-from gateway.registration.written import to_yaml
+from gateway.registration.yaml_output import to_yaml
 
 Schema = dict[str, Any]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.documents import PHASES
+from gateway.importing.field_managers import CA_BUNDLE, SELECTING, field_managers, is_managed_by_controller
 from gateway.importing.objects import name_of, texts, title
-from gateway.importing.writers import CA_BUNDLE, SELECTING, is_rewritten, writers
+from gateway.registration.coverage_gaps import is_called_in
 from gateway.registration.exclusions import KUBE_SYSTEM, match_conditions
-from gateway.registration.losses import is_called_in
-from gateway.registration.own import entries
+from gateway.registration.gateway_entries import entries
 from gateway.text import printable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _WIDTH: Final = 110
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class GroupedWarning:
     """One thing to know, with everything that it is about."""
 
     text: str
@@ -68,7 +68,7 @@ class Warned:
             )
 
 
-def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) -> Iterator[Warned]:
+def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) -> Iterator[GroupedWarning]:
     """Yield what there is to know of *documents*, which the gateway reads as *config*, gravest first.
 
     *others* are configurations that were not chosen.
@@ -82,7 +82,7 @@ def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) 
     yield from _doubtful(config)
     yield from _same_names(documents)
     if equivalent := [hook for hook in webhooks if hook.match_policy == "Equivalent"]:
-        yield Warned(
+        yield GroupedWarning(
             f"{_count(len(equivalent), 'webhook')} with matchPolicy Equivalent: manifests registers the "
             "gateway so that it gets the version that they ask for; the gateway itself converts nothing",
             {},
@@ -98,7 +98,7 @@ def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
     )
     services, urls = _called(documents)
     yield f"they call {_count(len(services), 'Service')} and {_count(len(urls), 'URL')}"
-    by_field = [writers(document) for document in documents]
+    by_field = [field_managers(document) for document in documents]
     for nouns, fields in (("caBundle", (CA_BUNDLE,)), ("rules or selectors", SELECTING)):
         count = sum(1 for found in by_field if any(field in found for field in fields))
         yield f"a controller writes the {nouns} of {_count(count, 'configuration')}"
@@ -122,42 +122,42 @@ def unregistering(documents: Sequence[Json], options: Sequence[str], target: Seq
         ["kubectl", *options, "delete", one["kind"].lower(), name_of(one)]
         for one in documents
         # No shell quotes for a terminal.
-        if name_of(one).isprintable() and name_of(one) and not is_rewritten(one)
+        if name_of(one).isprintable() and name_of(one) and not is_managed_by_controller(one)
     ]
-    if any(map(is_rewritten, documents)):
+    if any(map(is_managed_by_controller, documents)):
         commands.insert(0, ["admission-gateway", "sync", *options, *target, "--unregister"])
     return [shlex.join(command) for command in commands]
 
 
-def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[Warned]:
+def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[GroupedWarning]:
     if lost := in_kube_system(webhooks):
-        yield Warned(
+        yield GroupedWarning(
             f"{KUBE_SYSTEM} is no longer checked by {_count(len(lost), 'webhook')} once the gateway is "
             f"registered: manifests leaves it out, as it does the gateway's own namespace; manifests "
             f"--include {KUBE_SYSTEM} keeps it",
             _hooks(lost),
         )
     if wild := [hook for hook in webhooks if match_conditions(hook.rules, ())]:
-        yield Warned(
+        yield GroupedWarning(
             f"events, leases and reviews of access are no longer checked by {_count(len(wild), 'webhook')} "
             "with wildcards: manifests leaves them out; manifests --include keeps events and leases",
             _hooks(wild),
         )
 
 
-def _written_by_controllers(documents: Sequence[Json]) -> Iterator[Warned]:
+def _written_by_controllers(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     for fields, text in ((SELECTING, _RULES_WRITTEN), ((CA_BUNDLE,), _CA_WRITTEN)):
         about: dict[str, list[str]] = {}
         for document in documents:
-            found = writers(document)
+            found = field_managers(document)
             who = dict.fromkeys(name for field in fields for name in found.get(field, ()))
             if who:
                 about.setdefault(", ".join(who), []).append(_short(document))
         if about:
-            yield Warned(text.format(_count(sum(map(len, about.values())), "configuration")), about)
+            yield GroupedWarning(text.format(_count(sum(map(len, about.values())), "configuration")), about)
 
 
-def _put_back(documents: Sequence[Json]) -> Iterator[Warned]:
+def _put_back(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     about: dict[str, list[str]] = {}
     for document in documents:
         marks = {**texts(document, "labels"), **texts(document, "annotations")}
@@ -172,17 +172,17 @@ def _put_back(documents: Sequence[Json]) -> Iterator[Warned]:
         if found:
             about.setdefault(", ".join(found), []).append(_short(document))
     if about:
-        yield Warned(
+        yield GroupedWarning(
             f"{_count(sum(map(len, about.values())), 'configuration')} may be made again once deleted, by a "
             "manager or an owner's controller: disable them there",
             about,
         )
 
 
-def _backends(documents: Sequence[Json]) -> Iterator[Warned]:
+def _backends(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     services, _ = _called(documents)
     if services:
-        yield Warned(
+        yield GroupedWarning(
             f"the gateway calls {_count(len(services), 'Service')} by name, which only resolves inside the "
             "cluster: outside of it, write clientConfig.url instead",
             {"": services},
@@ -195,7 +195,7 @@ def _backends(documents: Sequence[Json]) -> Iterator[Warned]:
         and any("authorizer" in str(one) for one in found)
     ]
     if conditions:
-        yield Warned(
+        yield GroupedWarning(
             f"the matchConditions of {_count(len(conditions), 'webhook')} ask the authorizer: the gateway "
             "needs GatewayConfiguration.kubernetes and the right to create subjectaccessreviews of "
             "authorization.k8s.io",
@@ -203,33 +203,33 @@ def _backends(documents: Sequence[Json]) -> Iterator[Warned]:
         )
 
 
-def _left_with(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[Warned]:
+def _left_with(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     mutating = [one for one in others if one["kind"].startswith("Mutating") and entries(one)]
     if mutating and any(one["kind"].startswith("Mutating") for one in documents):
-        yield Warned(
+        yield GroupedWarning(
             f"the API server goes on calling {_count(len(mutating), 'mutating configuration')} not imported: "
             "before or after all that the gateway has, by name, and no longer in between",
             {"": [title(one) for one in mutating]},
         )
 
 
-def _doubtful(config: Config) -> Iterator[Warned]:
+def _doubtful(config: Config) -> Iterator[GroupedWarning]:
     about: dict[str, list[str]] = {}
     for warning in config.warnings:
         place = ": ".join(part for part in (warning.where, warning.field) if part)
         about.setdefault(warning.message, []).append(place)
     for message, places in about.items():
-        yield Warned(message, {"": places})
+        yield GroupedWarning(message, {"": places})
 
 
-def _same_names(documents: Sequence[Json]) -> Iterator[Warned]:
+def _same_names(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     owners: dict[str, list[str]] = {}
     for document in documents:
         for entry in entries(document):
             owners.setdefault(printable(entry.get("name")), []).append(_short(document))
     about = {name: titles for name, titles in sorted(owners.items()) if len(titles) > 1}
     if about:
-        yield Warned(
+        yield GroupedWarning(
             f"{_count(len(about), 'webhook name')} in more than one configuration: messages and audit "
             "annotations of the gateway do not tell them apart",
             about,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gateway.config.documents import PHASES
 from gateway.config.webhooks import V1, V1BETA1, Version
-from gateway.registration.own import entries
+from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import registered_again
 from gateway.text import printable
 

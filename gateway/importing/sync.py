@@ -13,20 +13,18 @@ import shlex
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import logs
 from gateway.errors import ClusterError, GatewayError
-from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gateway.config.model import Kubernetes
-    from gateway.importing.following import Choice, Look
-    from gateway.importing.targets import Target
+    from gateway.importing.destinations import Destination
+    from gateway.importing.sync_plan import Choice, SyncPlan
     from gateway.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
@@ -41,59 +39,11 @@ _PUT_BACK_EVERY_S: Final = 60.0
 _CONFLICT: Final = 409
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add to *parser* what the command takes."""
-    add = parser.add_argument
-    cluster.add_arguments(parser, "whose webhook configurations are followed")
-    add("--name", metavar="GLOB", action="append", default=[], help="only configurations of such a name")
-    add(
-        "--exclude", metavar="GLOB", action="append", default=[], help="leave these out; both may be repeated"
-    )
-    add("--output", metavar="DIR", type=Path, help="the folder that import has written")
-    add(
-        "--as",
-        dest="form",
-        choices=("WebhookConfigurations", "CustomResources"),
-        default="WebhookConfigurations",
-        help="as for import; CustomResources without --output are those of the cluster itself",
-    )
-    add("--unregister", action="store_true", help="have the API server no longer call what the gateway has")
-    add(
-        "--restore", action="store_true", help="have the API server call again what was unregistered, and end"
-    )
-    add("--prune", action="store_true", help="remove from the configuration what is gone from the cluster")
-    add("--watch", action="store_true", help="go on until told to stop")
-    add(
-        "--then",
-        metavar="COMMAND",
-        type=shlex.split,
-        help="run this, without a shell, at first and when rules or selectors have changed",
-    )
-    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
-
-
-def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
-    """Follow the cluster, once or until told to stop, and return the exit status. *refuse* exits."""
-    from gateway.importing.following import Choice
-    from gateway.importing.targets import CustomResources, Folder
-
-    as_resource = parsed.form == "CustomResources"
-    if parsed.restore and (parsed.unregister or parsed.watch or parsed.then or parsed.prune):
-        refuse("--restore stands alone: it goes back")
-    if parsed.output is None and not as_resource and not parsed.restore:
-        refuse("--output DIR or --as CustomResources is needed")
-    target: Target = CustomResources() if parsed.output is None else Folder(parsed.output)
-    choice = Choice(parsed.name, parsed.exclude, as_resource)
-    settings = cluster.select(None, parsed.kubeconfig, parsed.context)
-    sync = Sync(target, choice, parsed)
-    return asyncio.run(_watch(settings, sync) if parsed.watch else _once(settings, sync))
-
-
 class Sync:
     """Looks at the cluster and does what follows from it, as often as it is asked to."""
 
-    def __init__(self, target: Target, choice: Choice, parsed: argparse.Namespace) -> None:
-        self._target = target
+    def __init__(self, destination: Destination, choice: Choice, parsed: argparse.Namespace) -> None:
+        self._destination = destination
         self._choice = choice
         self._parsed = parsed
         self._told: set[str] = set()
@@ -113,15 +63,15 @@ class Sync:
         Raises:
             GatewayError: the configuration or the cluster cannot be read or written to.
         """
-        from gateway.importing.following import look
+        from gateway.importing.sync_plan import plan_sync
 
         self._found = {}
         if self._parsed.restore:
-            for document in look(read, {}, self._choice).to_restore:
+            for document in plan_sync(read, {}, self._choice).to_restore:
                 await self._write(api, document)
                 logs.out(f"{_title(document)} registered again: the API server calls it")
             return 0, False
-        found = look(read, await self._target.read(api), self._choice)
+        found = plan_sync(read, await self._destination.read(api), self._choice)
         await self._bring_up_to_date(api, found)
         is_well = self._tell(found)
         is_well &= await self._run_command(found)
@@ -134,26 +84,26 @@ class Sync:
         self._told = set(self._found)
         return (0 if is_well else 1), bool(found.changed) or not is_well
 
-    async def _bring_up_to_date(self, api: ApiClient, found: Look) -> None:
+    async def _bring_up_to_date(self, api: ApiClient, found: SyncPlan) -> None:
         texts = {one.file: one.text for one in found.followed if one.file in found.changed}
         if texts:
-            await self._target.write(api, texts)
+            await self._destination.write(api, texts)
         for file, fields in found.changed.items():
             self._written_at[file] = time.monotonic()
-            logs.out(f"{self._target.place(file)} written: {', '.join(fields)}")
+            logs.out(f"{self._destination.place(file)} written: {', '.join(fields)}")
         if self._parsed.prune and found.gone:
-            await self._target.remove(api, found.gone)
+            await self._destination.remove(api, found.gone)
             for file in found.gone:
-                logs.out(f"{self._target.place(file)} removed: its object is gone from the cluster")
+                logs.out(f"{self._destination.place(file)} removed: its object is gone from the cluster")
             self._must_run = True
 
-    def _tell(self, found: Look) -> bool:
+    def _tell(self, found: SyncPlan) -> bool:
         """Note what is not as it should be, and return whether nothing is."""
         lines = [f"error: {problem}; what was written last stays" for problem in _problems(found)]
         if not self._parsed.prune:
             lines += [
-                f"error: {self._target.place(file)} stays, and its object is gone from the cluster: --prune "
-                "removes what is gone, --exclude leaves out what never was there"
+                f"error: {self._destination.place(file)} is kept although its object is gone from the "
+                "cluster; --prune removes it, --exclude ignores it"
                 for file in found.gone
             ]
         if found.to_restore and not found.has_gateway:
@@ -169,7 +119,7 @@ class Sync:
             self._found[f"warning: called by the API server, too: {names}; --unregister ends that"] = None
         return not lines
 
-    async def _run_command(self, found: Look) -> bool:
+    async def _run_command(self, found: SyncPlan) -> bool:
         command = self._parsed.then
         self._must_run |= found.needs_registration
         if not (command and self._must_run):
@@ -185,7 +135,7 @@ class Sync:
             self._found[line] = None
         return not self._must_run
 
-    async def _unregister(self, api: ApiClient, found: Look) -> bool:
+    async def _unregister(self, api: ApiClient, found: SyncPlan) -> bool:
         """Unregister what the gateway has had for a while, and return whether that was all."""
         from gateway.importing.objects import file_name
 
@@ -226,13 +176,14 @@ class Sync:
         return not late
 
     async def _write(self, api: ApiClient, document: Json) -> None:
-        from gateway.importing.writers import FIELD_MANAGER
+        from gateway.importing.field_managers import FIELD_MANAGER
         from gateway.kubernetes.webhook_configurations import write
 
         await write(api, document, FIELD_MANAGER)
 
 
-async def _once(settings: Kubernetes, sync: Sync) -> int:
+async def run_once(settings: Kubernetes, sync: Sync) -> int:
+    """Synchronize once, with retries after conflicts, and return the exit status."""
     from gateway.kubernetes.access import connect
     from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
@@ -249,7 +200,8 @@ async def _once(settings: Kubernetes, sync: Sync) -> int:
         await api.close()
 
 
-async def _watch(settings: Kubernetes, sync: Sync) -> int:
+async def watch(settings: Kubernetes, sync: Sync) -> int:
+    """Synchronize after every change in the cluster until SIGTERM or SIGINT; return the exit status."""
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.webhook_configurations import WebhookConfigurations
 
@@ -286,7 +238,7 @@ async def _watch(settings: Kubernetes, sync: Sync) -> int:
         await access.close()
 
 
-def _problems(found: Look) -> list[str]:
+def _problems(found: SyncPlan) -> list[str]:
     return [str(problem) for one in found.refused for problem in one.problems]
 
 
@@ -297,6 +249,6 @@ def _title(document: Json) -> str:
 
 
 def _writer(document: Json) -> str:
-    from gateway.importing.writers import last_writer
+    from gateway.importing.field_managers import last_field_manager
 
-    return last_writer(document)
+    return last_field_manager(document)

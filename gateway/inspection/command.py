@@ -150,10 +150,10 @@ def _of_problem(problem: Problem) -> Finding:
 def _planned_conditions(config: Config) -> set[str]:
     """Return the expressions of all matchConditions that ``manifests`` would register for *config*."""
     from gateway.registration.backend import Backend
-    from gateway.registration.plan import Wishes, plan
+    from gateway.registration.plan import RegistrationOptions, plan
 
     try:
-        made = plan(config, Wishes(Backend(service=("a", "b", 443))))
+        made = plan(config, RegistrationOptions(Backend(service=("a", "b", 443))))
     except GatewayError:
         return set()
     found: set[str] = set()

@@ -255,7 +255,8 @@ def _of_reviews(route: Route) -> Iterator[Finding]:
 
 def _entry(route: Route) -> Entry:
     together = [
-        [route.webhooks[place] for place in sorted(cell)] for cell in Relations(route.webhooks).together
+        [route.webhooks[place] for place in sorted(cell)]
+        for cell in Relations(route.webhooks).matched_together
     ]
     return Entry(route.entry.hook.name, route.entry.phase, route.entry.path or "", route.webhooks, together)
 

@@ -11,7 +11,7 @@ from gateway.config.documents import PHASES
 from gateway.config.fields import Fields, Report
 from gateway.config.webhooks import V1, read_webhook_configuration
 from gateway.core.webhook import SideEffects
-from gateway.registration.own import entries, gateway_path, own_places
+from gateway.registration.gateway_entries import entries, gateway_indices, gateway_path
 from gateway.text import printable
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[
     With *name* only those of the objects that are called so.
     """
     found = []
-    for document, places in zip(documents, own_places(documents), strict=True):
+    for document, places in zip(documents, gateway_indices(documents), strict=True):
         object_name = str(document["metadata"]["name"])
         if not places or name not in (None, object_name):
             continue

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 from gateway.inspection.coverage import uncovered
 from gateway.inspection.entries import rules_of
 from gateway.inspection.model import REGISTER, Finding, Severity
+from gateway.registration.coverage_gaps import (
+    CoverageGap,
+    coverage_gaps,
+    how_to_include,
+    in_namespaces,
+    is_called_in,
+    selected,
+)
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, sendable
-from gateway.registration.losses import Loss, in_namespaces, is_called_in, losses, selected, way_back
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -53,7 +60,7 @@ def of_namespaces(
                 is_error = is_called and not is_own and namespace not in accepted
                 lost["error" if is_error else "warning"].append((namespace, webhook, bool(is_called)))
     for severity, several in lost.items():
-        for loss in losses(several):
+        for loss in coverage_gaps(several):
             noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
             place = f"{noun} {', '.join(loss.namespaces)}"
             yield Finding(
@@ -61,8 +68,8 @@ def of_namespaces(
             )
 
 
-def _advice(loss: Loss, own: Mapping[str, bool], severity: Severity) -> str:
-    ways = " and ".join(way_back(name, name if own[name] else None) for name in loss.namespaces)
+def _advice(loss: CoverageGap, own: Mapping[str, bool], severity: Severity) -> str:
+    ways = " and ".join(how_to_include(name, name if own[name] else None) for name in loss.namespaces)
     advice = f"{REGISTER} {ways}"
     if severity == "error":
         accepting = " ".join(f"--exclude-namespace {name}" for name in loss.namespaces)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.config.documents import PHASES
 from gateway.inspection.model import REGISTER, Finding
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
-from gateway.registration.own import entries
+from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import is_unregistered
 from gateway.text import printable
 

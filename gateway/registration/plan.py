@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.versions import by_versions
 from gateway.errors import GatewayError
 from gateway.paths import START, path_of, path_of_versions
+from gateway.registration.coverage_gaps import CoverageGap, coverage_gaps, is_called_in
 from gateway.registration.entry import Entry, within
 from gateway.registration.exclusions import excluded_namespaces, sendable
-from gateway.registration.losses import Loss, is_called_in, losses
-from gateway.registration.partition import Relations, in_rounds, sorting
+from gateway.registration.partition import Relations, assign_rounds, sort_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -45,7 +45,7 @@ _KINDS: Final[dict[Phase, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RegistrationOptions:
     """What the operator wants of the registration."""
 
     backend: Backend
@@ -70,11 +70,11 @@ class Plan:
     that applying it takes away what is no longer wanted."""
     notes: list[str] = field(default_factory=list)
     """What the operator should know, a sentence each."""
-    losses: list[Loss] = field(default_factory=list)
+    coverage_gaps: list[CoverageGap] = field(default_factory=list)
     """Webhooks that are not called in namespaces that are left out."""
 
 
-def plan(config: Config, wishes: Wishes) -> Plan:
+def plan(config: Config, wishes: RegistrationOptions) -> Plan:
     """Return what registers a gateway that serves *config*. The same comes out the same to the byte.
 
     Raises:
@@ -105,7 +105,7 @@ def plan(config: Config, wishes: Wishes) -> Plan:
         }
         made.notes.extend(_of_size(document, len(entries)))
         made.documents.append(document)
-    made.losses.extend(_losses(config, namespaces))
+    made.coverage_gaps.extend(_losses(config, namespaces))
     if not config.mutating and not config.validating:
         made.notes.append("no webhook is configured, so the API server will not call the gateway")
     return made
@@ -136,7 +136,7 @@ def entry_name(name: str, phase: Phase, policy: FailurePolicy | None, key: str =
 
 
 def _entries(
-    phase: Phase, configured: tuple[Webhook, ...], wishes: Wishes, notes: list[str]
+    phase: Phase, configured: tuple[Webhook, ...], wishes: RegistrationOptions, notes: list[str]
 ) -> Iterator[Entry]:
     webhooks = [webhook for webhook in map(sendable, configured) if webhook.rules]
     relations = Relations(webhooks)
@@ -169,7 +169,7 @@ def _by_versions(
     ]
     keys, hooks = [key for key, _ in parts], [part for _, part in parts]
     relations = Relations(hooks)
-    rounds = in_rounds(keys, relations) if phase == "mutate" else [0] * len(parts)
+    rounds = assign_rounds(keys, relations) if phase == "mutate" else [0] * len(parts)
     groups: dict[tuple[int, str], list[int]] = {}
     for place, group in enumerate(zip(rounds, keys, strict=True)):
         groups.setdefault(group, []).append(place)
@@ -181,7 +181,7 @@ def _by_versions(
         for key, several in sections.items()
     }
     together = dict(zip(groups, _together(hooks, relations, groups.values()), strict=True))
-    for number, key in sorted(groups, key=lambda group: (group[0], sorting(group[1]))):
+    for number, key in sorted(groups, key=lambda group: (group[0], sort_key(group[1]))):
         places = groups[number, key]
         path = path_of_versions(phase, policy, key, *_section(bounds[key], sections[key].index(places)))
         title = entry_name(name, phase, policy, key, number)
@@ -226,7 +226,7 @@ def _together(
     """Return, for each of *groups* of places, which of its webhooks are for the same requests."""
     group_of = {place: number for number, places in enumerate(groups) for place in places}
     wanted: list[dict[tuple[int, ...], None]] = [{} for _ in groups]
-    for cell in relations.together:
+    for cell in relations.matched_together:
         inside: dict[int, list[int]] = {}
         for place in sorted(cell):
             if place in group_of:
@@ -241,7 +241,7 @@ def _disorder(webhooks: list[Webhook], relations: Relations) -> Iterator[str]:
     for later, webhook in enumerate(webhooks):
         for earlier, before in enumerate(webhooks[:later]):
             policies = before.failure_policy, webhook.failure_policy
-            if policies == ("Ignore", "Fail") and relations.meet(earlier, later):
+            if policies == ("Ignore", "Fail") and relations.overlap(earlier, later):
                 yield (
                     f"--split-mutating changes the order: {_named(webhook)} (Fail) is now called before "
                     f"{_named(before)} (Ignore), and perhaps others likewise"
@@ -279,7 +279,7 @@ def _notes(entry: Entry, reserve_s: float) -> Iterator[str]:
         )
 
 
-def _losses(config: Config, namespaces: Sequence[str]) -> list[Loss]:
+def _losses(config: Config, namespaces: Sequence[str]) -> list[CoverageGap]:
     found = []
     for namespace in namespaces:
         # With a cluster, that knows the labels, and Namespace documents do not count.
@@ -289,7 +289,7 @@ def _losses(config: Config, namespaces: Sequence[str]) -> list[Loss]:
             is_called = is_called_in(webhook, namespace, labels)
             if is_called is not False:
                 found.append((namespace, webhook, bool(is_called)))
-    return losses(found)
+    return coverage_gaps(found)
 
 
 def _covers_the_cluster(webhook: Webhook) -> bool:

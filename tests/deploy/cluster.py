@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gateway.cli import _parser
+from gateway.cli import build_parser
 from gateway.config.documents import read_documents
 from gateway.options import Options
 from tests.kit import ROOT
@@ -61,7 +61,7 @@ def container(name: str) -> Manifest:
 
 def arguments() -> Any:
     """The gateway's command line, through the program's own parser."""
-    return _parser().parse_args(container(GATEWAY)["args"])
+    return build_parser().parse_args(container(GATEWAY)["args"])
 
 
 def worker_options() -> WorkerOptions:

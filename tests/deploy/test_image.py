@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from deploy.pinned import _name, roots_of, select
 from gateway import __version__
-from gateway.cli import _parser
+from gateway.cli import build_parser
 from tests.deploy.cluster import DEPLOY, GATEWAY, WORKER, container
 from tests.kit import ROOT
 from workers.main import parse_options
@@ -247,7 +247,7 @@ def test_the_worker_is_built_on_the_gateway_of_this_version() -> None:
 def test_the_gateways_image_starts_the_program_without_a_shell() -> None:
     (program,) = json.loads(last(DOCKERFILE, "ENTRYPOINT"))
     assert program in PROJECT["project"]["scripts"]
-    parsed = _parser().parse_args(json.loads(last(DOCKERFILE, "CMD")))
+    parsed = build_parser().parse_args(json.loads(last(DOCKERFILE, "CMD")))
     assert (parsed.command, [str(path) for path in parsed.config]) == ("serve", ["/etc/admission-gateway"])
     assert last(DOCKERFILE, "STOPSIGNAL") == "SIGTERM"
 

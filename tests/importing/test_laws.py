@@ -11,9 +11,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from gateway.importing.command import sort
 from gateway.importing.objects import cleaned, file_name
-from gateway.registration.written import to_yaml
+from gateway.importing.selection import select
+from gateway.registration.yaml_output import to_yaml
 from tests.importing.kit import CLUSTERS_OWN, configuration, configurations, entry, read, registering
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ some = settings(max_examples=60)
 
 
 def imported(documents: list[Json], *, as_resource: bool = False) -> list[str]:
-    return [to_yaml(cleaned(one, as_resource=as_resource)) for one in sort(documents, (), ()).imported]
+    return [to_yaml(cleaned(one, as_resource=as_resource)) for one in select(documents, (), ()).imported]
 
 
 def webhooks(config: Config) -> list[dict[str, Any]]:

@@ -107,7 +107,7 @@ def test_what_is_gone_stays_until_it_is_pruned(bed: Bed) -> None:
     bed.hold(configuration(MUTATING, "another"))
     done = bed.sync()
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"error: {bed.folder}/{FILE} stays, and its object is gone" in done.stderr
+    assert f"error: {bed.folder}/{FILE} is kept although its object is gone" in done.stderr
     assert bed.sync("--exclude", "polic*").returncode == 0
     done = bed.sync("--prune")
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from gateway.config.model import Config, GatewaySettings, ServerTls
 from gateway.inspection.command import inspect
 from gateway.inspection.model import ClusterState
 from gateway.registration.backend import Backend
-from gateway.registration.plan import Wishes, plan
+from gateway.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.registration.kit import configured, rule
 
@@ -87,7 +87,7 @@ class Bed:
         service = None if url else (*SERVICE, 443)
         self.backend = Backend(service=service, url=url, ca_bundle=self.ca_bundle)
         self.seen = ClusterState(
-            configurations=copy.deepcopy(plan(self.config, Wishes(self.backend)).documents),
+            configurations=copy.deepcopy(plan(self.config, RegistrationOptions(self.backend)).documents),
             services={SERVICE: {"spec": {"ports": [{"port": 443}]}}},
             ready={SERVICE: 1},
         )

@@ -14,7 +14,7 @@ from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
 from gateway.inspection.coverage import implied, uncovered
 from gateway.inspection.model import ClusterState
-from gateway.registration.plan import Wishes, plan
+from gateway.registration.plan import RegistrationOptions, plan
 from tests.registration.apiserver import Asked, rule_is_for, version_sent
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
 
@@ -37,7 +37,7 @@ requirements = st.builds(
 )
 selectors = st.builds(Selector, st.lists(requirements, max_size=2).map(tuple))
 wishes = st.builds(
-    Wishes,
+    RegistrationOptions,
     st.just(SERVICE),
     name=st.sampled_from(["admission-gateway", "other"]),
     split_mutating=st.booleans(),
@@ -66,7 +66,7 @@ def several(draw: st.DrawFn) -> list[Webhook]:
     ]
 
 
-def registered(config: Config, wishes: Wishes) -> list[dict[str, Any]]:
+def registered(config: Config, wishes: RegistrationOptions) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = copy.deepcopy(plan(config, wishes).documents)
     return documents
 
@@ -85,7 +85,7 @@ def found(config: Config, documents: list[dict[str, Any]]) -> list[Finding]:
 
 @some
 @given(several(), wishes)
-def test_what_manifests_registers_has_no_findings(hooks: list[Webhook], wishes: Wishes) -> None:
+def test_what_manifests_registers_has_no_findings(hooks: list[Webhook], wishes: RegistrationOptions) -> None:
     config = configured(*hooks)
     assert found(config, registered(config, wishes)) == []
 
@@ -93,7 +93,7 @@ def test_what_manifests_registers_has_no_findings(hooks: list[Webhook], wishes: 
 @some
 @given(several(), wishes, st.data())
 def test_a_rule_that_is_taken_away_is_missed_by_name(
-    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+    hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     config = configured(*hooks)
     documents = registered(config, wishes)
@@ -149,7 +149,7 @@ def test_what_is_implied_holds(selector: Selector, wanted: Requirement, labels: 
 
 @some
 @given(several(), wishes)
-def test_the_same_is_found_in_the_same_order(hooks: list[Webhook], wishes: Wishes) -> None:
+def test_the_same_is_found_in_the_same_order(hooks: list[Webhook], wishes: RegistrationOptions) -> None:
     config = configured(*hooks)
     documents = registered(config, wishes)
     for document in documents:

@@ -16,7 +16,7 @@ from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
 from gateway.inspection.model import ClusterState
 from gateway.registration.exclusions import NAMESPACE_LABEL
-from gateway.registration.plan import Wishes, plan
+from gateway.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.inspection.kit import NOW, PODS, Bed
 from tests.registration.apiserver import version_sent
@@ -72,11 +72,13 @@ def test_what_is_lost_follows_what_was_left_out(
     tmp_path: Path, included: list[str], excluded: list[str], places: list[tuple[str, str]]
 ) -> None:
     bed = Bed(tmp_path)
-    wishes = Wishes(bed.backend, excluded_namespaces=tuple(excluded), included=frozenset(included))
+    wishes = RegistrationOptions(
+        bed.backend, excluded_namespaces=tuple(excluded), included=frozenset(included)
+    )
     made = plan(bed.config, wishes)
     bed.seen.configurations = copy.deepcopy(made.documents)
     assert [(one.severity, one.place) for one in bed.lost()] == places
-    lost = {name for loss in made.losses for name in loss.namespaces}
+    lost = {name for loss in made.coverage_gaps for name in loss.namespaces}
     assert lost == {name for _, place in places for name in place.split(" ", 1)[1].split(", ")}
 
 
@@ -156,7 +158,7 @@ def test_labels_that_nobody_knows_make_it_a_warning(tmp_path: Path) -> None:
     (finding,) = bed.lost()
     assert finding.severity == "warning"
     assert "if the namespace's labels match the namespaceSelector: validate policies/b.po" in finding.message
-    (loss,) = plan(bed.config, Wishes(bed.backend)).losses
+    (loss,) = plan(bed.config, RegistrationOptions(bed.backend)).coverage_gaps
     assert (loss.is_certain, loss.webhooks[0].name) == (False, "b.policies.test")
 
 
@@ -212,7 +214,7 @@ def test_exactly_what_no_longer_reaches_a_webhook_is_named(
 ) -> None:
     """What the API server would send a webhook alone is sent to the gateway, or the webhook is named."""
     config = configured(*several)
-    wishes = Wishes(SERVICE, excluded_namespaces=tuple(left_out), included=frozenset(included))
+    wishes = RegistrationOptions(SERVICE, excluded_namespaces=tuple(left_out), included=frozenset(included))
     documents: list[Any] = plan(config, wishes).documents
     of_hook = {hook: entries_of(hook, config, documents) for hook in several}
     for namespace in (KUBE_SYSTEM, "policies", "storage", "elsewhere"):

@@ -279,7 +279,7 @@ def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
     assert run_command("check").returncode == 2
     good = run_command("check", "--config", "gateway/dev.yaml")
     assert good.returncode == 0
-    assert good.stderr == "warning: no tls.certFile: serve will need --tls-cert and --tls-key, or --dev\n"
+    assert good.stderr == "warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev\n"
 
 
 def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:

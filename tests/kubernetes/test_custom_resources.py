@@ -346,7 +346,7 @@ def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
 def test_check_needs_no_cluster_and_says_what_it_does_not_look_at(server: ApiServer, folder: Path) -> None:
     checked = run("check", "--config", str(folder))
     assert checked.returncode == 0
-    assert "custom resources of the cluster are not looked at" in checked.stderr
+    assert "custom resources in the cluster are not checked" in checked.stderr
     assert server.requests == []
 
 

@@ -16,7 +16,7 @@ from gateway.config.model import Config
 from gateway.config.rules import read_rule
 from gateway.core.webhook import Rule
 from gateway.registration.backend import Backend
-from gateway.registration.plan import Plan, Wishes, plan
+from gateway.registration.plan import Plan, RegistrationOptions, plan
 from tests.core.build import request as admission_request
 from tests.core.build import webhook
 from tests.kit import pool_document
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Webhook
 
 SERVICE = Backend(service=("policies", "gateway", 443))
-WISHES = Wishes(SERVICE)
+WISHES = RegistrationOptions(SERVICE)
 
 VERSIONS = ("v1", "v1beta1", "v2")
 
@@ -136,7 +136,7 @@ def configured(*hooks: Webhook, **members: Any) -> Config:
     )
 
 
-def entries(config: Config, wishes: Wishes = WISHES) -> list[dict[str, Any]]:
+def entries(config: Config, wishes: RegistrationOptions = WISHES) -> list[dict[str, Any]]:
     """All entries that register *config*, in the order in which they are called."""
     return entries_of(plan(config, wishes))
 

@@ -14,8 +14,8 @@ from gateway.core.rules import rules_match
 from gateway.core.versions import by_versions
 from gateway.paths import Paths
 from gateway.registration.exclusions import INCLUDABLE
-from gateway.registration.partition import Relations, in_rounds, sorting
-from gateway.registration.plan import Wishes, plan
+from gateway.registration.partition import Relations, assign_rounds, sort_key
+from gateway.registration.plan import RegistrationOptions, plan
 from gateway.registration.union import covers, union
 from tests.core.build import webhook
 from tests.registration.apiserver import Asked, rule_is_for, version_sent
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 wishes = st.builds(
-    Wishes,
+    RegistrationOptions,
     st.just(SERVICE),
     split_mutating=st.booleans(),
     included=st.just(frozenset(INCLUDABLE)),
@@ -79,7 +79,7 @@ def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[str, str]]:
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes, st.data())
 def test_every_webhook_is_asked_what_it_would_be_asked_alone(
-    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+    hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     config = configured(*hooks)
     made = entries_of(plan(config, wishes))
@@ -92,7 +92,9 @@ def test_every_webhook_is_asked_what_it_would_be_asked_alone(
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
-def test_what_is_registered_passes_the_checks_of_the_api_server(hooks: list[Webhook], wishes: Wishes) -> None:
+def test_what_is_registered_passes_the_checks_of_the_api_server(
+    hooks: list[Webhook], wishes: RegistrationOptions
+) -> None:
     made = plan(configured(*hooks), wishes)
     again = read_back(made.documents)
     registered = [*again.mutating, *again.validating]
@@ -107,7 +109,7 @@ def test_what_is_registered_passes_the_checks_of_the_api_server(hooks: list[Webh
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
 def test_every_webhook_is_in_one_entry_with_its_failure_policy_or_a_stricter_one(
-    hooks: list[Webhook], wishes: Wishes
+    hooks: list[Webhook], wishes: RegistrationOptions
 ) -> None:
     config = configured(*hooks)
     paths = Paths(config)
@@ -167,8 +169,8 @@ def test_requests_that_two_webhooks_are_for_are_all_foreseen(
             if any(rule_is_for(as_json(rule), asked, v) for rule in hook.rules for v in (*VERSIONS, "v3"))
         )
         # "v3" stands for any version that is not named, which only "*" has.
-        assert not are_for or any(are_for <= cell for cell in relations.together)
-        assert all(relations.meet(one, other) for one in are_for for other in are_for if one < other)
+        assert not are_for or any(are_for <= cell for cell in relations.matched_together)
+        assert all(relations.overlap(one, other) for one in are_for for other in are_for if one < other)
 
 
 @thorough
@@ -176,26 +178,30 @@ def test_requests_that_two_webhooks_are_for_are_all_foreseen(
 def test_rounds_keep_the_order_of_webhooks_that_meet(hooks: list[Webhook]) -> None:
     parts = [(key, part) for hook in hooks for key, part in by_versions(hook).items()]
     keys, relations = [key for key, _ in parts], Relations([part for _, part in parts])
-    rounds = in_rounds(keys, relations)
-    turns = [(number, sorting(key)) for number, key in zip(rounds, keys, strict=True)]
+    rounds = assign_rounds(keys, relations)
+    turns = [(number, sort_key(key)) for number, key in zip(rounds, keys, strict=True)]
     for later in range(len(parts)):
         for earlier in range(later):
             if keys[earlier] == keys[later]:
                 assert rounds[earlier] <= rounds[later]
                 assert not relations.conflict(earlier, later)
-            elif relations.meet(earlier, later):
+            elif relations.overlap(earlier, later):
                 assert turns[earlier] < turns[later]
 
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
-def test_the_same_configuration_is_registered_the_same_way(hooks: list[Webhook], wishes: Wishes) -> None:
+def test_the_same_configuration_is_registered_the_same_way(
+    hooks: list[Webhook], wishes: RegistrationOptions
+) -> None:
     assert plan(configured(*hooks), wishes) == plan(configured(*hooks), wishes)
 
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
-def test_entries_are_called_in_the_order_of_their_names(hooks: list[Webhook], wishes: Wishes) -> None:
+def test_entries_are_called_in_the_order_of_their_names(
+    hooks: list[Webhook], wishes: RegistrationOptions
+) -> None:
     names = [entry["name"] for entry in entries_of(plan(configured(*hooks), wishes))]
     assert names == sorted(names)
     assert len(set(names)) == len(names)
@@ -204,7 +210,7 @@ def test_entries_are_called_in_the_order_of_their_names(hooks: list[Webhook], wi
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes, st.data())
 def test_gateways_with_more_or_fewer_webhooks_than_registered_lose_none(
-    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+    hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     """Webhooks that are in both are asked, and once; twice perhaps where mutating webhooks are gone."""
     places = st.sets(st.sampled_from(range(len(hooks))))
@@ -250,7 +256,7 @@ def test_mutating_webhooks_that_are_gone_take_no_other_with_them(
 @thorough
 @given(webhooks("validate"), wishes, st.data())
 def test_another_webhook_changes_no_path_and_no_name(
-    hooks: list[Webhook], wishes: Wishes, data: st.DataObject
+    hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     another = data.draw(st.sampled_from(hooks))
     fewer = [hook for hook in hooks if hook is not another]

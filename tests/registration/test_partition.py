@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.core.overlap import overlap
-from gateway.registration.cells import cells
-from gateway.registration.partition import Relations, in_rounds, preference
+from gateway.registration.partition import Relations, assign_rounds, cells, version_preference
 from gateway.registration.union import union
 from tests.core.build import webhook
 from tests.registration.kit import configured, rule
@@ -86,12 +85,12 @@ def test_exact_webhooks_do_not_mind_each_other(policies: tuple[str, str], is_con
 )
 def test_rounds(rules: str, rounds: list[int]) -> None:
     hooks = [of(rule(text[0], f"v{text[1]}")) for text in rules.split()]
-    assert in_rounds([f"v{text[1]}" for text in rules.split()], Relations(hooks)) == rounds
+    assert assign_rounds([f"v{text[1]}" for text in rules.split()], Relations(hooks)) == rounds
 
 
 def test_preference_is_what_each_rule_adds() -> None:
     rules = [rule(versions="v1"), rule(versions="v1 v2"), rule(versions="v2"), rule(versions="*"), rule()]
-    assert preference(rules) == (frozenset({"v1"}), frozenset({"v2"}), frozenset({"*"}))
+    assert version_preference(rules) == (frozenset({"v1"}), frozenset({"v2"}), frozenset({"*"}))
 
 
 def test_cells_are_the_sets_of_rules_that_some_request_meets() -> None:
@@ -186,7 +185,7 @@ def work_for(webhooks: list[Webhook]) -> int:
     sys.settrace(step)
     try:
         found = Relations(config.mutating)
-        in_rounds(["v1"] * len(webhooks), found)
+        assign_rounds(["v1"] * len(webhooks), found)
         union([one for hook in webhooks for one in hook.rules], is_exact=True)
     finally:
         sys.settrace(before)

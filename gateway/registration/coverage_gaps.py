@@ -39,7 +39,7 @@ _CLUSTER_SCOPED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class CoverageGap:
     """Webhooks that are not called in namespaces that are left out."""
 
     namespaces: tuple[str, ...]
@@ -69,7 +69,7 @@ class Loss:
         return f"{what}: {listed}"
 
 
-def losses(found: Iterable[tuple[str, Webhook, bool]]) -> list[Loss]:
+def coverage_gaps(found: Iterable[tuple[str, Webhook, bool]]) -> list[CoverageGap]:
     """Return the losses *found*: namespace, webhook that is lost there, and whether that is certain.
 
     Namespaces in which the same webhooks are lost share a loss.
@@ -80,7 +80,7 @@ def losses(found: Iterable[tuple[str, Webhook, bool]]) -> list[Loss]:
     namespaces: dict[tuple[bool, tuple[Webhook, ...]], list[str]] = {}
     for (namespace, is_certain), webhooks in lost.items():
         namespaces.setdefault((is_certain, tuple(webhooks)), []).append(namespace)
-    return [Loss(tuple(names), hooks, is_certain) for (is_certain, hooks), names in namespaces.items()]
+    return [CoverageGap(tuple(names), hooks, is_certain) for (is_certain, hooks), names in namespaces.items()]
 
 
 def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
@@ -125,7 +125,7 @@ def in_namespaces(rule: Rule) -> Iterator[Rule]:
             yield replace(rule, api_groups=("",), resources=resources, scope="Cluster")
 
 
-def way_back(namespace: str, own: str | None) -> str:
+def how_to_include(namespace: str, own: str | None) -> str:
     """Return how to run ``manifests`` so that it registers *namespace*, too; *own* is the gateway's."""
     if namespace in (own, KUBE_SYSTEM):
         return f"with --include {OWN_NAMESPACE if namespace == own else KUBE_SYSTEM}"

@@ -1,4 +1,4 @@
-"""``admission-gateway manifests``: the objects that register the gateway, printed or applied."""
+"""``admission-gateway manifests``: prints or applies the objects that register the gateway."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
+from gateway.cli.arguments import add_config
 from gateway.errors import GatewayError
 from gateway.kubernetes import select_cluster as cluster
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Kubernetes
     from gateway.registration.backend import Backend
-    from gateway.registration.losses import Loss
-    from gateway.registration.plan import Plan, Wishes
+    from gateway.registration.coverage_gaps import CoverageGap
+    from gateway.registration.plan import Plan, RegistrationOptions
 
 FIELD_MANAGER: Final = "admission-gateway"
 _NO_CA: Final = (
@@ -27,7 +28,8 @@ _NO_CA: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add to *parser* what the command takes, apart from --config."""
+    """Add the options of the command to *parser*."""
+    add_config(parser)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--service", metavar="NS/NAME[:PORT]", help="the Service that the gateway is behind")
     where.add_argument("--url", metavar="URL", help="https URL of a gateway outside of the cluster")
@@ -78,26 +80,26 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         result = _apply(made, target, force=parsed.force_conflicts)
     else:
         result = _as_yaml(made)
-    losses = [_shown(loss, wishes.backend.namespace) for loss in made.losses]
+    losses = [_shown(loss, wishes.backend.namespace) for loss in made.coverage_gaps]
     logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *doubts, *made.notes, *losses)))
     logs.out(*result.splitlines())
     return 0
 
 
-def _shown(loss: Loss, own: str | None) -> str:
-    from gateway.registration.losses import way_back
+def _shown(loss: CoverageGap, own: str | None) -> str:
+    from gateway.registration.coverage_gaps import how_to_include
 
     names = ", ".join(loss.namespaces)
     noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
-    ways = " and ".join(dict.fromkeys(way_back(name, own) for name in loss.namespaces))
+    ways = " and ".join(dict.fromkeys(how_to_include(name, own) for name in loss.namespaces))
     return f"{noun} {names} left out: {loss}; to have them called there, run it {ways}"
 
 
-def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wishes:
+def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
     from gateway.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
-    from gateway.registration.plan import Wishes, entry_name
+    from gateway.registration.plan import RegistrationOptions, entry_name
     from gateway.text import did_you_mean, one_of, shown
 
     backend = _backend(parsed, refuse)
@@ -117,7 +119,7 @@ def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wish
     for option in ("kubeconfig", "context", "force_conflicts"):
         if getattr(parsed, option) and not parsed.apply:
             refuse(f"--{option.replace('_', '-')} is for --apply")
-    return Wishes(
+    return RegistrationOptions(
         backend=backend,
         name=parsed.name,
         split_mutating=parsed.split_mutating,
@@ -157,7 +159,7 @@ def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str
 
 def _as_yaml(made: Plan) -> str:
     """Return the documents of *made* as YAML, with the way out of a lock-out before them."""
-    from gateway.registration.written import to_yaml
+    from gateway.registration.yaml_output import to_yaml
 
     kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
     head = (

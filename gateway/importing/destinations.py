@@ -10,11 +10,11 @@ import yaml
 from gateway.config.documents import PHASES, read_documents
 from gateway.config.files import UnusableFileError, list_files, read_file
 from gateway.errors import GatewayError
+from gateway.importing.field_managers import FIELD_MANAGER
 from gateway.importing.folder import write
 from gateway.importing.objects import RESOURCE_VERSION, cleaned, file_name, name_of
-from gateway.importing.writers import FIELD_MANAGER
 from gateway.kubernetes import webhook_configurations
-from gateway.registration.written import to_yaml
+from gateway.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PREFIXES = ("mutating-", "validating-")
 
 
-class Target(Protocol):
+class Destination(Protocol):
     """A configuration, of which each object is a text with the name of a file."""
 
     async def read(self, api: ApiClient) -> dict[str, str]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from gateway.importing.checked import Prepared, prepare
-from gateway.importing.command import matches, sort
 from gateway.importing.objects import file_name, is_configuration, title
-from gateway.registration.own import entries, own_places
+from gateway.importing.prepare import Prepared, prepare
+from gateway.importing.selection import matches, select
+from gateway.registration.gateway_entries import entries, gateway_indices
 from gateway.registration.unregistered import is_unregistered, registered_again, unregistered
 from gateway.text import printable
 
@@ -38,7 +38,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Look:
+class SyncPlan:
     """What one look at the cluster and the configuration comes to."""
 
     followed: list[Prepared] = field(default_factory=list)
@@ -62,17 +62,17 @@ class Look:
         return any(set(fields) - _NOT_REGISTERED for fields in self.changed.values())
 
 
-def look(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> Look:
+def plan_sync(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> SyncPlan:
     """Return what follows from the objects *read* of the cluster and the files *kept*, name to text."""
-    found = Look()
+    found = SyncPlan()
     configurations = [one for one in read if is_configuration(one)]
     own = {
         title(document): places
-        for document, places in zip(configurations, own_places(configurations), strict=True)
+        for document, places in zip(configurations, gateway_indices(configurations), strict=True)
     }
     found.has_gateway = any(own.values())
     originals = {title(document): document for document in configurations}
-    for document in sort(read, choice.names, choice.excluded).imported:
+    for document in select(read, choice.names, choice.excluded).imported:
         name, file = title(document), file_name(document)
         marked = [is_unregistered(entry) for entry in entries(document)]
         if any(marked):

@@ -12,7 +12,7 @@ from gateway.config.documents import read_documents
 from gateway.config.load import read
 from gateway.errors import ConfigError, Problem
 from gateway.importing.objects import cleaned, file_name, name_of
-from gateway.registration.written import to_yaml
+from gateway.registration.yaml_output import to_yaml
 from gateway.text import shown
 
 if TYPE_CHECKING:

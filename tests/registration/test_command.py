@@ -20,7 +20,7 @@ from gateway.cli import main
 from gateway.config.model import Kubernetes
 from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.registration.written import to_yaml
+from gateway.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
 
 if TYPE_CHECKING:

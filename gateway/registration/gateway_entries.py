@@ -22,7 +22,7 @@ _PATH: Final = re.compile(
 )
 
 
-def own_places(documents: Sequence[Json]) -> list[list[int]]:
+def gateway_indices(documents: Sequence[Json]) -> list[list[int]]:
     """Return, for each of the webhook configurations *documents*, at which places entries are a gateway's."""
     backends = {backend(entry) for document in documents for entry in entries(document) if _is_named(entry)}
     return [

@@ -38,7 +38,7 @@ _INSTALLERS: Final = re.compile(
 """Field managers that write what a person or a repository says, and nothing of their own."""
 
 
-def writers(document: Json) -> dict[str, list[str]]:
+def field_managers(document: Json) -> dict[str, list[str]]:
     """Return who writes the caBundle of *document*, and the fields in ``SELECTING``: field to names."""
     found: dict[str, list[str]] = {}
     annotations = texts(document, "annotations")
@@ -51,7 +51,7 @@ def writers(document: Json) -> dict[str, list[str]]:
     return found
 
 
-def is_rewritten(document: Json) -> bool:
+def is_managed_by_controller(document: Json) -> bool:
     """Whether a controller writes fields of webhooks in *document* that others have made."""
     annotations = texts(document, "annotations")
     return any(annotation in annotations for annotation in _INJECTING) or any(
@@ -59,7 +59,7 @@ def is_rewritten(document: Json) -> bool:
     )
 
 
-def last_writer(document: Json) -> str:
+def last_field_manager(document: Json) -> str:
     """Return the field manager that changed *document* last, other than :data:`FIELD_MANAGER`."""
     metadata = document.get("metadata")
     entries = metadata.get("managedFields") if isinstance(metadata, dict) else None

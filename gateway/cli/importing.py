@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,22 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gateway.errors import Problem
-    from gateway.importing.checked import Prepared
+    from gateway.importing.prepare import Prepared
 
     Json = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Sorted:
-    """What was read, by what becomes of it."""
-
-    imported: list[Json] = field(default_factory=list)
-    """In the order in which they are called, the gateway's own entries taken out."""
-    removable: list[Json] = field(default_factory=list)
-    """Those of them that can be deleted in the cluster as they are."""
-    deselected: list[Json] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Import, and return the exit status. *refuse* exits, and says what is wrong."""
     from gateway.importing import notes
-    from gateway.importing.checked import prepare, read_texts
+    from gateway.importing.prepare import prepare, read_texts
+    from gateway.importing.selection import select
     from gateway.importing.sources import from_cluster, from_files
 
     if parsed.files and (parsed.kubeconfig or parsed.context):
@@ -87,7 +73,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         read = from_cluster(cluster.select(None, parsed.kubeconfig, parsed.context))
     if unreadable and not read:
         raise ConfigError(unreadable)
-    found = sort(read, parsed.name, parsed.exclude)
+    found = select(read, parsed.name, parsed.exclude)
     prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
     for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
         logs.say(f"error: {problem}")
@@ -128,62 +114,6 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if len(good) < len(prepared):
         logs.say(_left_out(prepared, with_problems=parsed.with_problems))
     return 1 if unreadable or len(good) < len(prepared) else 0
-
-
-def sort(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Sorted:
-    """Return what becomes of the objects *read*: those with one of *names*, if any, and none *excluded*."""
-    from gateway.importing.objects import in_order, is_configuration, name_of, title, without
-    from gateway.registration.own import entries, own_places
-    from gateway.text import printable
-
-    found = Sorted()
-    configurations = in_order(one for one in read if is_configuration(one))
-    for document in read:
-        if _has_conversion(document):
-            found.notes.append(
-                f"{title(document)}: conversion webhooks are not admission, and stay as they are"
-            )
-    for document, own in zip(configurations, own_places(configurations), strict=True):
-        name = name_of(document)
-        if name.endswith(".static.k8s.io"):
-            found.notes.append(
-                f"{title(document)}: a static manifest of the API server, which reads it from its own files"
-            )
-        elif own and len(own) == len(entries(document)):
-            found.notes.append(f"{title(document)}: left out, since it registers a gateway itself")
-        elif (names and not matches(document, names)) or matches(document, excluded):
-            found.deselected.append(document)
-        else:
-            found.imported.append(without(document, own))
-            if not own:
-                found.removable.append(document)
-            for place in own:
-                entry = printable(entries(document)[place].get("name"))
-                found.notes.append(
-                    f"{title(document)}: without {entry}, which registers a gateway itself and has to stay: "
-                    "take the others out with kubectl edit"
-                )
-    if not found.imported:
-        found.notes.append("no webhook configuration to import was found")
-    return found
-
-
-def matches(document: Json, globs: Iterable[str]) -> bool:
-    """Whether any of *globs* matches the name of *document*, or ``KIND/NAME`` where it has a slash."""
-    from gateway.importing.objects import name_of
-
-    name = name_of(document)
-    return any(
-        fnmatchcase(name, glob) or ("/" in glob and fnmatchcase(f"{document['kind']}/{name}", glob))
-        for glob in globs
-    )
-
-
-def _has_conversion(document: Json) -> bool:
-    match document:
-        case {"kind": "CustomResourceDefinition", "spec": {"conversion": {"strategy": "Webhook"}}}:
-            return True
-    return False
 
 
 def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:

@@ -1,0 +1,41 @@
+"""``admission-gateway check``: validates a configuration, and with ``--cluster`` also its registration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway import logs
+from gateway.cli.arguments import add_config
+from gateway.inspection import command as inspection
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add_config(parser)
+    inspection.add_arguments(parser)
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(parsed: argparse.Namespace, _: list[str]) -> int:
+    """Validate the configuration, and return the exit status.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+    """
+    from gateway.config.load import load
+    from gateway.config.model import summary
+
+    inspection.refuse_without_cluster(parsed, parsed.parser.error)
+    config = load(parsed.config)
+    logs.say(*(f"warning: {warning}" for warning in config.warnings))
+    if config.gateway.tls.cert_file is None:
+        logs.say("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
+    kubernetes = config.gateway.kubernetes
+    if kubernetes is not None and kubernetes.custom_resources and not parsed.cluster:
+        logs.say("warning: custom resources in the cluster are not checked without --cluster")
+    if not parsed.json:
+        logs.out(f"valid: {summary(config)}")
+    return inspection.run(parsed, config) if parsed.cluster else 0
