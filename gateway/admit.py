@@ -20,7 +20,7 @@ from gateway.core.large import LARGE_BYTES
 from gateway.core.matching import is_namespace_write
 from gateway.core.response import encode
 from gateway.core.review import decode_in_steps, decode_plain
-from gateway.dispatch.dispatcher import Run
+from gateway.dispatch.driver import EvaluationDriver
 from gateway.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def admit(
 ) -> Callable[[], None]:
     """Review *body* by the webhooks of *selection*, and give the result to *answer*.
 
-    *limits_s* are the deadline, on the clock of ``snapshot.workers.now``, and the whole budget that messages
+    *limits_s* are the deadline, on the clock of ``snapshot.backends.now``, and the whole budget that messages
     about it name. *answer* or *crashed* (a bug) is called once, perhaps before this returns, and not after
     what is returned was called, which withdraws the review.
 
@@ -71,7 +71,7 @@ def admit(
         namespace = snapshot.namespaces.get(request.namespace)
         if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
             # Half of the time is left for the webhooks.
-            within_s = (limits_s[0] - snapshot.workers.now()) / 2
+            within_s = (limits_s[0] - snapshot.backends.now()) / 2
             waiting = _Waiting(partial(begin, request), crashed)
             waiting.withdraw = snapshot.look_up(request.namespace, within_s, waiting.found)
             return waiting.cancel
@@ -79,7 +79,7 @@ def admit(
 
     def begin(request: AdmissionRequest, namespace: FoundNamespace) -> Callable[[], None]:
         evaluation = Evaluation(selection, request, namespace, snapshot.memory)
-        run = Run(evaluation, snapshot.workers, limits_s, partial(done, request), crashed)
+        run = EvaluationDriver(evaluation, snapshot.backends, limits_s, partial(done, request), crashed)
         run.start()
         return run.cancel
 
@@ -90,8 +90,8 @@ def admit(
     if len(body) <= LARGE_BYTES and (request := decode_plain(body)) is not None:
         return look_up(request)
     waiting = _Waiting(look_up, crashed)
-    steps = _until(decode_in_steps(body), limits_s, snapshot.workers.now)
-    waiting.withdraw = snapshot.workers.turns.begin(steps, waiting.found, crashed)
+    steps = _until(decode_in_steps(body), limits_s, snapshot.backends.now)
+    waiting.withdraw = snapshot.backends.turns.begin(steps, waiting.found, crashed)
     return waiting.cancel
 
 

@@ -185,7 +185,9 @@ class Gateway:
         if (namespaces := cluster.namespaces) is not None:
             snapshot = replace(
                 snapshot,
-                workers=replace(snapshot.workers, resolve=self._pools.resolver(namespaces.authorize).resolve),
+                backends=replace(
+                    snapshot.backends, resolve=self._pools.resolver(namespaces.authorize).resolve
+                ),
                 namespaces=namespaces.by_name,
                 look_up=namespaces.look_up,
             )

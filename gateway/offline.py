@@ -73,7 +73,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
             found = await cluster.get(request.namespace) if is_needed else None
             snapshot = replace(
                 snapshot,
-                workers=replace(snapshot.workers, resolve=pools.resolver(cluster.authorize).resolve),
+                backends=replace(snapshot.backends, resolve=pools.resolver(cluster.authorize).resolve),
                 namespaces={} if found is None else {found.name: found},
             )
         await prepared.wait_until_ready(_READY_WITHIN_S)
@@ -106,7 +106,7 @@ def _not_reached(selection: Selection) -> list[str]:
 
 async def _run(snapshot: Snapshot, path: str, body: bytes) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    deadline = snapshot.workers.now() + BUDGET_S
+    deadline = snapshot.backends.now() + BUDGET_S
     admit(
         snapshot,
         snapshot.paths[path],

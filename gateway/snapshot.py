@@ -14,11 +14,11 @@ from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
 from gateway.core.webhook import HttpsClient
-from gateway.dispatch.backends import Workers
-from gateway.dispatch.deadlines import Deadlines
+from gateway.dispatch.backends import Backends
+from gateway.dispatch.outlier_detection import PREFERENCE
 from gateway.dispatch.pool import Pool, tls_fingerprint
-from gateway.dispatch.standing import PREFERENCE
-from gateway.turns import Turns
+from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ class Snapshot:
 
     paths: Paths
     """What each path of the front end selects."""
-    workers: Workers
+    backends: Backends
     namespaces: Mapping[str, Namespace]
     """By name. Those of a watched cluster follow it; a review sees its own as it was when it started."""
     look_up: NamespaceLookUp | None
@@ -110,8 +110,8 @@ class Pools:
     def __init__(self, metrics: Metrics, targets: Callable[[WorkerPool], Sequence[str]]) -> None:
         self._metrics = metrics
         self._targets = targets
-        self._deadlines = Deadlines(asyncio.get_running_loop())
-        self._turns = Turns(weight=BODIES_WEIGHT)
+        self._timers = TimerWheel(asyncio.get_running_loop())
+        self._turns = WorkQueue(weight=BODIES_WEIGHT)
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None
@@ -145,7 +145,7 @@ class Pools:
             and not (rereads_files and self._pools[name].tls_files != tls_fingerprint(settings))
         }
         made = {
-            name: Pool(settings, self._targets(settings), self._deadlines, self._metrics.pool(name))
+            name: Pool(settings, self._targets(settings), self._timers, self._metrics.pool(name))
             for name, settings in config.pools.items()
             if name not in kept
         }
@@ -165,7 +165,7 @@ class Pools:
         # Without HTTPS webhooks nothing of what they need is loaded.
         from gateway.dispatch.https.server import POOL, HttpsServer
 
-        return HttpsServer(client, user, self._deadlines, self._metrics.pool(POOL))
+        return HttpsServer(client, user, self._timers, self._metrics.pool(POOL))
 
     async def discard(self, prepared: Prepared) -> None:
         """End the new pools of *prepared*, which is not to be used."""
@@ -190,10 +190,10 @@ class Pools:
         self._user_files = self._users_fingerprint()
         return Snapshot(
             paths,
-            Workers(
+            Backends(
                 dict(self._pools),
                 self.resolver(None).resolve,
-                self._deadlines.now,
+                self._timers.now,
                 turns=self._turns,
                 servers=dict(self._servers),
             ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from grpc import aio
 
-from gateway.dispatch.connection import REVIEW_STREAM
+from gateway.dispatch.transport import REVIEW_STREAM
 from gateway.pb import worker_pb2 as pb
 from loadtest.launch import BenchError
 

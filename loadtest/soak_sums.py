@@ -156,7 +156,7 @@ def _calls(series: Series, tally: Tally, workers: tuple[int, int], answered: Map
     made = code.total()
     verdicts, late, cancelled = (code.pop(name, 0) for name in ("OK", "DEADLINE_EXCEEDED", "CANCELLED"))
     lost = code.total()
-    moved, hedged = series("worker_moved_total"), series("worker_hedged_total")
+    moved, hedged = series("worker_retries_total"), series("worker_hedges_total")
     told = series.by("code", "webhook_requests_total")
     withdrawn, planned = series("reviews_withdrawn_total"), _webhooks_of(answered, _is_late)
     seen, said = workers

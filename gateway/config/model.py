@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
 
-Transport = Literal["Auto", "Stream", "Unary"]
+TransportMode = Literal["Auto", "Stream", "Unary"]
 AuditLevel = Literal["None", "Metadata", "Request"]
 
 
@@ -54,7 +54,7 @@ class WorkerPool:
     """gRPC names: ``dns:///HOST:PORT``, ``unix:PATH``, ``ipv4:A:P,B:P``, ``ipv6:[A]:P``, ``HOST:PORT``."""
     command: tuple[str, ...] = ()
     """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
-    transport: Transport = "Auto"
+    transport: TransportMode = "Auto"
     max_in_flight: int = 1024
     """Calls per endpoint; past it a call is refused at once."""
     tls: WorkerTls | None = None

@@ -32,7 +32,7 @@ from gateway.config.model import (
     GatewaySettings,
     Hedge,
     ServerTls,
-    Transport,
+    TransportMode,
     WorkerPool,
     WorkerTls,
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from gateway.config.fields import Fields
 
-TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
+TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
 AUDIT_LEVELS: tuple[AuditLevel, ...] = get_args(AuditLevel)
 NAME_LABEL = "kubernetes.io/metadata.name"
 

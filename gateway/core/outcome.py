@@ -12,7 +12,7 @@ from gateway.core.call import Applied
 from gateway.core.identity import PatchRefused
 from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
-from gateway.turns import finish
+from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -25,7 +25,7 @@ import orjson
 
 from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, escape, same
 from gateway.core.reading import repaired
-from gateway.turns import finish
+from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator

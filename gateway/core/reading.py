@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.core.large import NotJsonError, check_json
-from gateway.turns import finish
+from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -20,7 +20,7 @@ from gateway.core.large import NotJsonError, open_review, outline_request
 from gateway.core.reading import pruned_in_steps, repaired_in_steps
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
-from gateway.turns import finish
+from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.webhook import HttpsClient, WorkerRef
-from gateway.turns import Turns
+from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.conditions import ConditionTask
     from gateway.core.verdict import Failed
-    from gateway.dispatch.pending import Pending
+    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.outlier_detection import State
     from gateway.dispatch.pool import Pool
-    from gateway.dispatch.standing import State
 
 
-class Target(Protocol):
+class Endpoint(Protocol):
     """One address that can be asked."""
 
     @property
@@ -32,37 +32,37 @@ class Target(Protocol):
     def is_full(self) -> bool:
         """Whether it has as many calls in flight as it may."""
 
-    def reserve(self, pending: Pending, call: Call) -> None:
-        """Add *call* to those of *pending*, which is to be submitted; from now on it is in flight."""
+    def reserve(self, group: CallGroup, call: Call) -> None:
+        """Add *call* to those of *group*, which is to be submitted; from now on it is in flight."""
 
-    def submit(self, pending: Pending) -> None:
-        """Ask; the asker is told each verdict, at the deadline at the latest."""
+    def submit(self, group: CallGroup) -> None:
+        """Ask; the observer is told each verdict, at the deadline at the latest."""
 
-    def withdraw(self, pending: Pending, index: int, code: str) -> None:
-        """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
+    def withdraw(self, group: CallGroup, index: int, code: str) -> None:
+        """Cancel a call and count it with status *code*; the observer is not called."""
 
-    def count_moved(self, number: int) -> None:
+    def count_retries(self, number: int) -> None:
         """Count calls that are asked here since somebody else was lost with them."""
 
 
 class Backend(Protocol):
     """Whom a webhook's client stands for: a worker pool with its endpoints, or an HTTPS server."""
 
-    def choose(self, *, may_shed: bool = False) -> Target | Failed:
+    def choose(self, *, may_shed: bool = False) -> Endpoint | Failed:
         """Return who takes the next calls, or why nobody does.
 
         Where all are full, a call of a webhook with failurePolicy Ignore is ended for it, if *may_shed*.
         """
 
-    def another(self, endpoint: Target, *, may_stay: bool) -> Target | None:
-        """Return who could be asked instead of *endpoint*; itself, where it is alone and *may_stay*."""
+    def another(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:
+        """Return who could be asked instead of *endpoint*; itself, where it is alone and *may_reuse*."""
 
     async def close(self, grace_s: float) -> None:
         """End everything; calls in flight get up to *grace_s* seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class Backends:
     """All that can be asked."""
 
     pools: Mapping[str, Pool]
@@ -70,15 +70,15 @@ class Workers:
     """Completes the tasks of matchConditions, see ``ConditionResolver.resolve``."""
     now: Callable[[], float] = time.monotonic
     """The clock of deadlines, in seconds."""
-    turns: Turns = field(default_factory=Turns)
+    turns: WorkQueue = field(default_factory=WorkQueue)
     """Where large reviews wait to be read."""
     servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)
     """Those that are asked over HTTPS."""
-    _patch_turns: dict[str | HttpsClient, Turns] = field(default_factory=dict)
+    _patch_turns: dict[str | HttpsClient, WorkQueue] = field(default_factory=dict)
 
-    def patch_turns(self, backend: str | HttpsClient) -> Turns:
+    def patch_queue(self, backend: str | HttpsClient) -> WorkQueue:
         """Return where large patches of *backend* wait to be applied, apart from those of others."""
-        return self._patch_turns.setdefault(backend, Turns())
+        return self._patch_turns.setdefault(backend, WorkQueue())
 
     def find(self, client: WorkerRef | HttpsClient) -> Backend | None:
         """Return who is to be asked for *client*, if there is somebody."""

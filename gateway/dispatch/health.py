@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
-from gateway.dispatch.channel import Unreachable
+from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus
-from gateway.dispatch.wire import PING_AFTER_S, PONG_WITHIN_S
+from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.dispatch.channel import Link
-    from gateway.dispatch.wire import Wire
+    from gateway.dispatch.dialer import Dialer
+    from gateway.dispatch.stream_connection import StreamConnection
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ MAX_BACKOFF_S: Final = 30.0
 """Also how long a watch has to last for the next one not to wait longer than the one before."""
 
 MAX_MESSAGES: Final = 100
-"""Within ``PING_AFTER_S``. Health that changes more often says nothing, and each change is a line of log."""
+"""Within ``KEEPALIVE_TIME_S``. Each change is a log line; a health that changes more often is useless."""
 _MAX_MESSAGE_BYTES: Final = 1024
 """A status is two bytes."""
 
@@ -47,24 +47,24 @@ _OF_A_LOST_WORKER: Final = ("OK", "CANCELLED", "UNAVAILABLE")
 class HealthWatch:
     """Follows the health of one worker until it is closed. Make it on a running event loop."""
 
-    def __init__(self, link: Link, told: Callable[[bool], None]) -> None:
-        """Watch at *link*, beginning with the belief that the worker serves.
+    def __init__(self, dialer: Dialer, told: Callable[[bool], None]) -> None:
+        """Watch at *dialer*, beginning with the belief that the worker serves.
 
         *told* takes every change of that belief: False when the worker says that it does not serve, True when
         that is over.
         """
-        self._link = link
+        self._dialer = dialer
         self._told = told
         self._is_serving = True
         self._watch: _Watch | None = None
-        self._wire: Wire | None = None
+        self._connection: StreamConnection | None = None
         self._is_anew = asyncio.Event()
         self._last_complaint: str | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     def __repr__(self) -> str:
         watching = "watching" if self._watch is not None else "not watching"
-        return f"<HealthWatch {self._link.address} {watching}, {'' if self._is_serving else 'not '}serving>"
+        return f"<HealthWatch {self._dialer.address} {watching}, {'' if self._is_serving else 'not '}serving>"
 
     def again(self) -> None:
         """Begin anew and at once: the worker was reached, which may be another one than the one watched.
@@ -79,8 +79,8 @@ class HealthWatch:
         """End the watch and its connection; *told* is not called any more."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._wire is not None:
-            await self._wire.close()
+        if self._connection is not None:
+            await self._connection.close()
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class HealthWatch:
         watch = _Watch(self._heard)
         self._is_anew.clear()
         try:
-            self._wire = wire = await self._link.dial(WATCH, watch)
+            self._connection = connection = await self._dialer.dial(WATCH, watch)
         except Unreachable as error:
             return CallStatus("UNAVAILABLE", str(error))
         except Exception as error:
@@ -114,19 +114,19 @@ class HealthWatch:
         self._is_anew.clear()
         self._watch = watch
         try:
-            wire.send(health_pb2.HealthCheckRequest(service="").SerializeToString())
-            wire.finish_writing()
-            await _until_over(watch, wire)
+            connection.send(health_pb2.HealthCheckRequest(service="").SerializeToString())
+            connection.finish_writing()
+            await _until_over(watch, connection)
         finally:
             self._watch = None
-            wire.abort()
+            connection.abort()
         return watch.over.result()
 
     def _heard(self, is_serving: bool) -> None:
         self._last_complaint = None
         if is_serving != self._is_serving:
             text = "worker %s is serving again" if is_serving else "worker %s says that it is not serving"
-            log.info(text, self._link.address)
+            log.info(text, self._dialer.address)
             self._believe(is_serving=is_serving)
 
     def _lost(self, status: CallStatus) -> None:
@@ -134,10 +134,10 @@ class HealthWatch:
         if status.code not in (*_OF_A_LOST_WORKER, "UNIMPLEMENTED"):
             complaint = f"{status.code}: {status.details}"
             if complaint != self._last_complaint:
-                log.info("the health of worker %s cannot be watched: %s", self._link.address, complaint)
+                log.info("the health of worker %s cannot be watched: %s", self._dialer.address, complaint)
             self._last_complaint = complaint
         if not self._is_serving:
-            log.info("worker %s does not say any more that it is not serving", self._link.address)
+            log.info("worker %s does not say any more that it is not serving", self._dialer.address)
             self._believe(is_serving=True)
 
     def _believe(self, *, is_serving: bool) -> None:
@@ -159,11 +159,11 @@ class _Watch:
         self._heard = heard
         self._messages = 0
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         """Count messages anew."""
         self._messages = 0
 
-    # -- called by the wire -----------------------------------------------------------------------
+    # -- called by the connection -----------------------------------------------------------------------
 
     def received(self, message: bytes | bytearray) -> None:
         """Take a status."""
@@ -197,20 +197,22 @@ class _Watch:
             self.over.set_result(status)
 
 
-async def _until_over(watch: _Watch, wire: Wire) -> None:
+async def _until_over(watch: _Watch, connection: StreamConnection) -> None:
     """Return when *watch* is over, which a silence of some length also makes it."""
     loop = asyncio.get_running_loop()
     while not watch.over.done():
-        heard_at = wire.heard_at
-        await asyncio.wait([watch.over], timeout=max(0.0, heard_at + PING_AFTER_S - loop.time()))
-        wire.forgive()
-        watch.forgive()
+        last_received_at = connection.last_received_at
+        await asyncio.wait([watch.over], timeout=max(0.0, last_received_at + KEEPALIVE_TIME_S - loop.time()))
+        connection.reset_window()
+        watch.reset_window()
         if not watch.has_spoken:
             # What the worker before it said would count for ever.
             watch.ended(CallStatus("UNAVAILABLE", "the worker does not say how it is"))
-        if watch.over.done() or wire.heard_at != heard_at:
+        if watch.over.done() or connection.last_received_at != last_received_at:
             continue
-        wire.ping()
-        await asyncio.wait([watch.over], timeout=PONG_WITHIN_S)
-        if wire.heard_at == heard_at:
-            watch.ended(CallStatus("UNAVAILABLE", f"no sign of life for {PING_AFTER_S + PONG_WITHIN_S:g}s"))
+        connection.ping()
+        await asyncio.wait([watch.over], timeout=KEEPALIVE_TIMEOUT_S)
+        if connection.last_received_at == last_received_at:
+            watch.ended(
+                CallStatus("UNAVAILABLE", f"no sign of life for {KEEPALIVE_TIME_S + KEEPALIVE_TIMEOUT_S:g}s")
+            )

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.deadlines import TICK_S
+from gateway.dispatch.timer_wheel import TICK_S
 
 if TYPE_CHECKING:
     from gateway.config.model import Hedge
-    from gateway.dispatch.deadlines import Deadlines
-    from gateway.dispatch.pending import Pending
+    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
 KNOWN: Final = 1000
@@ -30,8 +30,8 @@ BUDGET_OF: Final = 100
 class Hedging:
     """The hedging of one pool."""
 
-    def __init__(self, settings: Hedge, deadlines: Deadlines, metrics: PoolMetrics) -> None:
-        self._deadlines = deadlines
+    def __init__(self, settings: Hedge, deadlines: TimerWheel, metrics: PoolMetrics) -> None:
+        self._timers = deadlines
         self._metrics = metrics
         self._after_s = settings.after_s
         self._percentile = settings.percentile
@@ -41,53 +41,53 @@ class Hedging:
         self._seen: deque[float] = deque(maxlen=KNOWN)
         self._since_judged = 0
 
-    def asked(self, pending: Pending) -> None:
+    def asked(self, group: CallGroup) -> None:
         """Set the alarm of calls that were just submitted, and earn their share of the budget."""
-        self._saved = min(self._most, self._saved + self._earned * pending.open)
+        self._saved = min(self._most, self._saved + self._earned * group.open_count)
         after_s = self._after_s
         if after_s is not None:
-            at = pending.started + after_s + TICK_S  # which strikes up to a tick early
-            if at < pending.deadline:
-                pending.alarm = alarm = _Alarm(self, pending, at)
-                self._deadlines.add(alarm)
+            at = group.started + after_s + TICK_S  # which strikes up to a tick early
+            if at < group.deadline:
+                group.hedge_timer = hedge_timer = _HedgeTimer(self, group, at)
+                self._timers.add(hedge_timer)
 
-    def answered(self, pending: Pending) -> None:
+    def answered(self, group: CallGroup) -> None:
         """Learn from a call that has its answer now."""
         if not self._observes:
             return
-        self._seen.append(self._deadlines.now() - pending.asked)
+        self._seen.append(self._timers.now() - group.first_started)
         self._since_judged += 1
         if self._since_judged >= JUDGE_AFTER:
             self._since_judged = 0
             ranked = sorted(self._seen)
             self._after_s = ranked[min(len(ranked) - 1, int(len(ranked) * self._percentile / 100))]
 
-    def struck(self, pending: Pending) -> None:
+    def struck(self, group: CallGroup) -> None:
         """Ask twice if the budget is not used up. A review of many calls may overdraw it; it is paid back."""
         if self._saved >= 1.0:
-            number = pending.asker.ask_twice(pending)
+            number = group.observer.hedge(group)
             self._saved -= number
-            self._metrics.hedged += number
+            self._metrics.hedges += number
 
-    def forget(self, alarm: _Alarm) -> None:
+    def forget(self, hedge_timer: _HedgeTimer) -> None:
         """Have *alarm* not strike."""
-        self._deadlines.remove(alarm)
+        self._timers.remove(hedge_timer)
 
 
-class _Alarm:
+class _HedgeTimer:
     """When to ask twice."""
 
     __slots__ = ("_hedging", "_pending", "deadline")
 
-    def __init__(self, hedging: Hedging, pending: Pending, at: float) -> None:
+    def __init__(self, hedging: Hedging, group: CallGroup, at: float) -> None:
         self._hedging = hedging
-        self._pending = pending
+        self._pending = group
         self.deadline = at
 
     def expire(self) -> None:
-        self._pending.alarm = None
+        self._pending.hedge_timer = None
         self._hedging.struck(self._pending)
 
     def cancel(self) -> None:
-        self._pending.alarm = None
+        self._pending.hedge_timer = None
         self._hedging.forget(self)

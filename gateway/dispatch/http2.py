@@ -178,7 +178,7 @@ class Http2Stream:
         self._is_ending = True
         self._pump()
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         """Count anew what comes for nothing; to be called now and then, so that only a flood counts."""
         self._frames_for_nothing = 0
 

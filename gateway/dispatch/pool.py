@@ -13,11 +13,10 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.files import fingerprint
-from gateway.dispatch.channel import Link
-from gateway.dispatch.endpoint import LONGEST_CALL_S, Endpoint
+from gateway.dispatch.dialer import Dialer
+from gateway.dispatch.endpoint import LONGEST_CALL_S, WorkerEndpoint
 from gateway.dispatch.hedging import Hedging
-from gateway.dispatch.rotation import Rotation
-from gateway.dispatch.standing import PREFERENCE
+from gateway.dispatch.outlier_detection import PREFERENCE, OutlierDetector
 from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed
-    from gateway.dispatch.backends import Target
-    from gateway.dispatch.deadlines import Deadlines
+    from gateway.dispatch.backends import Endpoint
+    from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -43,19 +42,19 @@ class Pool:
         self,
         settings: WorkerPool,
         targets: Sequence[str],
-        deadlines: Deadlines,
+        deadlines: TimerWheel,
         metrics: PoolMetrics,
         pick: Callable[[int], int] = random.randrange,
     ) -> None:
         self.settings = settings
         self.tls_files = tls_fingerprint(settings)
         """Of the files as they were when the channels were made."""
-        self.endpoints: tuple[Endpoint, ...] = ()
+        self.endpoints: tuple[WorkerEndpoint, ...] = ()
         self._targets = [parse_target(target) for target in targets]
-        self._deadlines = deadlines
+        self._timers = deadlines
         self._metrics = metrics
         self._pick = pick
-        self._rotation = Rotation(deadlines.now, metrics)
+        self._outlier_detector = OutlierDetector(deadlines.now, metrics)
         self._hedging = None if settings.hedge is None else Hedging(settings.hedge, deadlines, metrics)
         self._addresses: dict[DnsName | Addresses, dict[str, str | None]] = {}
         """What each target was last found to stand for."""
@@ -74,7 +73,7 @@ class Pool:
         if any(isinstance(target, DnsName) for target in self._targets):
             self._resolver = asyncio.create_task(self._keep_resolving())
 
-    def choose(self, *, may_shed: bool = False) -> Endpoint | Failed:
+    def choose(self, *, may_shed: bool = False) -> WorkerEndpoint | Failed:
         """Return the endpoint for the next calls: the less loaded of two that are in rotation.
 
         Failed when there is none, or when all are at the pool's ``maxInFlight``. Before that a call of a
@@ -87,17 +86,17 @@ class Pool:
             why = self._unresolved or "it has no endpoints"
             return failed_status("UNAVAILABLE", f"worker pool {self.settings.name}: {why}")
         else:
-            self._rotation.look_after(endpoints)
+            self._outlier_detector.look_after(endpoints)
             chosen = self._less_loaded(_most_preferred(endpoints))
         return self._make_room(may_shed=may_shed) if chosen.is_full else chosen
 
-    def another(self, endpoint: Target, *, may_stay: bool) -> Endpoint | None:
+    def another(self, endpoint: Endpoint, *, may_reuse: bool) -> WorkerEndpoint | None:
         """Return the best endpoint that has room, other than *endpoint*; None if there is none.
 
-        If it is the only one of the pool it is itself returned where *may_stay*.
+        If it is the only one of the pool it is itself returned where *may_reuse*.
         """
         if self.endpoints == (endpoint,):
-            return self.endpoints[0] if may_stay else None
+            return self.endpoints[0] if may_reuse else None
         others = [other for other in self.endpoints if other is not endpoint and not other.is_full]
         others = [other for other in others if other.state not in ("down", "draining")]
         return self._less_loaded(_most_preferred(others)) if others else None
@@ -117,11 +116,11 @@ class Pool:
         if self._resolver is not None:
             self._resolver.cancel()
             await asyncio.gather(self._resolver, return_exceptions=True)
-        self._rotation.close()
+        self._outlier_detector.close()
         endpoints, self.endpoints = self.endpoints, ()
         await asyncio.gather(*(endpoint.close(grace_s) for endpoint in endpoints), *self._closing)
 
-    def _make_room(self, *, may_shed: bool) -> Endpoint | Failed:
+    def _make_room(self, *, may_shed: bool) -> WorkerEndpoint | Failed:
         """Return an endpoint at which a call was ended for another, or why there is no room."""
         if may_shed:
             for endpoint in _most_preferred(self.endpoints):
@@ -129,7 +128,7 @@ class Pool:
                     return endpoint
         return self._no_room
 
-    def _less_loaded(self, endpoints: Sequence[Endpoint]) -> Endpoint:
+    def _less_loaded(self, endpoints: Sequence[WorkerEndpoint]) -> WorkerEndpoint:
         if len(endpoints) == 1:
             return endpoints[0]
         first = self._pick(len(endpoints))
@@ -170,13 +169,13 @@ class Pool:
             wanted.update(self._addresses.get(target, {}))
         kept = {endpoint.address: endpoint for endpoint in self.endpoints}
         # All before the first endpoint: one whose TLS files cannot be read is to leave nothing behind.
-        links = {
-            address: self._link(address, host) for address, host in wanted.items() if address not in kept
+        dialers = {
+            address: self._dialer(address, host) for address, host in wanted.items() if address not in kept
         }
         endpoints = [
             kept[address]
             if address in kept
-            else Endpoint(links[address], self.settings, self._deadlines, self._metrics, self._hedging)
+            else WorkerEndpoint(dialers[address], self.settings, self._timers, self._metrics, self._hedging)
             for address in wanted
         ]
         gone = [endpoint for endpoint in self.endpoints if endpoint.address not in wanted]
@@ -189,12 +188,12 @@ class Pool:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def _link(self, address: str, host: str | None) -> Link:
+    def _dialer(self, address: str, host: str | None) -> Dialer:
         tls = self.settings.tls
-        return Link(address, tls, tls.server_name if tls is not None and tls.server_name else host)
+        return Dialer(address, tls, tls.server_name if tls is not None and tls.server_name else host)
 
 
-def _most_preferred(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+def _most_preferred(endpoints: Sequence[WorkerEndpoint]) -> Sequence[WorkerEndpoint]:
     """Return those to choose from: the ones that are ready, or the best there are."""
     ready = [endpoint for endpoint in endpoints if endpoint.state == "ready"]
     if ready:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from gateway.dispatch.fields import read_fields
+from gateway.dispatch.header_fields import read_fields
 from gateway.dispatch.http2 import CANCEL, NO_ERROR, PROTOCOL_ERROR, Http2Stream, Violation
 from gateway.dispatch.verdicts import one_line, status_name
 

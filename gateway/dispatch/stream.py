@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from gateway.dispatch.answers import pieces
-from gateway.dispatch.channel import Unreachable
-from gateway.dispatch.pending import MAX_CALLS
+from gateway.dispatch.bounded_messages import pieces
+from gateway.dispatch.calls import MAX_CALLS
+from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus
-from gateway.dispatch.unasked import Flood, Unasked
+from gateway.dispatch.unsolicited import Flood, UnsolicitedLimiter
 from gateway.dispatch.verdicts import (
     failed_deadline,
     failed_malformed,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.pending import Pending
-    from gateway.dispatch.wire import Wire, WireOwner
+    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ STEP_VERDICTS: Final = 32
 class StreamOwner(Protocol):
     """Whom a stream reports to."""
 
-    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
 
     def count(self, code: str, number: int = 1) -> None:
@@ -62,7 +62,7 @@ class StreamOwner(Protocol):
     def draining(self, distrust: str = "") -> None:
         """The worker is going away and wants nothing new; or what it did, for which it is to get no more."""
 
-    def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
+    def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
         """The stream is over; *unanswered* calls are given back."""
 
 
@@ -71,43 +71,43 @@ class ReviewStream:
 
     def __init__(
         self,
-        dial: Callable[[WireOwner], Awaitable[Wire]],
+        dial: Callable[[StreamConnectionOwner], Awaitable[StreamConnection]],
         owner: StreamOwner,
         metrics: PoolMetrics,
         now: Callable[[], float],
     ) -> None:
-        self.wire: Wire | None = None
+        self.connection: StreamConnection | None = None
         """None before the worker was reached."""
         self._owner = owner
         self._metrics = metrics
         self._now = now
         self._loop = asyncio.get_running_loop()
-        self._queue: dict[Pending, None] = {}
+        self._queue: dict[CallGroup, None] = {}
         """In the order of arrival. A dictionary, so that calls that are withdrawn leave it at once."""
-        self._written: dict[int, Pending] = {}
+        self._written: dict[int, CallGroup] = {}
         """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
         self._cancelled: list[int] = []
-        self._unasked = Unasked()
+        self._unsolicited = UnsolicitedLimiter()
         self._last_number = 0
         self._is_finishing = self._is_woken = self._is_over = False
         self._dialing = self._loop.create_task(self._dial(dial))
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, group: CallGroup) -> None:
         """Send calls with the next batch."""
-        self._queue[pending] = None
+        self._queue[group] = None
         self._wake()
 
-    def withdraw(self, pending: Pending, index: int) -> None:
+    def withdraw(self, group: CallGroup, index: int) -> None:
         """Forget a call; the worker is told if it has seen it."""
-        if pending.number in self._written:
-            number = pending.number * MAX_CALLS + index
+        if group.number in self._written:
+            number = group.number * MAX_CALLS + index
             self._cancelled.append(number)
-            self._unasked.expect(number)
-            if pending.open == 1:
-                del self._written[pending.number]
+            self._unsolicited.expect(number)
+            if group.open_count == 1:
+                del self._written[group.number]
             self._wake()
-        elif pending.open == 1:
-            self._queue.pop(pending, None)
+        elif group.open_count == 1:
+            self._queue.pop(group, None)
 
     def finish_writing(self) -> None:
         """Tell the worker, once all calls are answered, that nothing more will come.
@@ -119,11 +119,11 @@ class ReviewStream:
         self._is_finishing = True
         self._wake()
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         """Count anew what the worker says for nothing."""
-        self._unasked.forgive()
-        if self.wire is not None:
-            self.wire.forgive()
+        self._unsolicited.reset_window()
+        if self.connection is not None:
+            self.connection.reset_window()
 
     def lose(self, why: str) -> None:
         """End the stream, whose worker is not there any more."""
@@ -135,7 +135,7 @@ class ReviewStream:
         await asyncio.gather(self._dialing, return_exceptions=True)
         self._break(CallStatus("CANCELLED", "the stream was closed"))
 
-    # -- called by the wire -----------------------------------------------------------------------
+    # -- called by the connection -----------------------------------------------------------------------
 
     def received(self, message: bytes | bytearray) -> Iterator[int]:
         """Take a batch of verdicts, in steps that each yield how many calls they have answered."""
@@ -177,9 +177,9 @@ class ReviewStream:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def _dial(self, dial: Callable[[WireOwner], Awaitable[Wire]]) -> None:
+    async def _dial(self, dial: Callable[[StreamConnectionOwner], Awaitable[StreamConnection]]) -> None:
         try:
-            self.wire = await dial(self)
+            self.connection = await dial(self)
         except Unreachable as error:
             self.ended(CallStatus("UNAVAILABLE", str(error)))
         except Exception as error:
@@ -188,7 +188,7 @@ class ReviewStream:
         else:
             if self._is_over:
                 # Told off before it was known: the first that it said could not be read.
-                self.wire.abort()
+                self.connection.abort()
                 return
             self._owner.opened()
             self._flush()
@@ -201,21 +201,21 @@ class ReviewStream:
     def _flush(self) -> None:
         """Write all that is queued, as far as there is room."""
         self._is_woken = False
-        wire = self.wire
-        if wire is None or self._is_over:
+        connection = self.connection
+        if connection is None or self._is_over:
             return
         try:
-            while (self._queue or self._cancelled) and wire.can_send:
-                wire.send(self._next_batch())
+            while (self._queue or self._cancelled) and connection.can_send:
+                connection.send(self._next_batch())
         except Exception:
             log.exception("the stream to a worker is ended: internal error")
             self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
         if self._is_finishing and not (self._written or self._queue or self._cancelled or self._is_over):
-            wire.finish_writing()
+            connection.finish_writing()
 
     def _break(self, status: CallStatus) -> None:
-        if self.wire is not None:
-            self.wire.abort()
+        if self.connection is not None:
+            self.connection.abort()
         self.ended(status)
 
     def _next_batch(self) -> bytes:
@@ -226,18 +226,18 @@ class ReviewStream:
         places: dict[int, int] = {}
         batch_bytes = count = 0
         while queue and batch_bytes < MAX_BATCH_BYTES:
-            pending = next(iter(queue))
-            del queue[pending]
+            group = next(iter(queue))
+            del queue[group]
             if not count:
-                self._metrics.queue_seconds.observe(now - pending.started)
+                self._metrics.queue_seconds.observe(now - group.started)
             self._last_number = number = self._last_number + 1
-            pending.number = number
-            pending.was_sent = True
-            self._written[number] = pending
+            group.number = number
+            group.was_sent = True
+            self._written[number] = group
             number *= MAX_CALLS
-            timeout_ms = max(int((pending.deadline - now) * 1000), 1)
+            timeout_ms = max(int((group.deadline - now) * 1000), 1)
             place = -1
-            for index, call in enumerate(pending.calls):
+            for index, call in enumerate(group.calls):
                 if call is None:
                     continue
                 if place < 0:
@@ -245,8 +245,8 @@ class ReviewStream:
                     place = places.setdefault(id(payload), len(places))
                     if place == len(batch.payloads):
                         json = payload.json
-                        batch.payloads.add(admission_request=json, namespace_object=pending.namespace_json)
-                        batch_bytes += len(json) + len(pending.namespace_json)
+                        batch.payloads.add(admission_request=json, namespace_object=group.namespace_json)
+                        batch_bytes += len(json) + len(group.namespace_json)
                 policy = call.invocation.webhook.worker.policy
                 batch_bytes += len(policy)
                 add_call(id=number + index, payload=place, policy=policy, timeout_millis=timeout_ms)
@@ -268,33 +268,33 @@ class ReviewStream:
                     if self._is_over:
                         return
                 number, index = divmod(verdict.id, MAX_CALLS)
-                pending = written.get(number)
-                if pending is None or index >= len(pending.calls) or pending.calls[index] is None:
+                group = written.get(number)
+                if group is None or index >= len(group.calls) or group.calls[index] is None:
                     used += self._was_withdrawn(verdict.id)
                     continue
                 used += 1
-                if pending.open == 1:
+                if group.open_count == 1:
                     del written[number]
                 # What is not set reads as not allowed, so that nearly every verdict needs no second question.
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    finish(pending, index, verdict_of(response))
+                    finish(group, index, verdict_of(response))
                 elif outcome == "error":
                     code = status_name(verdict.error.code)
                     is_late = code == "DEADLINE_EXCEEDED"
                     failure = failed_status(code, verdict.error.message)
                     # Whether the worker's clock or ours strikes first must not show.
-                    finish(pending, index, failed_deadline(pending.timeout_s) if is_late else failure, code)
+                    finish(group, index, failed_deadline(group.timeout_s) if is_late else failure, code)
                 else:
                     answered += 1
-                    finish(pending, index, failed_malformed("a verdict without an outcome"))
+                    finish(group, index, failed_malformed("a verdict without an outcome"))
         finally:
             # Also of those that came before a flood.
             if answered:
                 self._owner.count("OK", answered)
         if not (batch.verdicts or batch.draining):
-            self._unasked.count("batches without a verdict", is_misconduct=True)
+            self._unsolicited.count("batches without a verdict", is_misconduct=True)
         if self._is_finishing and not written:
             self._wake()
         if batch.draining:
@@ -303,9 +303,9 @@ class ReviewStream:
 
     def _was_withdrawn(self, number: int) -> bool:
         """Take a verdict on no call in flight; return whether it answers one that was withdrawn."""
-        if self._unasked.is_late(number):
+        if self._unsolicited.is_late(number):
             return True
         # What else this worker says of its calls may be as wrong. Those that it has are left to it.
         self._owner.draining(f"answered a call that it was not asked, or had answered (id {number})")
-        self._unasked.count("verdicts that nobody asked for")
+        self._unsolicited.count("verdicts that nobody asked for")
         return False

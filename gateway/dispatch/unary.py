@@ -11,8 +11,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.core.verdict import Failed
-from gateway.dispatch.answers import WHOLE_BYTES, TooManyPartsError, read_response
-from gateway.dispatch.share import in_slices
+from gateway.dispatch.bounded_messages import WHOLE_BYTES, TooManyPartsError, read_response
+from gateway.dispatch.cpu_budget import in_slices
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pb import worker_pb2
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.pending import Pending
-    from gateway.dispatch.share import Account
+    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.cpu_budget import Account
 
     Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
@@ -37,10 +37,10 @@ count as bytes in flight. Further calls wait, within their deadlines, until othe
 class UnaryOwner(Protocol):
     """Whom the calls report to."""
 
-    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str) -> None:
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
         """Take the verdict of a call, and its gRPC status."""
 
-    def lose(self, pending: Pending, failure: Failed, code: str, index: int) -> None:
+    def retry(self, group: CallGroup, failure: Failed, code: str, index: int) -> None:
         """Take back a call that was lost with the worker."""
 
     def unavailable(self, why: str) -> None:
@@ -98,8 +98,8 @@ class UnaryCalls:
         self._owner = owner
         self._now = now
         self._room = Room(MAX_REQUEST_BYTES)
-        self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
-        self.heard_at = now()
+        self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
+        self.last_received_at = now()
         """When the worker answered last, on the clock of ``now``."""
 
     @property
@@ -107,16 +107,16 @@ class UnaryCalls:
         """Whether any call is out."""
         return bool(self._tasks)
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, group: CallGroup) -> None:
         """Send calls."""
-        pending.was_sent = True
-        for index, call in enumerate(pending.calls):
+        group.was_sent = True
+        for index, call in enumerate(group.calls):
             if call is not None:
-                self._start((pending, index), call)
+                self._start((group, index), call)
 
-    def withdraw(self, pending: Pending, index: int) -> None:
+    def withdraw(self, group: CallGroup, index: int) -> None:
         """Cancel a call."""
-        task = self._tasks.get((pending, index))
+        task = self._tasks.get((group, index))
         if task is not None:
             task.cancel()
 
@@ -126,34 +126,34 @@ class UnaryCalls:
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        for pending, index in tasks:
+        for group, index in tasks:
             closed = failed_status("CANCELLED", "the connection to the worker was closed")
-            self._owner.finish(pending, index, closed, "CANCELLED")
+            self._owner.finish(group, index, closed, "CANCELLED")
 
-    def _start(self, place: tuple[Pending, int], call: Call) -> None:
+    def _start(self, place: tuple[CallGroup, int], call: Call) -> None:
         self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
         # Not at the end of the task's own work: one that is cancelled before it began never gets there.
         task.add_done_callback(lambda _: self._tasks.pop(place))
 
-    async def _call(self, place: tuple[Pending, int], call: Call) -> None:
-        pending, index = place
-        code, verdict = await self._review(pending, call)
+    async def _call(self, place: tuple[CallGroup, int], call: Call) -> None:
+        group, index = place
+        code, verdict = await self._review(group, call)
         if code == "UNAVAILABLE" and isinstance(verdict, Failed):
             self._owner.unavailable(verdict.cause)
-            self._owner.lose(pending, verdict, code, index)
+            self._owner.retry(group, verdict, code, index)
             return
         if code != "DEADLINE_EXCEEDED":
-            self.heard_at = self._now()
-        self._owner.finish(pending, index, verdict, code)
+            self.last_received_at = self._now()
+        self._owner.finish(group, index, verdict, code)
 
-    async def _review(self, pending: Pending, call: Call) -> tuple[str, Verdict]:
+    async def _review(self, group: CallGroup, call: Call) -> tuple[str, Verdict]:
         if self._method is None:
             self._method = self._open_channel().unary_unary(REVIEW)
-        size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(pending.namespace_json))
+        size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(group.namespace_json))
         try:
             async with self._room.take(size):
                 answer = await self._method(
-                    _request(pending, call), timeout=max(0.0, pending.deadline - self._now())
+                    _request(group, call), timeout=max(0.0, group.deadline - self._now())
                 )
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
@@ -165,7 +165,7 @@ class UnaryCalls:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
                 # gRPC's timer and ours are set alike; whichever strikes first says the same.
-                return code, failed_deadline(pending.timeout_s)
+                return code, failed_deadline(group.timeout_s)
             return code, failed_status(code, details)
         except TooManyPartsError as error:
             return "RESOURCE_EXHAUSTED", failed_status("RESOURCE_EXHAUSTED", str(error))
@@ -173,10 +173,10 @@ class UnaryCalls:
             return "OK", failed_malformed("no ReviewResponse")
 
 
-def _request(pending: Pending, call: Call) -> bytes:
+def _request(group: CallGroup, call: Call) -> bytes:
     request = worker_pb2.ReviewRequest(
         policy=call.invocation.webhook.worker.policy,
         admission_request=call.payload.json,
-        namespace_object=pending.namespace_json,
+        namespace_object=group.namespace_json,
     )
     return request.SerializeToString()

@@ -48,9 +48,9 @@ class PoolMetrics:
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self.batch_size = metrics.worker_batch_size.labels(pool)
         self.queue_seconds = metrics.worker_queue_seconds.labels(pool)
-        self.moved = 0
+        self.retries = 0
         """Calls asked a second time, of another endpoint, because the first was lost with them; add to it."""
-        self.hedged = 0
+        self.hedges = 0
         """Calls asked a second time, of another endpoint, because the first took long; add to it."""
         self._pool = pool
         self._calls = metrics.worker_calls
@@ -219,16 +219,16 @@ class Metrics:
         )
         pools = tuple(self._pools.items())
         yield _family(
-            "worker_moved",
+            "worker_retries",
             "Calls asked again of another endpoint because the first was lost with them",
             "pool",
-            {name: pool.moved for name, pool in pools},
+            {name: pool.retries for name, pool in pools},
         )
         yield _family(
-            "worker_hedged",
+            "worker_hedges",
             "Calls asked again of another endpoint because the first took long",
             "pool",
-            {name: pool.hedged for name, pool in pools},
+            {name: pool.hedges for name, pool in pools},
         )
 
     def _allowed_timing(self, invocation: Invocation, operation: str) -> Timing:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.core.matching import labels_of
 from gateway.core.review import AdmissionRequest, decode, decode_in_steps
 from gateway.errors import MalformedReview, ReviewError
-from gateway.turns import finish
+from gateway.work_queue import finish
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:

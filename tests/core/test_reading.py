@@ -14,7 +14,7 @@ from gateway.core.reading import MAX_LEVELS, read_deep, repaired, repaired_in_st
 from gateway.core.review import decode, decode_in_steps, decode_plain
 from gateway.core.verdict import Allowed, Failed
 from gateway.errors import MalformedReview
-from gateway.turns import finish
+from gateway.work_queue import finish
 from tests.core.build import body, document, labelled, webhook
 
 values = st.recursive(

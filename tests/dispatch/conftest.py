@@ -16,11 +16,11 @@ from gateway.core.labels import EVERYTHING
 from gateway.core.matching import Selection
 from gateway.core.review import decode
 from gateway.core.webhook import Rule, Webhook, WorkerRef
-from gateway.dispatch.backends import Workers
-from gateway.dispatch.deadlines import Deadlines
-from gateway.dispatch.dispatcher import Run
+from gateway.dispatch.backends import Backends
+from gateway.dispatch.driver import EvaluationDriver
 from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.pool import Pool
+from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.telemetry.metrics import Metrics
 from tests.kit import PATIENCE_S, REVIEWS
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backend
-    from gateway.dispatch.ledger import Ledger
+    from gateway.dispatch.in_flight import InFlightCalls
 
 ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
 
@@ -41,14 +41,14 @@ class Bed:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.deadlines = Deadlines(asyncio.get_running_loop())
+        self.timers = TimerWheel(asyncio.get_running_loop())
         self.pools: dict[str, Pool] = {}
         self.servers: dict[HttpsClient, HttpsServer] = {}
         self.namespaces: dict[str, Namespace] = {}
 
     async def add_pool(self, *targets: str, name: str = "pool", **settings: Any) -> Pool:
         pool = Pool(
-            WorkerPool(name, tuple(targets), **settings), targets, self.deadlines, self.metrics.pool(name)
+            WorkerPool(name, tuple(targets), **settings), targets, self.timers, self.metrics.pool(name)
         )
         self.pools[name] = pool
         await pool.start()
@@ -56,7 +56,7 @@ class Bed:
 
     def add_server(self, client: HttpsClient, **options: Any) -> HttpsServer:
         server = HttpsServer(
-            client, options.pop("user", None), self.deadlines, self.metrics.pool("https"), **options
+            client, options.pop("user", None), self.timers, self.metrics.pool("https"), **options
         )
         self.servers[client] = server
         return server
@@ -66,7 +66,9 @@ class Bed:
         while not all(endpoint.state == "ready" for endpoint in pool.endpoints):
             await asyncio.sleep(0.01)
 
-    def start(self, scripts: list[dict[str, Any]], done: Callable[[Evaluation], None], **options: Any) -> Run:
+    def start(
+        self, scripts: list[dict[str, Any]], done: Callable[[Evaluation], None], **options: Any
+    ) -> EvaluationDriver:
         webhooks = [
             Webhook(
                 options.get("phase", "validate"),
@@ -88,11 +90,11 @@ class Bed:
         request = decode(body)
         evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
         budget_s = options.get("budget_s", 30.0)
-        limits_s = self.deadlines.now() + budget_s, budget_s
-        workers = Workers(
-            self.pools, ConditionResolver(FairExecutor()).resolve, self.deadlines.now, servers=self.servers
+        limits_s = self.timers.now() + budget_s, budget_s
+        workers = Backends(
+            self.pools, ConditionResolver(FairExecutor()).resolve, self.timers.now, servers=self.servers
         )
-        run = Run(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
+        run = EvaluationDriver(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
         run.start()
         return run
 
@@ -127,9 +129,11 @@ class Bed:
 
     def is_clean(self) -> bool:
         """Whether nothing of any call is left."""
-        endpoints: list[Ledger] = [endpoint for pool in self.pools.values() for endpoint in pool.endpoints]
+        endpoints: list[InFlightCalls] = [
+            endpoint for pool in self.pools.values() for endpoint in pool.endpoints
+        ]
         endpoints += self.servers.values()
-        return not len(self.deadlines) and not any(endpoint.in_flight for endpoint in endpoints)
+        return not len(self.timers) and not any(endpoint.in_flight for endpoint in endpoints)
 
     async def close(self) -> None:
         backends: list[Backend] = [*self.pools.values(), *self.servers.values()]
@@ -143,7 +147,7 @@ class Bed:
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def on_bed(request: pytest.FixtureRequest) -> Callable[[Callable[[Bed], Awaitable[None]]], None]:
-    """Run a coroutine function on a Bed that is closed, and checked for leftovers, after it."""
+    """EvaluationDriver a coroutine function on a Bed that is closed, and checked for leftovers, after it."""
 
     def run(test: Callable[[Bed], Awaitable[None]]) -> None:
         async def body() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.config.model import WorkerTls
 from gateway.dispatch import health as watched
-from gateway.dispatch.channel import Link, Unreachable
+from gateway.dispatch.dialer import Dialer, Unreachable
 from gateway.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
 from gateway.dispatch.rpc import CallStatus
 from tests.kit import PATIENCE_S
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from gateway.dispatch.wire import WireOwner
+    from gateway.dispatch.stream_connection import StreamConnectionOwner
 
     OnLoop = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -78,16 +78,16 @@ async def watching(
     address: str, tls: WorkerTls | None = None, server_name: str | None = None
 ) -> AsyncIterator[tuple[HealthWatch, list[bool]]]:
     """Watch the health at *address*; what was told so far is in the list."""
-    link = Link(address, tls, server_name)
+    dialer = Dialer(address, tls, server_name)
     told: list[bool] = []
-    watch = HealthWatch(link, told.append)
+    watch = HealthWatch(dialer, told.append)
     try:
         yield watch, told
     finally:
         await watch.close()
         assert not left_over()
         # What was watched before may have its TLS still to end.
-        await link.close()
+        await dialer.close()
 
 
 @asynccontextmanager
@@ -488,8 +488,8 @@ def test_a_fault_in_what_is_told_does_not_end_the_watch(
                 raise ArithmeticError("told")
 
         async with served(word) as (_, address):
-            link = Link(address, None, None)
-            watch = HealthWatch(link, raise_once)
+            dialer = Dialer(address, None, None)
+            watch = HealthWatch(dialer, raise_once)
             (await word.call(0)).say(SERVING)
             await until(lambda: told == [False, True])
             assert len(word.calls) == 1
@@ -545,8 +545,8 @@ async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
 def test_silence_is_asked_about_and_one_who_does_not_answer_is_lost(
     on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "PING_AFTER_S", 0.05)
-    monkeypatch.setattr(watched, "PONG_WITHIN_S", 0.3)
+    monkeypatch.setattr(watched, "KEEPALIVE_TIME_S", 0.05)
+    monkeypatch.setattr(watched, "KEEPALIVE_TIMEOUT_S", 0.3)
 
     async def test() -> None:
         async with quiet() as (met, address), watching(address) as (_, told):
@@ -576,9 +576,9 @@ def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> N
                 "waiting": "ipv4:127.0.0.1:1",
                 "not served": without_health,
             }
-            link = Link(addresses.get(stage, address), None, None)
+            dialer = Dialer(addresses.get(stage, address), None, None)
             told: list[bool] = []
-            watch = HealthWatch(link, told.append)
+            watch = HealthWatch(dialer, told.append)
             if stage == "watching":
                 await until(lambda: told)
             elif stage != "at once":
@@ -590,7 +590,7 @@ def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> N
                 await until(met[0].transport.is_closing)
             assert told == [False] * (stage == "watching")
             mute.close()
-            await link.close()
+            await dialer.close()
             await until(lambda: "read_all" not in repr(asyncio.all_tasks()))
 
     on_loop(test)
@@ -606,12 +606,12 @@ def test_it_can_be_closed_at_any_moment(
     is_secure: bool,
 ) -> None:
     async def close_after(turns: int, address: str) -> None:
-        link = Link(address, tls if is_secure else None, "localhost")
-        watch = HealthWatch(link, lambda _: None)
+        dialer = Dialer(address, tls if is_secure else None, "localhost")
+        watch = HealthWatch(dialer, lambda _: None)
         for _ in range(turns):
             await asyncio.sleep(0 if turns % 2 else 0.0002)
         await watch.close()
-        await link.close()
+        await dialer.close()
 
     async def test() -> None:
         credentials = grpc.ssl_server_credentials([server_pair]) if is_secure else None
@@ -627,31 +627,31 @@ def test_it_can_be_closed_at_any_moment(
 
 
 class Peer:
-    """Stands for a link, its wires and its worker, on a loop with a clock of its own."""
+    """Stands for a dialer, its wires and its worker, on a loop with a clock of its own."""
 
     address = "worker:1"
 
     def __init__(self) -> None:
         self.dialed_at: list[float] = []
         self.is_there = False
-        self.owner: WireOwner | None = None
+        self.owner: StreamConnectionOwner | None = None
         self.pinged_at: list[float] = []
         self.answers_pings = True
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def dial(self, path: str, owner: WireOwner) -> Peer:
+    async def dial(self, path: str, owner: StreamConnectionOwner) -> Peer:
         self.dialed_at.append(self.now())
         if not self.is_there:
             raise Unreachable("nobody")
         self.owner = owner
-        self.heard_at = self.now()
+        self.last_received_at = self.now()
         return self
 
     def say(self, message: bytes) -> None:
         assert self.owner is not None
-        self.heard_at = self.now()
+        self.last_received_at = self.now()
         self.owner.received(message)
 
     def end(self, code: str) -> None:
@@ -664,7 +664,7 @@ class Peer:
     def finish_writing(self) -> None:
         pass
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         pass
 
     def abort(self) -> None:
@@ -676,7 +676,7 @@ class Peer:
     def ping(self) -> None:
         self.pinged_at.append(self.now())
         if self.answers_pings:
-            asyncio.get_running_loop().call_later(0.1, setattr, self, "heard_at", self.now() + 0.1)
+            asyncio.get_running_loop().call_later(0.1, setattr, self, "last_received_at", self.now() + 0.1)
 
     def watch(self, told: Callable[[bool], None]) -> HealthWatch:
         return HealthWatch(self, told)  # type: ignore[arg-type]

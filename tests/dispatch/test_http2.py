@@ -339,7 +339,7 @@ def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
         take(call, one * (MAX_FRAMES_FOR_NOTHING // 10))
         assert call.status is None
         # A call is answered now and then: no flood.
-        call.http2.forgive()
+        call.http2.reset_window()
     take(call, one * (MAX_FRAMES_FOR_NOTHING + 1))
     assert call.status == CallStatus("INTERNAL", "a flood of frames from the worker")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.core.verdict import Failed
-from gateway.dispatch.backends import Workers
-from gateway.dispatch.dispatcher import LARGE_PATCH_BYTES
-from gateway.turns import Turns
+from gateway.dispatch.backends import Backends
+from gateway.dispatch.driver import LARGE_PATCH_BYTES
+from gateway.work_queue import WorkQueue
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def test_one_that_waits_for_its_turn_ends_with_its_review(
     on_bed: OnBed, start_worker: Callable[[], WorkerProcess], monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     async def test(bed: Bed) -> None:
-        busy = Turns()
-        monkeypatch.setattr(Workers, "patch_turns", lambda *_: busy)
+        busy = WorkQueue()
+        monkeypatch.setattr(Backends, "patch_queue", lambda *_: busy)
         stop = busy.begin(endless(), never, never)
         await bed.add_pool(start_worker().target)
         if ending == "deadline":

@@ -89,7 +89,7 @@ def wait_until_asked(gateway: GatewayProcess, worker: Worker, answers: int = 10)
 
 def moved(gateway: GatewayProcess) -> float:
     """Return how many calls were put to another worker, since the first was lost with them."""
-    return gateway.metric("admission_gateway_worker_moved_total")
+    return gateway.metric("admission_gateway_worker_retries_total")
 
 
 def kill(worker: WorkerProcess) -> None:

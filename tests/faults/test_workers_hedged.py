@@ -35,7 +35,7 @@ AFTER = "100ms"
 
 
 def hedged(gateway: GatewayProcess) -> float:
-    return gateway.metric("admission_gateway_worker_hedged_total", pool="pool")
+    return gateway.metric("admission_gateway_worker_hedges_total", pool="pool")
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gateway.cli import main
-from gateway.dispatch.wire import Wire
+from gateway.dispatch.stream_connection import StreamConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,6 @@ def _watched(handle: Callable[..., Any]) -> Callable[..., Any]:
 
 if __name__ == "__main__":
     for name in ("data_received", "read_on", "connection_lost", "resume_writing"):
-        setattr(Wire, name, _watched(getattr(Wire, name)))
+        setattr(StreamConnection, name, _watched(getattr(StreamConnection, name)))
     atexit.register(lambda: print(f"longest hold: {_holds_s[0]:.6f} s", file=sys.stderr))  # noqa: T201
     main()

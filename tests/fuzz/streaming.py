@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.core.call import Call, Payload
 from gateway.core.matching import Invocation
 from gateway.core.verdict import Allowed, Denied, Failed
-from gateway.dispatch.channel import Unreachable
-from gateway.dispatch.pending import Pending
+from gateway.dispatch.calls import CallGroup
+from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus, StreamingCall
 from gateway.dispatch.stream import ReviewStream
-from gateway.dispatch.wire import Wire
+from gateway.dispatch.stream_connection import StreamConnection
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.wire import WireOwner
+    from gateway.dispatch.stream_connection import StreamConnectionOwner
 
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()
@@ -71,35 +71,35 @@ class Transport:
 
 
 class Bed:
-    """A stream with its owner, who is also the endpoint and the asker. Use it on a running loop."""
+    """A stream with its owner, who is also the endpoint and the observer. Use it on a running loop."""
 
     def __init__(self) -> None:
         self.call: StreamingCall | None = None
         self._transport = Transport()
-        self._wire: Wire | None = None
+        self._connection: StreamConnection | None = None
         self._is_lost = self._is_over = False
-        self._asked: list[Pending] = []
+        self._asked: list[CallGroup] = []
         self._open = 0
         self._unheard: list[bytes] = []
         self.stream = ReviewStream(self._dial, self, _METRICS, lambda: 0.0)
 
-    async def _dial(self, owner: WireOwner) -> Wire:
+    async def _dial(self, owner: StreamConnectionOwner) -> StreamConnection:
         self.call = StreamingCall("/a.B/C", "worker.test", "http")
-        self._wire = wire = Wire(self.call, owner)
-        wire.connection_made(self._transport)  # type: ignore[arg-type]
+        self._connection = connection = StreamConnection(self.call, owner)
+        connection.connection_made(self._transport)  # type: ignore[arg-type]
         try:
-            await wire.settled
+            await connection.settled
         except EOFError as error:
             raise Unreachable(str(error)) from None
         except asyncio.CancelledError:
-            wire.abort()
+            connection.abort()
             raise
-        return wire
+        return connection
 
     @property
     def written(self) -> list[int]:
         """Numbers of the slots that were sent."""
-        return [pending.number for pending in self._asked if pending.number]
+        return [group.number for group in self._asked if group.number]
 
     # -- what happens -----------------------------------------------------------------------------
 
@@ -107,65 +107,69 @@ class Bed:
         """Ask so many calls about one payload."""
         if self._is_over:
             return
-        pending = Pending(self, self, b"", 0.0, (1.0, 1.0))  # type: ignore[arg-type]
+        group = CallGroup(self, self, b"", 0.0, (1.0, 1.0))  # type: ignore[arg-type]
         payload = Payload(_REQUEST)
         for place in range(count):
-            pending.add(Call(place, _INVOCATION, payload, is_ahead=False))
+            group.add(Call(place, _INVOCATION, payload, is_ahead=False))
         self._open += count
-        self._asked.append(pending)
-        self.stream.submit(pending)
+        self._asked.append(group)
+        self.stream.submit(group)
 
     def withdraw(self, choice: int) -> None:
         """Forget a call that is out."""
-        out = [pending for pending in self._asked if pending.open]
+        out = [group for group in self._asked if group.open_count]
         if out and not self._is_over:
-            pending = out[choice % len(out)]
-            self._forget(pending, next(index for index, call in enumerate(pending.calls) if call is not None))
+            group = out[choice % len(out)]
+            self._forget(group, next(index for index, call in enumerate(group.calls) if call is not None))
 
     def expire(self, choice: int) -> None:
         """Forget all calls of a slot."""
-        out = [pending for pending in self._asked if pending.open]
+        out = [group for group in self._asked if group.open_count]
         if out and not self._is_over:
-            pending = out[choice % len(out)]
-            for index, call in enumerate(pending.calls):
+            group = out[choice % len(out)]
+            for index, call in enumerate(group.calls):
                 if call is not None:
-                    self._forget(pending, index)
+                    self._forget(group, index)
 
-    def _forget(self, pending: Pending, index: int) -> None:
-        self.stream.withdraw(pending, index)
-        self._settle(pending, index)
+    def _forget(self, group: CallGroup, index: int) -> None:
+        self.stream.withdraw(group, index)
+        self._settle(group, index)
 
     def hear(self, pieces: Iterable[bytes]) -> None:
         """Have the worker say something, in so many reads; while it is not heard, it waits with it."""
         self._unheard += pieces
         while self._unheard and self._transport.is_heard:
-            if self._wire is None or self._transport.is_gone or self._is_lost:
+            if self._connection is None or self._transport.is_gone or self._is_lost:
                 break
-            self._wire.data_received(self._unheard.pop(0))
+            self._connection.data_received(self._unheard.pop(0))
         if self._transport.is_gone:
             self.break_connection()
 
     def pause(self, *, is_paused: bool) -> None:
         """Have the worker read nothing for now, or go on."""
-        if self._wire is not None and not self._transport.is_gone and is_paused is self._transport.is_read:
+        if (
+            self._connection is not None
+            and not self._transport.is_gone
+            and is_paused is self._transport.is_read
+        ):
             self._transport.is_read = not is_paused
             self._transport.unread_bytes = 0
             if is_paused:
-                self._wire.pause_writing()
+                self._connection.pause_writing()
             else:
-                self._wire.resume_writing()
+                self._connection.resume_writing()
 
     def go_on(self) -> None:
         """What a connection does every now and then: ask for a sign of life, and count anew."""
-        if self._wire is not None and not self._transport.is_gone:
-            self._wire.ping()
-            self.stream.forgive()
+        if self._connection is not None and not self._transport.is_gone:
+            self._connection.ping()
+            self.stream.reset_window()
 
     def break_connection(self) -> None:
         """Have the connection be gone."""
-        if self._wire is not None and not self._is_lost:
+        if self._connection is not None and not self._is_lost:
             self._is_lost = self._transport.is_gone = True
-            self._wire.connection_lost(None)
+            self._connection.connection_lost(None)
 
     async def end(self) -> None:
         """End the stream, and see that nothing is left."""
@@ -173,17 +177,17 @@ class Bed:
         await self.stream.close()
         assert self._is_over
         assert self._open == 0, "calls that never ended"
-        assert not any(pending.open for pending in self._asked)
-        assert self._wire is None or self._transport.is_gone
+        assert not any(group.open_count for group in self._asked)
+        assert self._connection is None or self._transport.is_gone
         self.break_connection()
 
     # -- the owner of the stream ------------------------------------------------------------------
 
-    def finish(self, pending: Pending, index: int, verdict: Verdict, code: str | None = None) -> None:
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         assert not self._is_over, "a verdict after the end"
         assert isinstance(verdict, Allowed | Denied | Failed)
         assert code != "OK"
-        self._settle(pending, index)
+        self._settle(group, index)
 
     def count(self, code: str, number: int = 1) -> None:
         assert number > 0
@@ -194,16 +198,16 @@ class Bed:
     def draining(self, distrust: str = "") -> None:
         """Another stream would be begun; this one goes on with what it has."""
 
-    def ended(self, status: CallStatus, unanswered: list[Pending]) -> None:
+    def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
         assert not self._is_over, "ended twice"
         self._is_over = True
-        for pending in unanswered:
-            for index, call in enumerate(pending.calls):
+        for group in unanswered:
+            for index, call in enumerate(group.calls):
                 if call is not None:
-                    self._settle(pending, index)
+                    self._settle(group, index)
 
-    def _settle(self, pending: Pending, index: int) -> None:
-        assert pending.calls[index] is not None, "ended twice"
-        pending.calls[index] = None
-        pending.open -= 1
+    def _settle(self, group: CallGroup, index: int) -> None:
+        assert group.calls[index] is not None, "ended twice"
+        group.calls[index] = None
+        group.open_count -= 1
         self._open -= 1

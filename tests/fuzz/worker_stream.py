@@ -14,7 +14,7 @@ import asyncio
 import atexit
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.dispatch import http2, rpc, share, wire
+from gateway.dispatch import cpu_budget, http2, rpc, stream_connection
 from gateway.dispatch.rpc import StreamingCall
 from tests.frames import take
 from tests.fuzz.laws import Faults, bounded
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "gateway/dispatch/http2.py",
-    "gateway/dispatch/fields.py",
+    "gateway/dispatch/header_fields.py",
     "gateway/dispatch/rpc.py",
-    "gateway/dispatch/share.py",
-    "gateway/dispatch/wire.py",
+    "gateway/dispatch/cpu_budget.py",
+    "gateway/dispatch/stream_connection.py",
     "gateway/dispatch/stream.py",
     "gateway/dispatch/verdicts.py",
 )
@@ -55,8 +55,8 @@ _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (http2, {"MAX_FRAMES_FOR_NOTHING": _FLOOD, "WINDOW_BYTES": _WINDOW_BYTES, "_MAX_HEADERS_BYTES": 6000}),
     (rpc, {"MAX_MESSAGE_BYTES": _MESSAGE_BYTES}),
     # A step a slice, and never a wait for the next one: what happens must not depend on the machine's speed.
-    (wire, {"MAX_UNSENT_BYTES": 2000, "SLICE_S": 0}),
-    (share, {"BURST_S": 10**9}),
+    (stream_connection, {"MAX_UNSENT_BYTES": 2000, "SLICE_S": 0}),
+    (cpu_budget, {"BURST_S": 10**9}),
 ]
 _LOOP: Final = asyncio.new_event_loop()
 atexit.register(_LOOP.close)

@@ -179,8 +179,8 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
         call % "DEADLINE_EXCEEDED": late - given_up + found["doubled"],
         call % "CANCELLED": withdrawn,
         call % "UNAVAILABLE": given_up + found["lost"],
-        'worker_moved_total{pool="p"}': found["lost"] + found["doubled"],
-        'worker_hedged_total{pool="p"}': 0,
+        'worker_retries_total{pool="p"}': found["lost"] + found["doubled"],
+        'worker_hedges_total{pool="p"}': 0,
     }
     return tally, series, (verdicts + late, verdicts)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.verdict import Failed, FailureReason
-from gateway.dispatch.deadlines import TICK_S
-from gateway.dispatch.dispatcher import WORTH_ASKING_S
+from gateway.dispatch.driver import WORTH_ASKING_S
+from gateway.dispatch.timer_wheel import TICK_S
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
 from tests.simulation.world import UNBOUNDED, WIDE_BYTES

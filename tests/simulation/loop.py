@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 START_S: Final = 1000.0
 """What the clock says at first."""
 MOST_TURNS: Final = 20_000
-"""Turns of the loop in one instant, after which it is taken to be spinning."""
+"""WorkQueue of the loop in one instant, after which it is taken to be spinning."""
 
 
 class Stuck(AssertionError):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.evaluation import Evaluation
 from gateway.core.verdict import Failed
-from gateway.dispatch.connection import Connection
-from gateway.dispatch.endpoint import Endpoint
+from gateway.dispatch.endpoint import WorkerEndpoint
+from gateway.dispatch.transport import WorkerTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.matching import Selection
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.pending import Pending
+    from gateway.dispatch.calls import CallGroup
     from gateway.snapshot import Snapshot
     from tests.simulation.run import Simulation
     from tests.simulation.world import Review
@@ -66,30 +66,30 @@ class Recorded(Evaluation):
         return calls
 
 
-def counting(simulation: Simulation) -> type[Endpoint]:
+def counting(simulation: Simulation) -> type[WorkerEndpoint]:
     """Return endpoints that tell *simulation* of what they are given."""
 
-    class Counting(Endpoint):
+    class Counting(WorkerEndpoint):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             simulation.endpoints_seen[self] = None
 
-        def submit(self, pending: Pending) -> None:
-            simulation.submitted[self.address] += pending.open
-            super().submit(pending)
+        def submit(self, group: CallGroup) -> None:
+            simulation.submitted[self.address] += group.open_count
+            super().submit(group)
 
     return Counting
 
 
-def repeating(simulation: Simulation) -> Callable[[Connection, Pending], None]:
+def repeating(simulation: Simulation) -> Callable[[WorkerTransport, CallGroup], None]:
     """Return what tells *simulation* of calls that are asked once more, and counted once more."""
-    ask_by_itself = Connection._ask_by_itself
+    ask_by_itself = WorkerTransport._resubmit_unary
 
-    def ask(connection: Connection, pending: Pending) -> None:
+    def ask(connection: WorkerTransport, group: CallGroup) -> None:
         # A stream that is not served was no call: there is only the one by itself.
         if connection.is_streaming:
-            simulation.repeated[connection._owner.address] += pending.open
-        ask_by_itself(connection, pending)
+            simulation.repeated[connection._owner.address] += group.open_count
+        ask_by_itself(connection, group)
 
     return ask
 

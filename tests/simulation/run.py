@@ -15,15 +15,14 @@ from unittest import mock
 from gateway import admit
 from gateway.admit import Admission
 from gateway.dispatch import pool
-from gateway.dispatch.channel import Link
-from gateway.dispatch.connection import Connection
-from gateway.dispatch.deadlines import Deadlines
-from gateway.dispatch.share import Share
+from gateway.dispatch.cpu_budget import Share
+from gateway.dispatch.dialer import Dialer
+from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.dispatch.transport import WorkerTransport
 from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
-from gateway.turns import Turns
-from tests.simulation.channel import open_channel
+from gateway.work_queue import WorkQueue
 from tests.simulation.counts import Ledger
 from tests.simulation.faults import befall, heal
 from tests.simulation.journal import Journal
@@ -32,13 +31,14 @@ from tests.simulation.network import Network
 from tests.simulation.policies import Policies
 from tests.simulation.record import Record, Recorded, counting, repeating
 from tests.simulation.stage import Question, Stage
+from tests.simulation.unary_channel import open_channel
 from tests.simulation.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gateway.core.call import Call
-    from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool
     from tests.simulation.world import Review, World
 
@@ -65,7 +65,7 @@ class Simulation:
         self.records: dict[str, Record] = {}
         self.made_at: dict[Call, float] = {}
         self.pools_seen: dict[Pool, None] = {}
-        self.endpoints_seen: dict[Endpoint, None] = {}
+        self.endpoints_seen: dict[WorkerEndpoint, None] = {}
         self.submitted: Counter[str] = Counter()
         """Calls handed to endpoints, by address."""
         self.repeated: Counter[str] = Counter()
@@ -91,14 +91,14 @@ class Simulation:
         return [*self.loop.mishaps, *self.journal.complaints, *self.stage.breaches]
 
     @property
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[WorkerEndpoint]:
         """All that there ever were, those that are no longer used included."""
         return list(self.endpoints_seen)
 
     async def _live(self) -> None:
         self._pools = Pools(self.metrics, lambda settings: settings.targets)
-        self.deadlines = self._pools._deadlines = Deadlines(self.loop, self.loop.time)
-        self._pools._turns = Turns(self.loop.time)
+        self.timers = self._pools._timers = TimerWheel(self.loop, self.loop.time)
+        self._pools._turns = WorkQueue(self.loop.time)
         await self._load(0, within_s=5.0 if self.world.waits else 0.0)
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
@@ -128,7 +128,7 @@ class Simulation:
         await prepared.wait_until_ready(within_s)
         self.journal.note("configuration %s is in force", number)
         self.snapshot = self._pools.use(prepared, Paths(prepared.config))
-        self.pools_seen.update(dict.fromkeys(self.snapshot.workers.pools.values()))
+        self.pools_seen.update(dict.fromkeys(self.snapshot.backends.pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:
         self.journal.note("%s is at %s", name, addresses)
@@ -145,7 +145,7 @@ class Simulation:
 
     def in_rotation(self, evaluation: Recorded, call: Call) -> set[str]:
         """Return the addresses at which *call* could be asked now."""
-        pools = self.records[evaluation.request.uid].snapshot.workers.pools
+        pools = self.records[evaluation.request.uid].snapshot.backends.pools
         return {
             endpoint.address.split(":")[1]
             for endpoint in pools[call.invocation.webhook.worker.pool].endpoints
@@ -202,7 +202,7 @@ class Simulation:
         await asyncio.sleep(
             max([0.0, *(record.deadline - self.loop.time() for record in self.records.values())])
         )
-        assert not len(self.deadlines), "deadlines are left when no review is"
+        assert not len(self.timers), "deadlines are left when no review is"
         assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         self.healed_at = self.loop.time()
         heal(self)
@@ -224,11 +224,11 @@ class Simulation:
         await asyncio.sleep(PROBE_BUDGET_S)
 
     def _look_for_leftovers(self) -> None:
-        assert not len(self.deadlines), "deadlines are left when no review is"
+        assert not len(self.timers), "deadlines are left when no review is"
         assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         not_ready = [
             repr(e)
-            for one in self.snapshot.workers.pools.values()
+            for one in self.snapshot.backends.pools.values()
             for e in one.endpoints
             if e.state != "ready"
         ]
@@ -250,7 +250,7 @@ class Simulation:
 
 STANDING_TASKS: Final = {
     "Simulation._live",
-    "Connection._keep",
+    "WorkerTransport._keep",
     "Event.wait",
     "Pool._keep_resolving",
     "HealthWatch._keep",
@@ -258,7 +258,7 @@ STANDING_TASKS: Final = {
 """Of a gateway that has nothing to do."""
 
 
-def _keeps_calls(endpoint: Endpoint) -> bool:
+def _keeps_calls(endpoint: WorkerEndpoint) -> bool:
     stream = endpoint._connection._stream
     return bool(endpoint.slots or (stream is not None and (stream._written or stream._queue)))
 
@@ -277,9 +277,9 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         gateway_log.addHandler(simulation.journal)
         stack.enter_context(mock.patch.object(gateway_log, "propagate", new=False))
         stack.enter_context(mock.patch.object(admit, "Evaluation", partial(Recorded, simulation)))
-        stack.enter_context(mock.patch.object(pool, "Endpoint", counting(simulation)))
-        stack.enter_context(mock.patch.object(Connection, "_ask_by_itself", repeating(simulation)))
-        stack.enter_context(mock.patch.object(Link, "open_channel", open_channel))
+        stack.enter_context(mock.patch.object(pool, "WorkerEndpoint", counting(simulation)))
+        stack.enter_context(mock.patch.object(WorkerTransport, "_resubmit_unary", repeating(simulation)))
+        stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
         # Real CPU time would differ from run to run. In virtual time nothing costs any.
         for clock in ("cpu", "clock"):
             stack.enter_context(mock.patch.object(Share, clock, simulation.loop.time))

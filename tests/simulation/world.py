@@ -17,7 +17,7 @@ from tests.simulation.worker import ODDITIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.model import AuditLevel, Transport
+    from gateway.config.model import AuditLevel, TransportMode
     from gateway.core.review import Json
     from gateway.core.webhook import Phase, Webhook
 
@@ -150,7 +150,7 @@ def _pool(draft: _Draft, name: str) -> WorkerPool:
         if dice.random() < 0.25
         else None
     )
-    transport: Transport = "Stream" if is_streaming and dice.random() < 0.2 else "Auto"
+    transport: TransportMode = "Stream" if is_streaming and dice.random() < 0.2 else "Auto"
     if dice.random() < 0.12:
         transport = "Unary"
     return WorkerPool(name, targets, transport=transport, max_in_flight=limit, hedge=hedge)

@@ -8,7 +8,7 @@ import orjson
 import uvloop
 
 from gateway.config.model import WorkerTls
-from gateway.dispatch.wire import PING_AFTER_S
+from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S
 from gateway.logs import out
 from gateway.text import did_you_mean, printable_json, shown
 from workers.conformance.probe import probe
@@ -60,7 +60,7 @@ async def _check_at(
     async with await find_target(address, WorkerTls(*files) if any(files) else None) as target:
         facts = await probe(target, parsed.policy, vectors)
         facts.process = process
-        facts.ping_after_s = PING_AFTER_S if parsed.keepalive else 0.0
+        facts.ping_after_s = KEEPALIVE_TIME_S if parsed.keepalive else 0.0
         async for result in check(target, facts, rules):
             results.append(result)
             if not parsed.json:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.channel import Unreachable
+from gateway.dispatch.dialer import Unreachable
 from workers.conformance.answers import Answer, in_words
 from workers.conformance.process import Process, ended
 from workers.conformance.requests import pod
@@ -110,7 +110,7 @@ async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
 
 def socket_of(worker: Worker) -> Path | None:
     """Return the path of the unix socket that the worker is reached by, if it is one."""
-    scheme, _, path = worker.target.link.address.partition(":")
+    scheme, _, path = worker.target.dialer.address.partition(":")
     return Path("/" + path.lstrip("/") if path.startswith("//") else path) if scheme == "unix" else None
 
 
@@ -136,11 +136,11 @@ async def _knock(worker: Worker, process: Process, seen: ShutdownRecord) -> None
     deadline = loop.time() + SOON_S
     while not process.has_ended() and loop.time() < deadline:
         try:
-            wire = await worker.target.dial("/", Recorder())
+            connection = await worker.target.dial("/", Recorder())
         except Unreachable as error:
             seen.refused = str(error)
             return
-        await wire.close()
+        await connection.close()
         await asyncio.sleep(_LOOK_S)
 
 
@@ -148,13 +148,13 @@ async def _knock(worker: Worker, process: Process, seen: ShutdownRecord) -> None
 async def _watching(worker: Worker) -> AsyncIterator[Recorder]:
     """A watch of the whole server on a connection of its own, as the gateway has it."""
     recorder = Recorder()
-    wire = await worker.target.dial(WATCH, recorder)
-    wire.send(request(""))
-    wire.finish_writing()
+    connection = await worker.target.dial(WATCH, recorder)
+    connection.send(request(""))
+    connection.finish_writing()
     try:
         yield recorder
     finally:
-        await wire.close()
+        await connection.close()
 
 
 async def _watch(recorder: Recorder, seen: ShutdownRecord) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.dispatch.channel import Link, Unreachable
+from gateway.dispatch.dialer import Dialer, Unreachable
 from gateway.dispatch.targets import addresses_of, parse_target
 from gateway.errors import GatewayError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerTls
     from gateway.dispatch.rpc import CallStatus
-    from gateway.dispatch.wire import Wire
+    from gateway.dispatch.stream_connection import StreamConnection
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # What the worker refuses or keeps to is to be seen, and not what this side does.
@@ -34,7 +34,7 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 
 
 class Recorder:
-    """Whom a wire reports to: keeps what came. Make it on a running event loop."""
+    """Whom a connection reports to: keeps what came. Make it on a running event loop."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
@@ -53,7 +53,7 @@ class Recorder:
                     await self._news.wait()
         return happened()
 
-    # -- called by the wire -----------------------------------------------------------------------
+    # -- called by the connection -----------------------------------------------------------------------
 
     def received(self, message: bytes | bytearray) -> None:
         """Keep it."""
@@ -78,14 +78,14 @@ class Recorder:
 class Target:
     """One address of the worker, and how to speak to it. To be used as a context manager."""
 
-    link: Link
+    dialer: Dialer
     tls: WorkerTls | None
 
     async def __aenter__(self) -> Target:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.link.close()
+        await self.dialer.close()
 
     def open_channel(self, keepalive_ms: int = 0) -> grpc.aio.Channel:
         """Return a channel with a connection of its own, which pings after so much silence, if any."""
@@ -94,27 +94,27 @@ class Target:
             options += [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", 10_000)]
         if self.tls is None:
             options.append(("grpc.default_authority", "localhost"))
-            return grpc.aio.insecure_channel(self.link.address, options=options)
+            return grpc.aio.insecure_channel(self.dialer.address, options=options)
         if self.tls.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
         files = (self.tls.ca_file, self.tls.key_file, self.tls.cert_file)
-        # They could be read when the link was made.
+        # They could be read when the dialer was made.
         credentials = grpc.ssl_channel_credentials(
             *(None if file is None else file.read_bytes() for file in files)
         )
-        return grpc.aio.secure_channel(self.link.address, credentials, options=options)
+        return grpc.aio.secure_channel(self.dialer.address, credentials, options=options)
 
-    async def dial(self, path: str, recorder: Recorder) -> Wire:
+    async def dial(self, path: str, recorder: Recorder) -> StreamConnection:
         """Return a connection made by the gateway's own code, with a call of *path* begun on it.
 
         Raises:
             Unreachable: there is nobody, or nobody who speaks HTTP/2.
         """
-        return await self.link.dial(path, recorder)
+        return await self.dialer.dial(path, recorder)
 
     async def is_answered(self) -> bool:
         """Return whether anybody is there."""
-        return await self.link.knock()
+        return await self.dialer.knock()
 
 
 async def find_target(address: str, tls: WorkerTls | None) -> Target:
@@ -131,13 +131,13 @@ async def find_target(address: str, tls: WorkerTls | None) -> Target:
     why = f"{address} has no address"
     for endpoint, host in addresses.items():
         name = host if tls is None or tls.server_name is None else tls.server_name
-        link = Link(endpoint, tls, name)
+        dialer = Dialer(endpoint, tls, name)
         try:
-            wire = await link.dial("/", Recorder())
+            connection = await dialer.dial("/", Recorder())
         except Unreachable as error:
             why = f"the worker cannot be reached: {error}"
-            await link.close()
+            await dialer.close()
             continue
-        await wire.close()
-        return Target(link, None if tls is None else replace(tls, server_name=name))
+        await connection.close()
+        return Target(dialer, None if tls is None else replace(tls, server_name=name))
     raise GatewayError(why)

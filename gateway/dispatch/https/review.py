@@ -24,7 +24,7 @@ import orjson
 
 from gateway.core.review import V1, V1BETA1
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
-from gateway.dispatch.answers import MAX_PARTS
+from gateway.dispatch.bounded_messages import MAX_PARTS
 from gateway.dispatch.verdicts import one_line
 
 if TYPE_CHECKING:

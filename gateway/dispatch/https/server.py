@@ -23,9 +23,9 @@ from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlo
 from gateway.dispatch.https.proxy import proxy_for
 from gateway.dispatch.https.response import judge
 from gateway.dispatch.https.review import failed_before, failed_call, write_review
-from gateway.dispatch.ledger import Ledger
+from gateway.dispatch.in_flight import InFlightCalls
 from gateway.dispatch.verdicts import failed_status
-from gateway.turns import Turns, finish
+from gateway.work_queue import WorkQueue, finish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.core.webhook import HttpsClient
-    from gateway.dispatch.backends import Target
-    from gateway.dispatch.deadlines import Deadlines
-    from gateway.dispatch.pending import Pending
-    from gateway.dispatch.standing import State
+    from gateway.dispatch.backends import Endpoint
+    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.outlier_detection import State
+    from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ _SHOWN_CHARS: Final = 500
 """Of a URL in the cause of a failure, so that there is room for the reason."""
 
 
-class HttpsServer(Ledger):
+class HttpsServer(InFlightCalls):
     """The server behind *client*, to which the gateway is *user*. Make it on a running event loop."""
 
     state: State = "ready"
@@ -63,7 +63,7 @@ class HttpsServer(Ledger):
         self,
         client: HttpsClient,
         user: WebhookUser | None,
-        deadlines: Deadlines,
+        deadlines: TimerWheel,
         metrics: PoolMetrics,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
@@ -80,8 +80,8 @@ class HttpsServer(Ledger):
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
         self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
-        self._tasks: dict[tuple[Pending, int], asyncio.Task[None]] = {}
-        self._turns = Turns()
+        self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
+        self._turns = WorkQueue()
         self._rooms = LargeAnswerSlots()
         self._no_room = failed_status(
             "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
@@ -97,30 +97,30 @@ class HttpsServer(Ledger):
             return self
         return self._no_room
 
-    def another(self, endpoint: Target, *, may_stay: bool) -> Target | None:
+    def another(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:
         """Return None: there is nobody else, and what can be sent again has been."""
 
-    def submit(self, pending: Pending) -> None:
-        """Ask; the asker is told each verdict, at the deadline at the latest."""
-        if not pending.open:
+    def submit(self, group: CallGroup) -> None:
+        """Ask; the observer is told each verdict, at the deadline at the latest."""
+        if not group.open_count:
             return
-        self._enter(pending)
-        pending.was_sent = True
-        for index, call in enumerate(pending.calls):
+        self._enter(group)
+        group.was_sent = True
+        for index, call in enumerate(group.calls):
             if call is not None:
-                self._start((pending, index), call)
+                self._start((group, index), call)
 
-    def withdraw(self, pending: Pending, index: int, code: str) -> None:
-        """Forget a call whose answer is no longer wanted; it is counted as *code*, and the asker not told."""
-        task = self._tasks.get((pending, index))
+    def withdraw(self, group: CallGroup, index: int, code: str) -> None:
+        """Cancel a call and count it with status *code*; the observer is not called."""
+        task = self._tasks.get((group, index))
         if task is not None:
             task.cancel()
             self._metrics.called(self.client.url, code)
-        self._let_go(pending, index)
+        self._let_go(group, index)
 
-    def count_moved(self, number: int) -> None:
+    def count_retries(self, number: int) -> None:
         """Count calls that are asked here since another was lost with them."""
-        self._metrics.moved += number
+        self._metrics.retries += number
 
     async def close(self, grace_s: float) -> None:
         """End everything; calls in flight get up to *grace_s* seconds."""
@@ -129,45 +129,45 @@ class HttpsServer(Ledger):
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        for pending, index in tasks:
-            self._finish((pending, index), failed_call("the gateway ends its connections"), "CANCELLED")
+        for group, index in tasks:
+            self._finish((group, index), failed_call("the gateway ends its connections"), "CANCELLED")
         self.connections.close()
         await self._identity.close()
         self._metrics.forget(self.client.url)
 
-    def _start(self, place: tuple[Pending, int], call: Call) -> None:
+    def _start(self, place: tuple[CallGroup, int], call: Call) -> None:
         self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
         task.add_done_callback(lambda ended: self._ended(place, ended))
 
-    def _ended(self, place: tuple[Pending, int], task: asyncio.Task[None]) -> None:
+    def _ended(self, place: tuple[CallGroup, int], task: asyncio.Task[None]) -> None:
         del self._tasks[place]
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("webhook at %s: a bug in its call", self.client.url, exc_info=error)
             self._finish(place, failed_before(f"a bug in the call: {type(error).__name__}"), "INTERNAL")
 
-    async def _call(self, place: tuple[Pending, int], call: Call) -> None:
+    async def _call(self, place: tuple[CallGroup, int], call: Call) -> None:
         with LargeAnswerSlot(self._rooms) as room:
             code, verdict = await self._review(place[0], call, room)
         self._finish(place, verdict, code)
 
-    def _finish(self, place: tuple[Pending, int], verdict: Verdict, code: str) -> None:
+    def _finish(self, place: tuple[CallGroup, int], verdict: Verdict, code: str) -> None:
         """Settle a call, unless it has ended."""
-        pending, index = place
-        call = pending.calls[index]
+        group, index = place
+        call = group.calls[index]
         if call is not None:
             self._metrics.called(self.client.url, code)
-            self._let_go(pending, index)
-            pending.asker.answered(pending, call, verdict)
+            self._let_go(group, index)
+            group.observer.on_verdict(group, call, verdict)
 
-    async def _review(self, pending: Pending, call: Call, room: LargeAnswerSlot) -> tuple[str, Verdict]:
+    async def _review(self, group: CallGroup, call: Call, room: LargeAnswerSlot) -> tuple[str, Verdict]:
         """Return how the call ended, for the metrics, and the verdict."""
         webhook, uid = call.invocation.webhook, str(uuid.uuid4())
         try:
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
-        announced = f"{max(1, math.ceil(pending.deadline - self._deadlines.now()))}s"
+        announced = f"{max(1, math.ceil(group.deadline - self._timers.now()))}s"
         try:
             headers, context = await self._identity.prove()
             question = HttpRequest(self.client.url, headers, body)

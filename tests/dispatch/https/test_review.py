@@ -13,7 +13,7 @@ from gateway.core.decision import decide
 from gateway.core.response import encode
 from gateway.core.verdict import Allowed, Denied, Details, Failed
 from gateway.dispatch.https.review import read_answer
-from gateway.turns import finish
+from gateway.work_queue import finish
 from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.dispatch.channel import Unreachable
-from gateway.dispatch.wire import PING_AFTER_S, PONG_WITHIN_S
+from gateway.dispatch.dialer import Unreachable
+from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 from workers.conformance.rule import ANSWER_S, Breach, Group
 from workers.conformance.target import Recorder
 from workers.conformance.worker import STREAM
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from workers.conformance.worker import Worker
 
 _PINGS: Final = 5
-"""gRPC's servers put up with two that come too soon, and forgive once more after a stream has begun."""
-_WITHIN_S: Final = _PINGS * PING_AFTER_S + 4 * PONG_WITHIN_S
+"""gRPC's servers put up with two that come too soon, and reset_window once more after a stream has begun."""
+_WITHIN_S: Final = _PINGS * KEEPALIVE_TIME_S + 4 * KEEPALIVE_TIMEOUT_S
 
 KEEPALIVE: Final = Group("Keepalive", "Review", "Sizes and connections")
 
 
 @KEEPALIVE.rule(
-    f"keeps a connection without calls that is pinged after {PING_AFTER_S:g} s of silence",
+    f"keeps a connection without calls that is pinged after {KEEPALIVE_TIME_S:g} s of silence",
     asks_a_policy=False,
     within_s=_WITHIN_S,
 )
@@ -34,7 +34,7 @@ async def keepalive_without_calls(worker: Worker) -> str:
 
 
 @KEEPALIVE.rule(
-    f"keeps a stream whose connection is pinged after {PING_AFTER_S:g} s of silence",
+    f"keeps a stream whose connection is pinged after {KEEPALIVE_TIME_S:g} s of silence",
     method="ReviewStream",
     asks_a_policy=False,
     within_s=_WITHIN_S,
@@ -76,15 +76,15 @@ async def _streaming(worker: Worker) -> None:
     asked = f"{_PINGS} pings after {after_s:g} s of silence each, on a connection with an open stream"
     recorder = Recorder()
     try:
-        wire = await worker.target.dial(STREAM, recorder)
+        connection = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
         raise Breach(asked, str(error), "a stream") from None
     try:
         for number in range(1, _PINGS + 1):
             await asyncio.sleep(after_s)
-            wire.ping()
+            connection.ping()
             await asyncio.sleep(
-                min(PONG_WITHIN_S, after_s / 2) if number == _PINGS else 0.5 * min(1, after_s)
+                min(KEEPALIVE_TIMEOUT_S, after_s / 2) if number == _PINGS else 0.5 * min(1, after_s)
             )
             if recorder.status is not None or recorder.is_leaving:
                 how = (
@@ -93,7 +93,7 @@ async def _streaming(worker: Worker) -> None:
                     else f"{recorder.status.code} {recorder.status.details}"
                 )
                 raise Breach(asked, f"{how} after ping {number}", "a connection that stays")
-            if wire.owes_a_pong:
+            if connection.owes_a_pong:
                 raise Breach(asked, f"no answer to ping {number}", "an answer")
     finally:
-        await wire.close()
+        await connection.close()

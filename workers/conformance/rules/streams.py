@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.channel import Unreachable
+from gateway.dispatch.dialer import Unreachable
 from gateway.pb import worker_pb2 as pb
 from workers.conformance.answers import expect_kind, in_words, kind
 from workers.conformance.requests import pod, unlike
@@ -32,21 +32,21 @@ async def stream_of_the_gateway(worker: Worker) -> None:
     recorder = Recorder()
     asked = "a batch over the gateway's own HTTP/2"
     try:
-        wire = await worker.target.dial(STREAM, recorder)
+        connection = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
         raise Breach(asked, str(error), "a stream") from None
     try:
         batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=pod())])
         for number in range(_CALLS):
             batch.calls.add(id=number, policy=worker.policy, timeout_millis=20_000)
-        wire.send(batch.SerializeToString())
+        connection.send(batch.SerializeToString())
 
         def answered() -> int:
             return sum(len(pb.VerdictBatch.FromString(message).verdicts) for message in recorder.messages)
 
         await recorder.until(lambda: answered() >= _CALLS or recorder.status is not None, ANSWER_S)
         expect(answered() == _CALLS, asked, f"{answered()} verdicts", f"{_CALLS}")
-        wire.finish_writing()
+        connection.finish_writing()
         await recorder.until(lambda: recorder.status is not None, ANSWER_S)
         found = (
             "an open stream"
@@ -57,7 +57,7 @@ async def stream_of_the_gateway(worker: Worker) -> None:
             recorder.status is not None and recorder.status.code == "OK", f"{asked}, half-closed", found, "OK"
         )
     finally:
-        await wire.close()
+        await connection.close()
 
 
 @STREAMS.rule("answers what is in flight after a half-close, and ends with OK")

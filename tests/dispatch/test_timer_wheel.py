@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dispatch.deadlines import TICK_S, Deadlines
+from gateway.dispatch.timer_wheel import TICK_S, TimerWheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class Item:
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=40))
 def test_each_deadline_strikes_once_within_a_tick_before_it(plan: list[tuple[float, float, bool]]) -> None:
     loop: Any = FakeLoop()
-    deadlines = Deadlines(loop, lambda: loop.time)
+    deadlines = TimerWheel(loop, lambda: loop.time)
     items: list[tuple[Item, bool, float]] = []
     for delay_s, ahead_s, is_removed in sorted(plan, key=lambda entry: entry[0]):
         loop.run_until(delay_s)
@@ -81,7 +81,7 @@ def test_each_deadline_strikes_once_within_a_tick_before_it(plan: list[tuple[flo
 
 def test_a_deadline_added_while_others_strike_is_kept() -> None:
     loop: Any = FakeLoop()
-    deadlines = Deadlines(loop, lambda: loop.time)
+    deadlines = TimerWheel(loop, lambda: loop.time)
     second = Item(0.1, loop)
 
     class First(Item):

@@ -6,9 +6,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.cpu_budget import MOST_DEBT_S, SLICE_S, SMALL_READ_BYTES, Account, share_of
 from gateway.dispatch.http2 import ENHANCE_YOUR_CALM, Violation
 from gateway.dispatch.rpc import CallStatus
-from gateway.dispatch.share import MOST_DEBT_S, SLICE_S, SMALL_READ_BYTES, Account, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +24,9 @@ pings and settings of a worker that does not read them."""
 UNMEASURED_S: Final = 0.00002
 """What a small read that answers no call is taken to cost."""
 
-PING_AFTER_S: Final = 30.0
+KEEPALIVE_TIME_S: Final = 30.0
 """Of silence on a connection; servers must allow that, see protos/README.md."""
-PONG_WITHIN_S: Final = 10.0
+KEEPALIVE_TIMEOUT_S: Final = 10.0
 CLOSE_WITHIN_S: Final = 0.2
 MAX_PROBES: Final = 2
 """Without a message from the worker: gRPC's servers hang up on whoever pings more often than that."""
@@ -34,7 +34,7 @@ UNHEARD_MS: Final = 10_000
 """After which a connection is lost on which what was sent is not acknowledged, tcp(7)."""
 
 
-class WireOwner(Protocol):
+class StreamConnectionOwner(Protocol):
     """Whom a wire reports to, from when it has settled on."""
 
     def received(self, message: bytes | bytearray) -> Iterator[int] | None:
@@ -53,20 +53,22 @@ class WireOwner(Protocol):
         """The call is over. Called once, unless it was ended from this side; nothing comes after it."""
 
 
-class Wire(asyncio.Protocol):
+class StreamConnection(asyncio.Protocol):
     """One connection, from its beginning to the end of its call."""
 
-    def __init__(self, call: StreamingCall, owner: WireOwner, account: Account | None = None) -> None:
+    def __init__(
+        self, call: StreamingCall, owner: StreamConnectionOwner, account: Account | None = None
+    ) -> None:
         """Begin *call* for *owner* once there is a connection; *account* is the address's."""
         self.account = Account() if account is None else account
         self._call = call
         self._http2 = call.http2
-        self._owner: WireOwner | None = owner
+        self._owner: StreamConnectionOwner | None = owner
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._was_blocked = False
         self._loop = loop = asyncio.get_running_loop()
-        self.heard_at = loop.time()
+        self.last_received_at = loop.time()
         """When anything came last, in seconds on the loop's clock."""
         self.has_spoken = False
         """Whether a message has come."""
@@ -102,10 +104,10 @@ class Wire(asyncio.Protocol):
         self._http2.finish_writing()
         self._write()
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         """Count anew what the worker says for nothing."""
         self._cost_s = 0.0
-        self._http2.forgive()
+        self._http2.reset_window()
 
     def ping(self) -> None:
         """Ask for a sign of life."""
@@ -161,7 +163,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        self.heard_at = self._loop.time()
+        self.last_received_at = self._loop.time()
         self.owes_a_pong = False
         if self._http2.is_over:
             return
@@ -189,7 +191,7 @@ class Wire(asyncio.Protocol):
         if answered:
             account.pay(answered)
             self._cost_s = 0.0 if account.has_credit else self._cost_s
-            self._http2.forgive()
+            self._http2.reset_window()
         else:
             cost_s = share.cpu() - cpu_s if is_measured else UNMEASURED_S
             account.charge(cost_s, self._loop.time())
@@ -234,7 +236,7 @@ class Wire(asyncio.Protocol):
         if http2.is_settled and not self.settled.done():
             self.settled.set_result(None)
         if self._has_rest:
-            self.heard_at = self._loop.time()
+            self.last_received_at = self._loop.time()
             self._wait()
         elif self._is_held and self._transport is not None:
             self._is_held = False

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from gateway.dispatch.cpu_budget import Account
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
-from gateway.dispatch.share import Account
-from gateway.dispatch.wire import Wire
+from gateway.dispatch.stream_connection import StreamConnection
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerTls
     from gateway.dispatch.rpc import CallStatus
-    from gateway.dispatch.wire import WireOwner
+    from gateway.dispatch.stream_connection import StreamConnectionOwner
 
 CONNECT_WITHIN_S: Final = 5.0
 """For the connection, its TLS and the first word of the worker's."""
@@ -58,7 +58,7 @@ class Unreachable(Exception):
     """No stream could be opened; the text says why."""
 
 
-class Link:
+class Dialer:
     """One address, and the credentials for it as they were when this was made."""
 
     def __init__(self, address: str, tls: WorkerTls | None, server_name: str | None) -> None:
@@ -73,7 +73,7 @@ class Link:
         self.account = Account()
         """What the bytes of the workers at this address have cost."""
         self._server_name = server_name
-        self._wires: set[Wire] = set()
+        self._connections: set[StreamConnection] = set()
         """Those whose connection may still be there."""
         self._credentials: grpc.ChannelCredentials | None = None
         self._ssl: ssl.SSLContext | None = None
@@ -97,7 +97,7 @@ class Link:
             options.append(("grpc.ssl_target_name_override", self._server_name))
         return grpc.aio.secure_channel(self.address, self._credentials, options=options)
 
-    async def dial(self, path: str, owner: WireOwner) -> Wire:
+    async def dial(self, path: str, owner: StreamConnectionOwner) -> StreamConnection:
         """Return a new connection on which a call of the streaming method *path* has begun.
 
         Raises:
@@ -110,7 +110,7 @@ class Link:
         host = host.strip("[]")
         name = (self._server_name or ("localhost" if is_unix else host)).removesuffix(".")
         authority = f"[{name}]" if ":" in name else name
-        wire = Wire(
+        connection = StreamConnection(
             StreamingCall(path, authority, "http" if self._ssl is None else "https"), owner, self.account
         )
         server_hostname = None if self._ssl is None else name
@@ -124,47 +124,47 @@ class Link:
                     is_kept = isinstance(loop, asyncio.BaseEventLoop)
                     try:
                         await loop.create_unix_connection(
-                            lambda: wire, sock=sock, ssl=self._ssl, server_hostname=server_hostname
+                            lambda: connection, sock=sock, ssl=self._ssl, server_hostname=server_hostname
                         )
-                        is_kept = is_kept or not wire.closed.done()
+                        is_kept = is_kept or not connection.closed.done()
                     finally:
                         if not is_kept:
                             sock.detach()
                 else:
                     await loop.create_connection(
-                        lambda: wire, host, int(port), ssl=self._ssl, server_hostname=server_hostname
+                        lambda: connection, host, int(port), ssl=self._ssl, server_hostname=server_hostname
                     )
-                self._wires.add(wire)
-                wire.closed.add_done_callback(lambda _: self._wires.discard(wire))
-                await wire.settled
+                self._connections.add(connection)
+                connection.closed.add_done_callback(lambda _: self._connections.discard(connection))
+                await connection.settled
             is_up = True
         except TimeoutError:
             raise Unreachable(f"{self.address}: no answer within {CONNECT_WITHIN_S:g}s") from None
         except (OSError, EOFError) as error:
             raise Unreachable(f"{self.address}: {_reason(error)}") from None
         finally:
-            if not is_up and wire in self._wires:
-                wire.abort()
+            if not is_up and connection in self._connections:
+                connection.abort()
             elif not is_up:
-                wire.forsake()
-        return wire
+                connection.forsake()
+        return connection
 
     async def knock(self) -> bool:
         """Return whether somebody who speaks HTTP/2 is there."""
         try:
-            wire = await self.dial("/", _Nobody())
+            connection = await self.dial("/", _Nobody())
         except Unreachable:
             return False
-        await wire.close()
+        await connection.close()
         return True
 
     async def close(self) -> None:
         """End all connections for streams; those of channels are the channels'."""
-        await asyncio.gather(*(wire.close() for wire in tuple(self._wires)))
+        await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
 
 
 class _Nobody:
-    """Owns a wire on which nothing is wanted but the worker's first word."""
+    """Owns a connection on which nothing is wanted but the worker's first word."""
 
     def received(self, message: bytes | bytearray) -> None:
         """Read nothing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from gateway.dispatch.channel import Link, Unreachable, _Nobody
+from gateway.dispatch.dialer import Dialer, Unreachable, _Nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,12 +55,12 @@ def test_a_connection_that_ends_while_it_is_made_leaves_no_socket(
     path = tmp_path / "s"
 
     async def dial() -> set[str]:
-        link, said = Link(f"unix:{path}", None, None), set()
+        dialer, said = Dialer(f"unix:{path}", None, None), set()
         for _ in range(DIALS):
             with pytest.raises(Unreachable) as unreachable:
-                await link.dial("/", _Nobody())
+                await dialer.dial("/", _Nobody())
             said.add(str(unreachable.value).partition(": ")[2])
-        await link.close()
+        await dialer.close()
         return said
 
     with warnings.catch_warnings(record=True) as warned, gone_again_and_again(path):

@@ -12,104 +12,105 @@ if TYPE_CHECKING:
 
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
-    from gateway.dispatch.backends import Target
+    from gateway.dispatch.backends import Endpoint
     from gateway.dispatch.rpc import CallStatus
 
 MAX_CALLS: Final = 64
 """In one slot: as many as have room in the low bits of an id on the stream."""
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """What takes calls to the worker: a stream, or calls of their own."""
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, group: CallGroup) -> None:
         """Send the calls that are still wanted."""
 
-    def withdraw(self, pending: Pending, index: int) -> None:
+    def withdraw(self, group: CallGroup, index: int) -> None:
         """Forget a call, and tell the worker that its answer is no longer wanted."""
 
 
-class Asker(Protocol):
+class CallObserver(Protocol):
     """Who wants the verdicts. For each call of a slot one of the first two is called, and at most once."""
 
-    def answered(self, pending: Pending, call: Call, verdict: Verdict) -> None:
+    def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
         """Take the verdict of a call."""
 
-    def lost(self, pending: Pending, calls: Sequence[Call], failure: Failed, *, may_stay: bool) -> None:
+    def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
         """Take back calls that were lost with the worker; *failure* is the verdict if nobody else is asked.
 
-        The same address may be asked again if *may_stay*: a new connection may lead to another worker.
+        The same address may be asked again if *may_reuse*: a new connection may lead to another worker.
         """
 
-    def ask_twice(self, pending: Pending) -> int:
+    def hedge(self, group: CallGroup) -> int:
         """Ask another endpoint too, and return for how many calls; the first answer counts."""
 
 
-class Alarm(Protocol):
+class HedgeTimer(Protocol):
     """What is set while calls are out."""
 
     def cancel(self) -> None:
         """Have it not strike."""
 
 
-class Pending:
+class CallGroup:
     """Calls that show one payload to one worker and have one deadline, on their way there and back."""
 
     __slots__ = (
-        "alarm",
-        "asked",
-        "asker",
         "calls",
-        "carrier",
         "deadline",
         "endpoint",
-        "is_second",
+        "first_started",
+        "hedge_peer",
+        "hedge_timer",
+        "hedge_timer",
+        "is_second_attempt",
         "namespace_json",
         "number",
-        "open",
-        "other",
+        "observer",
+        "open_count",
         "started",
         "timeout_s",
+        "transport",
         "was_sent",
     )
 
     def __init__(
         self,
-        asker: Asker,
-        endpoint: Target,
+        observer: CallObserver,
+        endpoint: Endpoint,
         namespace_json: bytes,
         started: float,
         limits_s: tuple[float, float],
     ) -> None:
-        self.asker = asker
+        self.observer = observer
         self.endpoint = endpoint
         self.namespace_json = namespace_json
-        self.started = self.asked = started
+        self.started = self.first_started = started
         """When this endpoint was asked, and when the first one was: seconds on the clock of
-        ``Deadlines.now``, as is the deadline."""
+        ``TimerWheel.now``, as is the deadline."""
         self.deadline, self.timeout_s = limits_s
         """The deadline, and the seconds that a message names when it strikes."""
         self.calls: list[Call | None] = []
         """At most ``MAX_CALLS``; None where a call has ended."""
-        self.open = 0
+        self.open_count = 0
         """How many have not ended."""
-        self.carrier: Carrier | None = None
+        self.transport: Transport | None = None
         """None before they were submitted."""
         self.number = 0
         """On the stream that carries them; 0 before they were written."""
         self.was_sent = False
         """Whether the worker may have seen any of them."""
-        self.is_second = False
+        self.is_second_attempt = False
         """Whether another endpoint was asked before."""
-        self.other: Pending | None = None
-        """The slot of the same calls at another endpoint, where both are asked. The asker undoes it."""
-        self.alarm: Alarm | None = None
+        self.hedge_peer: CallGroup | None = None
+        """The slot of the same calls at another endpoint, where both are asked. The observer undoes it."""
+        self.hedge_timer: HedgeTimer | None = None
         """What has the calls asked twice after a while."""
 
     def add(self, call: Call) -> None:
         """Add a call, before the submission."""
         self.calls.append(call)
-        self.open += 1
+        self.open_count += 1
 
     def expire(self) -> None:
         """End the calls because their deadline struck."""
@@ -118,23 +119,23 @@ class Pending:
             self.endpoint.withdraw(self, index, "DEADLINE_EXCEEDED")
         failure = failed_deadline(self.timeout_s)
         for _, call in struck:
-            self.asker.answered(self, call, failure)
+            self.observer.on_verdict(self, call, failure)
 
 
-class Refusal:
+class BackoffTransport:
     """Takes calls while the worker may not be called upon again yet: they fail as those before them did."""
 
-    def __init__(self, lose: Callable[[Pending, Failed, str], None], why: CallStatus) -> None:
-        """Give calls back to *lose*; *why* is how the ones before them ended."""
-        self._lose = lose
+    def __init__(self, retry: Callable[[CallGroup, Failed, str], None], why: CallStatus) -> None:
+        """Give calls back to *retry*; *why* is how the ones before them ended."""
+        self._retry = retry
         self._why = why
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, group: CallGroup) -> None:
         """Fail the calls; not before this has returned, since whoever asks is in the middle of something."""
-        asyncio.get_running_loop().call_soon(self._fail, pending)
+        asyncio.get_running_loop().call_soon(self._fail, group)
 
-    def withdraw(self, pending: Pending, index: int) -> None:
+    def withdraw(self, group: CallGroup, index: int) -> None:
         """Forget a call."""
 
-    def _fail(self, pending: Pending) -> None:
-        self._lose(pending, failed_status(self._why.code, self._why.details), self._why.code)
+    def _fail(self, group: CallGroup) -> None:
+        self._retry(group, failed_status(self._why.code, self._why.details), self._why.code)

@@ -6,7 +6,7 @@ from typing import Final
 
 MAX_FORGOTTEN: Final = 16_384
 """Calls that were withdrawn, whose answers may still be on their way."""
-MAX_UNASKED: Final = 1000
+MAX_UNSOLICITED: Final = 1000
 """Between two of the moments at which all is forgiven, half a minute apart while the worker says anything."""
 
 
@@ -19,7 +19,7 @@ class Flood(Exception):
         """Whether it is the worker's fault, and not that of one of its policies."""
 
 
-class Unasked:
+class UnsolicitedLimiter:
     """The verdicts, of one stream, on calls that are not in flight."""
 
     __slots__ = ("_count", "_withdrawn")
@@ -50,9 +50,9 @@ class Unasked:
                 whose fault it is.
         """
         self._count += 1
-        if self._count > MAX_UNASKED:
-            raise Flood(f"the worker sent more than {MAX_UNASKED} {what}", is_misconduct=is_misconduct)
+        if self._count > MAX_UNSOLICITED:
+            raise Flood(f"the worker sent more than {MAX_UNSOLICITED} {what}", is_misconduct=is_misconduct)
 
-    def forgive(self) -> None:
+    def reset_window(self) -> None:
         """Count anew."""
         self._count = 0

@@ -65,7 +65,7 @@ class _Work(Generic[Result]):
         self._steps.close()
 
 
-class Turns:
+class WorkQueue:
     """One queue of long work, in the order in which it came."""
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time, *, weight: float = 1) -> None:
@@ -134,13 +134,13 @@ class _Round:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._queues: dict[Turns, None] = {}
+        self._queues: dict[WorkQueue, None] = {}
         self._used_s = 0.0
         """What the queue had used that was served last, before that."""
         self._timer: asyncio.Handle | None = None
         """While a queue has work, and for the pause after the last step."""
 
-    def enter(self, turns: Turns) -> None:
+    def enter(self, turns: WorkQueue) -> None:
         """Serve *turns*, which has work, until it has none."""
         if turns not in self._queues:
             self._queues[turns] = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.namespace import Namespace
 from gateway.core.outcome import apply_ahead
 from gateway.core.verdict import Allowed, Failed
-from gateway.dispatch.pending import MAX_CALLS, Pending
+from gateway.dispatch.calls import MAX_CALLS, CallGroup
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
-    from gateway.dispatch.backends import Workers
+    from gateway.dispatch.backends import Backends
 
     Place = tuple[str | HttpsClient, float, int]
     """Calls that can go together: those for one backend with one timeout that show the same payload."""
@@ -39,7 +39,7 @@ WORTH_ASKING_S: Final = 0.01
 """Of time left, without which nobody else is asked."""
 
 
-class Run:
+class EvaluationDriver:
     """One evaluation under way.
 
     ``done`` is called once with the finished evaluation, or ``crashed`` once with an exception that can only
@@ -48,6 +48,7 @@ class Run:
 
     __slots__ = (
         "_applying",
+        "_backends",
         "_budget_s",
         "_condition_tasks",
         "_crashed",
@@ -60,21 +61,20 @@ class Run:
         "_now",
         "_out",
         "_resolve",
-        "_workers",
     )
 
     def __init__(
         self,
         evaluation: Evaluation,
-        workers: Workers,
+        backends: Backends,
         limits_s: tuple[float, float],
         done: Callable[[Evaluation], None],
         crashed: Callable[[Exception], None],
     ) -> None:
         self._evaluation = evaluation
-        self._workers = workers
-        self._now = workers.now
-        self._resolve = workers.resolve
+        self._backends = backends
+        self._now = backends.now
+        self._resolve = backends.resolve
         self._condition_tasks: dict[ConditionTask, Callable[[], None]] = {}
         """Tasks of matchConditions that are not complete, each with the function that cancels it."""
         self._applying: dict[Call, Callable[[], None]] = {}
@@ -84,7 +84,7 @@ class Run:
         self._deadline, self._budget_s = limits_s
         self._done = done
         self._crashed = crashed
-        self._out: list[Pending] = []
+        self._out: list[CallGroup] = []
         """All slots of this review's, those included whose calls have ended."""
         self._is_over = self._has_doubled = False
 
@@ -98,33 +98,33 @@ class Run:
     def cancel(self) -> None:
         """Give up: all calls are withdrawn, and nobody is told."""
         self._is_over = True
-        for pending in self._out:
-            for index, call in enumerate(pending.calls):
+        for group in self._out:
+            for index, call in enumerate(group.calls):
                 if call is not None:
-                    pending.endpoint.withdraw(pending, index, "CANCELLED")
+                    group.endpoint.withdraw(group, index, "CANCELLED")
         self._forget()
 
-    def answered(self, pending: Pending, call: Call, verdict: Verdict) -> None:
+    def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
         """Tell the evaluation how a call ended, and make the calls it wants next."""
         if self._is_over:
             return
-        other = pending.other
+        other = group.hedge_peer
         if other is not None and call in other.calls:
             if type(verdict) is Failed:
                 # The other endpoint may still tell.
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
-        call.elapsed_s = self._now() - pending.asked
+        call.elapsed_s = self._now() - group.first_started
         if (
             type(verdict) is Allowed
             and len(verdict.patch) > LARGE_PATCH_BYTES
             and self._evaluation.is_mutating
         ):
-            self._apply(pending, call, verdict)
+            self._apply(group, call, verdict)
         else:
             self._receive(call, verdict)
 
-    def _apply(self, pending: Pending, call: Call, verdict: Allowed) -> None:
+    def _apply(self, group: CallGroup, call: Call, verdict: Allowed) -> None:
         """Apply the patch of *verdict* in steps, then tell the evaluation. At the deadline it is too late."""
 
         def end(counts: Verdict) -> None:
@@ -133,15 +133,15 @@ class Run:
                 call.applied = None
             self._receive(call, counts)
 
-        turns = self._workers.patch_turns(call.invocation.webhook.backend)
+        turns = self._backends.patch_queue(call.invocation.webhook.backend)
         stop = turns.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
-        alarm = asyncio.get_running_loop().call_later(
-            pending.deadline - self._now(), lambda: end(failed_deadline(pending.timeout_s))
+        hedge_timer = asyncio.get_running_loop().call_later(
+            group.deadline - self._now(), lambda: end(failed_deadline(group.timeout_s))
         )
 
         def cancel() -> None:
             stop()
-            alarm.cancel()
+            hedge_timer.cancel()
 
         self._applying[call] = cancel
 
@@ -154,65 +154,70 @@ class Run:
         except Exception as error:
             self._crash(error)
 
-    def lost(self, pending: Pending, calls: Sequence[Call], failure: Failed, *, may_stay: bool) -> None:
+    def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
         """Ask another endpoint for *calls* where that is allowed and worth it; the rest has failed.
 
         What the worker may have seen is asked again only where its webhook has no side effects.
         """
         if self._is_over:
             return
-        other = pending.other
+        other = group.hedge_peer
         if other is not None:
             # What was put to another endpoint too may still be answered there.
             calls = [call for call in calls if call not in other.calls]
         try:
-            moved = [] if pending.was_sent else list(calls)
+            moved = [] if group.was_sent else list(calls)
             moved = moved or [call for call in calls if _may_be_repeated(call)]
-            second = self._ask_elsewhere(pending, moved, may_stay=may_stay)
+            second = self._submit_elsewhere(group, moved, may_reuse=may_reuse)
         except Exception as error:
             self._crash(error)
             return
         if second is not None:
-            second.endpoint.count_moved(second.open)
+            second.endpoint.count_retries(second.open_count)
         for call in calls:
             if second is None or call not in second.calls:
-                self.answered(pending, call, failure)
+                self.on_verdict(group, call, failure)
 
-    def ask_twice(self, pending: Pending) -> int:
+    def hedge(self, group: CallGroup) -> int:
         """Ask another endpoint too for what may be asked twice, and return for how many calls."""
-        if self._is_over or pending.other is not None:
+        if self._is_over or group.hedge_peer is not None:
             return 0
         try:
-            repeated = [call for call in pending.calls if call is not None and _may_be_repeated(call)]
-            second = self._ask_elsewhere(pending, repeated, is_extra=True)
+            repeated = [call for call in group.calls if call is not None and _may_be_repeated(call)]
+            second = self._submit_elsewhere(group, repeated, is_extra=True)
         except Exception as error:
             self._crash(error)
             return 0
         if second is None:
             return 0
         self._has_doubled = True
-        pending.other, second.other = second, pending
-        return second.open
+        group.hedge_peer, second.hedge_peer = second, group
+        return second.open_count
 
-    def _ask_elsewhere(
-        self, pending: Pending, calls: Sequence[Call], *, may_stay: bool = False, is_extra: bool = False
-    ) -> Pending | None:
-        """Ask another endpoint for *calls* of *pending*, and return their slot; None if that cannot be.
+    def _submit_elsewhere(
+        self,
+        group: CallGroup,
+        calls: Sequence[Call],
+        *,
+        may_reuse: bool = False,
+        is_extra: bool = False,
+    ) -> CallGroup | None:
+        """Ask another endpoint for *calls* of *group*, and return their slot; None if that cannot be.
 
-        A pool with one address only is asked there again if *may_stay*. What is asked although the first can
+        A pool with one address only is asked there again if *may_reuse*. What is asked although the first can
         still answer, *is_extra*, is for endpoints in rotation only.
         """
         now = self._now()
-        if not calls or pending.is_second or pending.deadline - now < WORTH_ASKING_S:
+        if not calls or group.is_second_attempt or group.deadline - now < WORTH_ASKING_S:
             return None
-        backend = self._workers.find(calls[0].invocation.webhook.client)
-        endpoint = None if backend is None else backend.another(pending.endpoint, may_stay=may_stay)
+        backend = self._backends.find(calls[0].invocation.webhook.client)
+        endpoint = None if backend is None else backend.another(group.endpoint, may_reuse=may_reuse)
         if endpoint is None or (is_extra and endpoint.state != "ready"):
             return None
-        limits_s = pending.deadline, pending.timeout_s
-        second = Pending(self, endpoint, self._namespace_json, now, limits_s)
-        second.is_second = True
-        second.asked = pending.asked
+        limits_s = group.deadline, group.timeout_s
+        second = CallGroup(self, endpoint, self._namespace_json, now, limits_s)
+        second.is_second_attempt = True
+        second.first_started = group.first_started
         for call in calls:
             if not endpoint.is_full:
                 endpoint.reserve(second, call)
@@ -238,8 +243,8 @@ class Run:
             cancel()
         self._applying.clear()
         if self._has_doubled:
-            for pending in self._out:
-                pending.other = None
+            for group in self._out:
+                group.hedge_peer = None
         self._out.clear()
 
     def _crash(self, error: Exception) -> None:
@@ -251,7 +256,7 @@ class Run:
         # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
         # webhooks would exhaust.
         queue, first = deque(calls), len(self._out)
-        slots: dict[Place, Pending] = {}
+        slots: dict[Place, CallGroup] = {}
         while True:
             # First of all, so that unwanted calls do not take the places of wanted ones.
             if evaluation.has_withdrawn:
@@ -267,27 +272,27 @@ class Run:
                 # Half of the time is left for the webhooks.
                 timeout_s = (self._deadline - self._now()) / 2
                 self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
-            for pending in self._out[first:]:
-                pending.endpoint.submit(pending)
+            for group in self._out[first:]:
+                group.endpoint.submit(group)
         elif not self._is_over:
             self._is_over = True
             self._forget()
             self._done(evaluation)
 
-    def _place(self, call: Call, slots: dict[Place, Pending]) -> Failed | None:
+    def _place(self, call: Call, slots: dict[Place, CallGroup]) -> Failed | None:
         """Give *call* a place at an endpoint, one for all calls of a step to a pool, or say why not."""
         webhook = call.invocation.webhook
         place = webhook.backend, webhook.timeout_s, id(call.payload)
-        pending = slots.get(place)
-        if pending is None or pending.endpoint.is_full or len(pending.calls) == MAX_CALLS:
+        group = slots.get(place)
+        if group is None or group.endpoint.is_full or len(group.calls) == MAX_CALLS:
             found = self._slot(call, slots)
             if isinstance(found, Failed):
                 return found
-            pending = slots[place] = found
-        pending.endpoint.reserve(pending, call)
+            group = slots[place] = found
+        group.endpoint.reserve(group, call)
         return None
 
-    def _slot(self, call: Call, slots: dict[Place, Pending]) -> Pending | Failed:
+    def _slot(self, call: Call, slots: dict[Place, CallGroup]) -> CallGroup | Failed:
         """Return a new slot for *call* and those like it, or why there is none."""
         webhook = call.invocation.webhook
         now, timeout_s = self._now(), min(webhook.timeout_s, self._budget_s)
@@ -297,7 +302,7 @@ class Run:
         wanted = webhook.backend
         endpoint = next((slot.endpoint for (backend, *_), slot in slots.items() if backend == wanted), None)
         if endpoint is None or endpoint.is_full:
-            backend = self._workers.find(webhook.client)
+            backend = self._backends.find(webhook.client)
             if backend is None:
                 return failed_status("UNAVAILABLE", f"no worker pool {wanted}")
             # Nobody has to go for a call that may turn out useless.
@@ -305,17 +310,17 @@ class Run:
             if isinstance(found, Failed):
                 return found
             endpoint = found
-        pending = Pending(self, endpoint, self._namespace_json, now, (deadline, timeout_s))
-        self._out.append(pending)
-        return pending
+        group = CallGroup(self, endpoint, self._namespace_json, now, (deadline, timeout_s))
+        self._out.append(group)
+        return group
 
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
             if call in self._applying:
                 self._applying.pop(call)()
-            for pending in self._out:
-                if call in pending.calls:
-                    pending.endpoint.withdraw(pending, pending.calls.index(call), "CANCELLED")
+            for group in self._out:
+                if call in group.calls:
+                    group.endpoint.withdraw(group, group.calls.index(call), "CANCELLED")
 
 
 def _may_be_repeated(call: Call) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.config.model import Hedge
 from gateway.core.verdict import ALLOWED, Failed
-from gateway.dispatch.standing import EJECT_AFTER, FIRST_EJECTION_S, LONGEST_EJECTION_S, Standing
+from gateway.dispatch.outlier_detection import EJECT_AFTER, FIRST_EJECTION_S, LONGEST_EJECTION_S, OutlierState
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.endpoint import Endpoint
+    from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
@@ -35,7 +35,7 @@ def never(evaluation: object) -> None:
     pytest.fail(f"an answer that nobody waits for: {evaluation}")
 
 
-async def asked(pool: Pool) -> Endpoint:
+async def asked(pool: Pool) -> WorkerEndpoint:
     """Return the endpoint that has a call which its worker has seen."""
     await until(lambda: any(slot.was_sent for endpoint in pool.endpoints for slot in endpoint.slots))
     (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.in_flight)
@@ -48,7 +48,7 @@ async def two(bed: Bed, workers: list[WorkerProcess], **settings: Any) -> Pool:
     return pool
 
 
-def worker_of(endpoint: Endpoint, workers: list[WorkerProcess]) -> WorkerProcess:
+def worker_of(endpoint: WorkerEndpoint, workers: list[WorkerProcess]) -> WorkerProcess:
     """Return the worker at *endpoint*; they listen at sockets."""
     (found,) = (worker for worker in workers if worker.target == endpoint.address)
     return found
@@ -73,7 +73,7 @@ def test_what_a_worker_takes_with_it_is_asked_elsewhere_unless_it_has_side_effec
         await until(lambda: settled)
         (verdict,) = verdicts(settled[0])
         assert (verdict is ALLOWED) == is_saved
-        assert bed.metrics.pool("pool").moved == is_saved
+        assert bed.metrics.pool("pool").retries == is_saved
         assert bed.calls("UNAVAILABLE") == 1
         assert bed.calls("OK") == is_saved
 
@@ -130,7 +130,7 @@ def test_a_slow_answer_is_no_silence(
     async def test(bed: Bed) -> None:
         pool = await two(bed, workers, transport=transport)
         assert await bed.ask({"delay_ms": 1700, "timeout_s": 2}) is ALLOWED
-        assert bed.metrics.pool("pool").moved == 0
+        assert bed.metrics.pool("pool").retries == 0
         assert {endpoint.state for endpoint in pool.endpoints} == {"ready"}
 
     on_bed(test)
@@ -171,7 +171,7 @@ def test_the_first_answer_counts_where_calls_are_hedged(
         await two(bed, [quick, slow], hedge=Hedge(after_s=0.02, budget_percent=100))
         for _ in range(20):
             assert await bed.ask({}) is ALLOWED
-        hedged = bed.metrics.pool("pool").hedged
+        hedged = bed.metrics.pool("pool").hedges
         assert hedged
         assert bed.calls("CANCELLED") == hedged
         assert bed.calls("OK") == 20
@@ -193,7 +193,7 @@ def test_a_review_of_many_calls_may_overdraw_the_budget_and_then_it_is_paid_back
         calls = [{"timeout_s": 0.5}] * 8
         assert verdicts(await bed.settle(*calls)) == [ALLOWED] * 8
         assert not any(verdict is ALLOWED for verdict in verdicts(await bed.settle(*calls)))
-        assert bed.metrics.pool("pool").hedged == 8
+        assert bed.metrics.pool("pool").hedges == 8
 
     on_bed(test)
 
@@ -218,22 +218,22 @@ def test_a_call_ahead_of_its_turn_takes_the_room_of_none(
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.booleans()), max_size=30))
 def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool]]) -> None:
-    standing, now = Standing(), 0.0
+    outlier, now = OutlierState(), 0.0
     for wait_s, is_good in steps:
         for _ in range(EJECT_AFTER):
-            standing.failed("INTERNAL", 1)
-        for_s = standing.eject(now)
-        assert standing.ejected_until == now + for_s
+            outlier.failed("INTERNAL", 1)
+        for_s = outlier.eject(now)
+        assert outlier.ejected_until == now + for_s
         assert FIRST_EJECTION_S <= for_s <= LONGEST_EJECTION_S
         now += for_s
-        standing.readmit(now)
-        assert standing.state == "ready"
+        outlier.readmit(now)
+        assert outlier.state == "ready"
         if is_good:
-            standing.answered(now)
-        assert (standing.failed_in_a_row == 0) == is_good
-        again = Standing()
-        for name in Standing.__slots__:
-            setattr(again, name, getattr(standing, name))
+            outlier.answered(now)
+        assert (outlier.failed_in_a_row == 0) == is_good
+        again = OutlierState()
+        for name in OutlierState.__slots__:
+            setattr(again, name, getattr(outlier, name))
         # At once after its return it is out for twice as long as before, within the bound.
         assert again.eject(now) == min(LONGEST_EJECTION_S, 2 * for_s)
         now += wait_s
@@ -241,17 +241,17 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
 
 @pytest.mark.parametrize("code", ["CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"])
 def test_what_is_no_fault_of_the_worker_does_not_count_against_it(code: str) -> None:
-    standing = Standing()
-    standing.failed(code, 100)
-    assert standing.failed_in_a_row == 0
+    outlier = OutlierState()
+    outlier.failed(code, 100)
+    assert outlier.failed_in_a_row == 0
 
 
 def test_time_that_runs_out_counts_only_against_a_worker_that_answers_nothing() -> None:
-    standing = Standing()
-    standing.timed_out(1.0)
-    assert standing.failed_in_a_row == 1
-    standing.answered(2.0)
-    standing.timed_out(1.5)
-    assert standing.failed_in_a_row == 0
-    standing.timed_out(2.5)
-    assert standing.failed_in_a_row == 1
+    outlier = OutlierState()
+    outlier.timed_out(1.0)
+    assert outlier.failed_in_a_row == 1
+    outlier.answered(2.0)
+    outlier.timed_out(1.5)
+    assert outlier.failed_in_a_row == 0
+    outlier.timed_out(2.5)
+    assert outlier.failed_in_a_row == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.turns import Turns, finish
+from gateway.work_queue import WorkQueue, finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -25,7 +25,7 @@ def counting(log: list[str], name: str, steps: int) -> Generator[None, None, str
 
 def test_work_is_done_in_order_with_everything_else_between_its_steps(run: Run) -> None:
     async def main() -> None:
-        turns, log = Turns(), list[str]()
+        turns, log = WorkQueue(), list[str]()
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -57,7 +57,7 @@ def test_the_pause_is_as_long_as_the_step(run: Run) -> None:
                 loop.call_later(0.05, log.append, "timer")
                 yield
 
-        await Turns(lambda: cpu_s[0]).run(working())
+        await WorkQueue(lambda: cpu_s[0]).run(working())
         assert log == ["step", "timer"] * 3
 
     run(main())
@@ -83,7 +83,7 @@ def test_queues_of_one_loop_share_its_time(run: Run) -> None:
             loop.call_later(0.03, tick)
 
         tick()
-        queues = [Turns(lambda: cpu_s[0]) for _ in range(5)]
+        queues = [WorkQueue(lambda: cpu_s[0]) for _ in range(5)]
         await asyncio.gather(*(turns.run(working(log, "step", 2, cpu_s)) for turns in queues))
         assert "step" in log
         assert ("step", "step") not in itertools.pairwise(log)
@@ -94,7 +94,7 @@ def test_queues_of_one_loop_share_its_time(run: Run) -> None:
 def test_a_queue_with_much_work_does_not_hold_up_another(run: Run) -> None:
     async def main() -> None:
         cpu_s, log = [0.0], list[str]()
-        full, other = Turns(lambda: cpu_s[0]), Turns(lambda: cpu_s[0])
+        full, other = WorkQueue(lambda: cpu_s[0]), WorkQueue(lambda: cpu_s[0])
         floods = [asyncio.ensure_future(full.run(working(log, "f", 5, cpu_s))) for _ in range(100)]
         while len(log) < 3:
             await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ def test_a_queue_with_much_work_does_not_hold_up_another(run: Run) -> None:
 def test_a_queue_of_more_weight_gets_more_of_the_time(run: Run) -> None:
     async def main() -> None:
         cpu_s, log = [0.0], list[str]()
-        heavy, light = Turns(lambda: cpu_s[0], weight=4), Turns(lambda: cpu_s[0])
+        heavy, light = WorkQueue(lambda: cpu_s[0], weight=4), WorkQueue(lambda: cpu_s[0])
         waiting = asyncio.ensure_future(light.run(working(log, "l", 100, cpu_s)))
         await heavy.run(working(log, "h", 12, cpu_s))
         assert 2 <= log.count("l") <= 5
@@ -125,7 +125,7 @@ def test_what_fails_or_is_cancelled_leaves_the_turn_to_the_next(run: Run) -> Non
         raise ValueError("no such body")
 
     async def main() -> None:
-        turns, log = Turns(), list[str]()
+        turns, log = WorkQueue(), list[str]()
         cancelled = asyncio.ensure_future(turns.run(counting(log, "c", 100)))
         failed, well = (asyncio.ensure_future(turns.run(work)) for work in (failing(), counting(log, "w", 2)))
         while len(log) < 2:

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dispatch import answers
-from gateway.dispatch.answers import (
+from gateway.dispatch import bounded_messages
+from gateway.dispatch.bounded_messages import (
     MAX_PARTS,
     MAX_VERDICTS,
     TooManyPartsError,
@@ -27,7 +27,7 @@ def bounded(message: bytes) -> bytes:
 
 
 def read_response(message: bytes) -> worker_pb2.ReviewResponse:
-    steps = answers.read_response(message)
+    steps = bounded_messages.read_response(message)
     while True:
         try:
             next(steps)
@@ -152,14 +152,14 @@ def test_whatever_is_within_the_bounds_reads_the_same(
 ) -> None:
     message = worker_pb2.VerdictBatch(verdicts=given_verdicts, draining=draining).SerializeToString()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "WHOLE_BYTES", 0)
+        patched.setattr(bounded_messages, "WHOLE_BYTES", 0)
         assert bounded(message) == message
 
 
 @given(message=st.binary(max_size=60))
 def test_no_bytes_are_too_odd(message: bytes) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "WHOLE_BYTES", 0)
+        patched.setattr(bounded_messages, "WHOLE_BYTES", 0)
         with contextlib.suppress(DecodeError):
             assert bounded(message) == message
 
@@ -170,8 +170,8 @@ def test_too_many_parts_never_turn_a_denial_into_anything_else(
 ) -> None:
     message = response.SerializeToString()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "WHOLE_BYTES", 0)
-        patched.setattr(answers, "MAX_PARTS", parts)
+        patched.setattr(bounded_messages, "WHOLE_BYTES", 0)
+        patched.setattr(bounded_messages, "MAX_PARTS", parts)
         try:
             assert read_response(message).allowed is response.allowed
         except TooManyPartsError:

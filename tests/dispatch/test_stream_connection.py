@@ -21,8 +21,8 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from gateway.config.model import WorkerTls
 from gateway.core.verdict import ALLOWED, Failed
-from gateway.dispatch import channel, connection, rotation
-from gateway.dispatch.unasked import MAX_UNASKED
+from gateway.dispatch import dialer, outlier_detection, transport
+from gateway.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.errors import ConfigError
 from gateway.pb import worker_pb2
 from tests.kit import REVIEWS
@@ -234,7 +234,7 @@ def test_tls_files_that_cannot_be_used_are_named(on_bed: OnBed, tls_files: Worke
 def test_what_is_no_worker_is_named(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, says: bytes | None, cause: str
 ) -> None:
-    monkeypatch.setattr(channel, "CONNECT_WITHIN_S", 0.2)
+    monkeypatch.setattr(dialer, "CONNECT_WITHIN_S", 0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if says:
@@ -258,16 +258,16 @@ def test_what_is_no_worker_is_named(
 def test_a_worker_that_falls_silent_is_lost_and_found_again(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PING_AFTER_S", 0.05)
-    monkeypatch.setattr(connection, "PONG_WITHIN_S", 0.05)
+    monkeypatch.setattr(transport, "KEEPALIVE_TIME_S", 0.05)
+    monkeypatch.setattr(transport, "KEEPALIVE_TIMEOUT_S", 0.05)
 
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             pool = await bed.add_pool(worker.target)
             assert await bed.ask({}) is ALLOWED
             # As long as pings are answered, silence is none.
-            before = bed.deadlines.now()
-            await until(lambda: bed.deadlines.now() - before > 0.3)
+            before = bed.timers.now()
+            await until(lambda: bed.timers.now() - before > 0.3)
             assert len(worker.connections) == 1
             worker.is_mute, worker.answers_at_once = True, False
             failed = await bed.ask({})
@@ -354,7 +354,7 @@ def test_a_worker_that_ends_every_stream_is_not_called_upon_in_a_tight_loop(on_b
                 assert failed.cause.startswith("UNAVAILABLE: ")
             assert len(worker.connections) < 10
             # Each that was lost with a stream was asked once more.
-            assert bed.calls("UNAVAILABLE") == 50 + bed.metrics.pool("pool").moved
+            assert bed.calls("UNAVAILABLE") == 50 + bed.metrics.pool("pool").retries
 
     on_bed(test)
 
@@ -367,7 +367,7 @@ def test_answers_that_came_before_a_flood_are_counted(on_bed: OnBed) -> None:
             answers: list[Evaluation] = []
             bed.start([{}], answers.append)
             await until(lambda: raw.calls)
-            raw.answer(*range(10**6, 10**6 + MAX_UNASKED + 1))
+            raw.answer(*range(10**6, 10**6 + MAX_UNSOLICITED + 1))
             await until(lambda: answers)
             # It is counted with the last slice of the message.
             await until(lambda: bed.calls("OK") == 1)
@@ -400,7 +400,7 @@ def test_who_has_answered_on_a_stream_cannot_say_that_it_serves_none(on_bed: OnB
 def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rotation, "PROBE_EVERY_S", 0.1)
+    monkeypatch.setattr(outlier_detection, "PROBE_EVERY_S", 0.1)
 
     async def test(bed: Bed) -> None:
         async with scripted() as worker, scripted() as other:
@@ -416,7 +416,7 @@ def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
             await until(lambda: pool.endpoints[0].state == "stalled")
             await until(lambda: pool.endpoints[0].state == "ready")
             # Whoever may yet go on keeps what it was asked.
-            assert slot.open
+            assert slot.open_count
             run.cancel()
             assert pool.choose() is pool.endpoints[0]
             assert await bed.ask({"side_effects": "Some", "timeout_s": 2}) is ALLOWED

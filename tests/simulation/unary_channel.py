@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from gateway.dispatch.channel import Link
+    from gateway.dispatch.dialer import Dialer
     from tests.simulation.network import Network
 
 RECONNECT_S = 0.1
@@ -66,8 +66,8 @@ class SimulatedChannel:
         return None if worker is None or worker.is_down or worker.refuses else worker
 
 
-def open_channel(link: Link) -> grpc.aio.Channel:
-    """Stand in for ``Link.open_channel``."""
+def open_channel(dialer: Dialer) -> grpc.aio.Channel:
+    """Stand in for ``Dialer.open_channel``."""
     network = cast("Network", asyncio.get_running_loop().network)  # type: ignore[attr-defined]
-    _, host, _ = link.address.split(":")
+    _, host, _ = dialer.address.split(":")
     return cast("grpc.aio.Channel", SimulatedChannel(network, host))

@@ -21,13 +21,13 @@ class Expiring(Protocol):
     """What has a deadline."""
 
     deadline: float
-    """Seconds on the clock of :attr:`Deadlines.now`."""
+    """Seconds on the clock of :attr:`TimerWheel.now`."""
 
     def expire(self) -> None:
         """Called once when the deadline strikes, unless it was removed before."""
 
 
-class Deadlines:
+class TimerWheel:
     """The deadlines of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.monotonic) -> None:
