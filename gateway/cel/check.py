@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 from gateway.cel.lexer import Misread
 from gateway.cel.literals import check_homogeneous, check_literal
 from gateway.cel.syntax import (
-    Bind,
     Call,
-    Fold,
+    Comprehension,
     Ident,
     Let,
     ListLiteral,
     Literal,
     MapLiteral,
     Node,
+    OptionalMap,
     Select,
     nodes,
 )
@@ -91,13 +91,13 @@ class _Checker:
             self._list(node)
         elif isinstance(node, MapLiteral):
             self._map(node)
-        elif isinstance(node, Fold):
-            self._fold(node)
+        elif isinstance(node, Comprehension):
+            self._comprehension(node)
         elif isinstance(node, Let):
             self._let(node)
         else:
-            assert isinstance(node, Bind)
-            self._bind(node)
+            assert isinstance(node, OptionalMap)
+            self._optional_map(node)
         self._checked.append(node)
         return node
 
@@ -250,7 +250,7 @@ class _Checker:
             key, value = self._types.fresh(), self._types.fresh()
         node.type = map_of(key, value)
 
-    def _fold(self, node: Fold) -> None:
+    def _comprehension(self, node: Comprehension) -> None:
         node.range = self.check(node.range)
         over = self._types.resolve(node.range.type)
         if over.name == "list":
@@ -294,7 +294,7 @@ class _Checker:
         self._scopes.pop()
         node.type = node.body.type
 
-    def _bind(self, node: Bind) -> None:
+    def _optional_map(self, node: OptionalMap) -> None:
         node.target = self.check(node.target)
         value = self._types.fresh()
         if not self._types.assign((node.target.type,), (optional_of(value),)):

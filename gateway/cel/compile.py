@@ -13,10 +13,10 @@ from typing import Final
 from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.evaluate import Program
 from gateway.cel.lexer import Misread
 from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start
 from gateway.cel.parse import parse
+from gateway.cel.program.builder import Program
 from gateway.cel.syntax import Node, variables
 from gateway.cel.types import BOOL
 

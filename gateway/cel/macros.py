@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cel.lexer import Misread
-from gateway.cel.syntax import Bind, Call, Fold, Ident, Let, ListLiteral, Node, Select
+from gateway.cel.syntax import Call, Comprehension, Ident, Let, ListLiteral, Node, OptionalMap, Select
 
 # How many variables a macro has, and how many arguments it may have with them.
 _ONE: Final = {
@@ -48,13 +48,13 @@ def expand(call: Call) -> Node:
             *condition, body = given[variables:]
             second = names[1] if variables == 2 else None
             macro = _SAME.get(name, name)
-            return Fold(
+            return Comprehension(
                 call.at, macro, call.target, names[0], second, condition[0] if condition else None, body
             )
     if name in ("optMap", "optFlatMap") and len(given) == 2:
         if not isinstance(given[0], Ident):
             raise Misread(f"{name}() variable name must be a simple identifier", given[0].at)
-        return Bind(call.at, call.target, given[0].name, given[1], name == "optFlatMap")
+        return OptionalMap(call.at, call.target, given[0].name, given[1], name == "optFlatMap")
     if name == "sortBy" and len(given) == 2:
         return _sorted(call, call.target)
     return call
@@ -78,12 +78,12 @@ def _variable(argument: Node) -> str:
 
 def _sorted(call: Call, target: Node) -> Node:
     """``target.sortBy(x, key)``; cel-go takes these receivers only."""
-    if not isinstance(target, Bind | Call | Fold | Ident | Let | ListLiteral | Select):
+    if not isinstance(target, OptionalMap | Call | Comprehension | Ident | Let | ListLiteral | Select):
         raise Misread(
             "sortBy can only be applied to a list, a name, a macro, a call or a field",
             target.at,
         )
     variable = _variable(call.arguments[0])
-    keys = Fold(call.at, "map", Ident(target.at, _INPUT), variable, None, None, call.arguments[1])
+    keys = Comprehension(call.at, "map", Ident(target.at, _INPUT), variable, None, None, call.arguments[1])
     ordered = Call(call.at, "@sortByAssociatedKeys", Ident(target.at, _INPUT), [keys])
     return Let(call.at, _INPUT, target, ordered)

@@ -10,8 +10,8 @@ from typing import Final
 
 from gateway.cel.equality import contains
 from gateway.cel.errors import EvaluationError
+from gateway.cel.indexing import is_key
 from gateway.cel.meter import count_items, count_text
-from gateway.cel.select import is_key
 from gateway.cel.values import Duration, Timestamp, Uint
 
 NO_OVERLOAD: Final = "no such overload"

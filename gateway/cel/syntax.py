@@ -79,7 +79,7 @@ class MapLiteral(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Fold(Node):
+class Comprehension(Node):
     """A macro over a list or map: ``range.all(variable, body)``."""
 
     macro: str
@@ -94,7 +94,7 @@ class Fold(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Bind(Node):
+class OptionalMap(Node):
     """``target.optMap(variable, body)``; *is_flat*: ``optFlatMap``."""
 
     target: Node
@@ -123,9 +123,9 @@ def children(node: Node) -> list[Node]:
             return elements
         case MapLiteral(entries=entries):
             return [part for key, value, _ in entries for part in (key, value)]
-        case Fold(range=over, condition=condition, body=body):
+        case Comprehension(range=over, condition=condition, body=body):
             return [over, body] if condition is None else [over, condition, body]
-        case Bind(target=target, body=body) | Let(target=target, body=body):
+        case OptionalMap(target=target, body=body) | Let(target=target, body=body):
             return [target, body]
     return []
 

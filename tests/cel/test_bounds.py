@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
+from gateway.cel.indexing import find
 from gateway.cel.meter import BRIEF_LIMIT, spent
 from gateway.cel.operators import is_in
-from gateway.cel.select import find
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed

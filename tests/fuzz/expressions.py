@@ -30,8 +30,8 @@ MODULES: Final = (
     "gateway/cel/parse.py",
     "gateway/cel/lexer.py",
     "gateway/cel/check.py",
-    "gateway/cel/evaluate.py",
-    "gateway/cel/conditions.py",
+    "gateway/cel/program/builder.py",
+    "gateway/conditions/match_conditions.py",
 )
 MAX_BYTES: Final = 512
 WORDS: Final = [

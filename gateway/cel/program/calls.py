@@ -1,4 +1,4 @@
-"""Calls of functions and operators → code.
+"""The code of calls: functions and operators.
 
 Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter/decorators.go.
 """
@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cel import operators
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
+from gateway.cel.program.code import constant_code, first_decisive
 from gateway.cel.standard import equality, inequality
 from gateway.cel.syntax import Call, Literal
 from gateway.cel.values import Duration, Optional, Timestamp, Uint, type_name
 
 if TYPE_CHECKING:
-    from gateway.cel.functions import Function
+    from collections.abc import Callable
 
-Frame = list[object]
-Code = Callable[[Frame], object]
-Built = tuple[Code, int]
-"""Code, and what it costs beside what it charges itself."""
+    from gateway.cel.functions import Function
+    from gateway.cel.program.code import Built, Code, Frame
 
 
 def call_code(node: Call, built: list[Built]) -> Built:
@@ -35,7 +33,7 @@ def call_code(node: Call, built: list[Built]) -> Built:
     codes = [code for code, _ in built]
     if node.function == "@in" and len(overloads) == 1 and isinstance(held := node.arguments[1], Literal):
         if not held.value:
-            # As cel-go's planner has it, whatever is to be in it.
+            # As in cel-go's planner, whatever the first operand is.
             return constant_code(value=False), 0
         if isinstance(held.value, list) and all(type(each) in _IN_SETS for each in held.value):
             return _membership(codes[0], held.value), built[0][1]
@@ -46,7 +44,7 @@ def call_code(node: Call, built: list[Built]) -> Built:
     if node.function == "!_":
         return _negation(codes[0]), cost + 1
     cost += overloads[0].cost
-    # cel-go charges by the overload, where there are several and the values decide a flat price.
+    # cel-go charges by the overload; if there are several and the values decide, the price is flat.
     extra = overloads[0].extra if len(overloads) == 1 else None
     if (holds := _ORDER.get(node.function)) is not None:
         return _comparison(node.function, holds, codes, extra), cost
@@ -56,11 +54,6 @@ def call_code(node: Call, built: list[Built]) -> Built:
             return _priced(extra, combine, left, right), cost
         return (lambda frame: combine(left(frame), right(frame))), cost
     return dispatch(overloads, codes, extra), cost
-
-
-def constant_code(value: object) -> Code:
-    """The code of a constant."""
-    return lambda _: value
 
 
 def _priced(
@@ -75,8 +68,8 @@ def _priced(
 
 
 def _membership(wanted: Code, held: list[object]) -> Code:
-    """The code of ``wanted in [constants]``: a lookup, for which cel-go charges nothing."""
-    # Numbers of each type, as cel-go converts those of the list; what a double cannot hold is rounded.
+    """Return the code of ``wanted in [constants]``: a lookup, which is free in cel-go."""
+    # Numbers of each type, as cel-go converts those of the list; a double holds them rounded.
     sets: dict[type, set[object]] = {kind: set() for kind in _IN_SETS}
     for each in held:
         sets[type(each)].add(each)
@@ -139,29 +132,11 @@ def _negation(operand: Code) -> Code:
     return negate
 
 
-def _logic(built: list[Built], decisive: bool) -> Built:
-    """``&&``, for which false is *decisive*, and ``||``: an error counts only where no operand decides."""
+def _logic(built: list[Built], *, decisive: bool) -> Built:
+    """Return the code of ``&&``, for which false is *decisive*, or of ``||``."""
     first_cost = built[0][1]
     terms = [(code, cost if number else 0) for number, (code, cost) in enumerate(built)]
-
-    def decide(frame: Frame) -> object:
-        failure = None
-        for code, cost in terms:
-            METER.left -= cost
-            try:
-                value = code(frame)
-            except EvaluationError as error:
-                failure = failure or error
-                continue
-            if value is decisive:
-                return decisive
-            if value is not (not decisive):
-                failure = failure or no_overload()
-        if failure is not None:
-            raise failure
-        return not decisive
-
-    return decide, first_cost
+    return (lambda frame: first_decisive(terms, frame, decisive=decisive)), first_cost
 
 
 def _conditional(built: list[Built]) -> Built:
@@ -181,7 +156,7 @@ def _conditional(built: list[Built]) -> Built:
 
 
 def _or(built: list[Built], *, is_value: bool) -> Built:
-    """``optional.orValue(other)`` and, without *is_value*, ``optional.or(other)``."""
+    """Return the code of ``optional.orValue(other)`` or, without *is_value*, ``optional.or(other)``."""
     (optional, cost), (other, other_cost) = built
 
     def choose(frame: Frame) -> object:
@@ -203,7 +178,7 @@ _SPECIAL: Final[dict[str, Callable[[list[Built]], Built]]] = {
     "or": lambda built: _or(built, is_value=False),
     "orValue": lambda built: _or(built, is_value=True),
 }
-# These look at the types of their operands themselves.
+# Functions that check the types of their operands themselves.
 _OPERATORS: Final[dict[str, Callable[[object, object], object]]] = {
     "_+_": operators.add,
     "_-_": operators.subtract,
@@ -219,7 +194,7 @@ _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "_>=_": operator.ge,
 }
 _PLAIN: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "-_"})
-"""Those that look at their arguments themselves in cel-go, and do not say what they got."""
+"""Functions that check their arguments themselves in cel-go; their error does not name the types."""
 _IN_SETS: Final = (str, int, Uint, float, bool)
 _KINDS: Final = {Timestamp: "timestamp", Duration: "duration"}
 
@@ -241,7 +216,10 @@ def _comparison(
 
 
 def dispatch(overloads: list[Function], codes: list[Code], extra: Callable[..., int] | None = None) -> Code:
-    """Call the first of *overloads* that is for values of the types that there are, for *extra* units."""
+    """Return the code that calls the first of *overloads* that fits the types of the values.
+
+    *extra* returns the units that the call costs in addition.
+    """
     known: dict[tuple[type, ...], Callable[..., object]] = {}
 
     def paid(call: Callable[..., object]) -> Callable[..., object]:

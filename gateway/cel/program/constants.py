@@ -1,4 +1,4 @@
-"""Constants are computed beforehand, as cel-go does: conversions of constants, and lists and maps of them.
+"""Constant folding as in cel-go: conversions of constants, and lists and maps of constants.
 
 Source: cel-go interpreter/decorators.go (decOptimize).
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.cel.calls import constant_code, dispatch
 from gateway.cel.errors import EvaluationError
-from gateway.cel.folds import check_key
+from gateway.cel.indexing import check_key
 from gateway.cel.lexer import Misread
+from gateway.cel.program.calls import dispatch
+from gateway.cel.program.code import constant_code
 from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ _CONVERSIONS: Final = frozenset(
 
 
 def folded(node: Node, type_of: Callable[[str, int], TypeName | None]) -> Node:
-    """Return *node*, or the constant that it is. Constants within it are put in their places.
+    """Return *node*, or its value as a literal if it is constant. Constant parts of it become literals.
 
-    *type_of* says which type a name at a place is, if any.
+    *type_of* returns the type with this name at this position, if there is one.
 
     Raises:
-        InvalidExpression: a constant cannot be converted, or can be no key.
+        Misread: a constant cannot be converted, or cannot be a key.
     """
     match node:
         case Ident(name=name) if (found := type_of(name, node.at)) is not None:

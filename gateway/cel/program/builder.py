@@ -1,8 +1,7 @@
-"""A checked tree → a function of a frame, which is what an expression is evaluated with.
+"""A checked tree → a program.
 
-Every node becomes a closure. A frame is a list: the variables of the environment, then those of macros. What
-does not depend on values is charged where a branch is entered, as one sum; so the meter is touched once for a
-branch, and once for a round of a macro.
+Every node becomes a closure over a frame. Costs that do not depend on values are charged as one sum at the
+beginning of a branch or of a round of a macro, so that the meter changes once for it.
 
 Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter/runtimecost.go.
 """
@@ -10,31 +9,36 @@ Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.cel import folds
-from gateway.cel.calls import Built, Code, Frame, call_code, constant_code
-from gateway.cel.constants import folded
 from gateway.cel.environment import GLOBALS, TYPE_NAMES
 from gateway.cel.errors import EvaluationError
+from gateway.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
 from gateway.cel.lexer import Misread
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
-from gateway.cel.select import KEY_TYPES, Step, has_field, invalid_key, select
+from gateway.cel.program.calls import call_code
+from gateway.cel.program.code import constant_code
+from gateway.cel.program.comprehensions import ENTRY, comprehension
+from gateway.cel.program.constants import folded
+from gateway.cel.program.selections import Step, select, select_path
 from gateway.cel.syntax import (
-    Bind,
     Call,
-    Fold,
+    Comprehension,
     Ident,
     Let,
     ListLiteral,
     Literal,
     MapLiteral,
     Node,
+    OptionalMap,
     Select,
     nodes,
 )
 from gateway.cel.values import NONE, Optional, TypeName, type_name
+
+if TYPE_CHECKING:
+    from gateway.cel.program.code import Built, Frame
 
 _LIST: Final = 10
 _MAP: Final = 30
@@ -42,7 +46,10 @@ _INDEX: Final = frozenset({"_[_]", "_[?_]"})
 
 
 class Program:
-    """An expression that can be evaluated."""
+    """An expression that can be evaluated: ``code`` for a frame, after ``cost`` was charged.
+
+    A frame has the values of ``GLOBALS`` and ``slots`` more items.
+    """
 
     __slots__ = ("code", "cost", "slots")
 
@@ -54,15 +61,15 @@ class Program:
 
 
 def _is_attribute(node: Node) -> bool:
-    """Whether cel-go evaluates *node* as one with the steps that follow it."""
+    """Whether cel-go evaluates *node* together with the steps that follow it."""
     match node:
         case Call(function=function):
             return function in _INDEX or function == "_?_:_"
-    return isinstance(node, Ident | Select | Bind)
+    return isinstance(node, Ident | Select | OptionalMap)
 
 
 def _own_cost(node: Node) -> int:
-    """What *node* costs only where it stands alone: not as a branch of a condition, nor between brackets."""
+    """Return the cost that *node* has only if it is neither a branch of ``?:`` nor between brackets."""
     match node:
         case Ident():
             return 1
@@ -78,7 +85,7 @@ class _Builder:
         self.slots = len(GLOBALS)
 
     def build(self, node: Node) -> Built:
-        """Return the code of *node*, and what it costs beside what it charges itself."""
+        """Return the code of *node*."""
         node = self._folded(node)
         match node:
             case Literal(value=value):
@@ -95,12 +102,12 @@ class _Builder:
                 return self._list(node)
             case MapLiteral():
                 return self._map(node)
-            case Fold():
-                return self._fold(node)
+            case Comprehension():
+                return self._comprehension(node)
             case Let():
                 return self._let(node)
-        assert isinstance(node, Bind)
-        return self._bind(node)
+        assert isinstance(node, OptionalMap)
+        return self._optional_map(node)
 
     def _slot(self, name: str) -> int | None:
         if name.startswith("."):
@@ -118,19 +125,19 @@ class _Builder:
         return TYPE_NAMES.get(name.removeprefix("."))
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether *name* is a global one, ``.object``, and a macro has a variable ``object``."""
+        """Whether a macro has a variable of the same name as the global variable or type *name*."""
         dot, first, *_ = f"{name}.".split(".")
         return not dot and any(first in names for names in self._names[1:])
 
     def _enter(self, *names: str) -> list[int]:
-        """Give variables of a macro their slots, until the scope is popped."""
+        """Return new slots for the variables of a macro, which are known until the scope is popped."""
         slots = list(range(self.slots, self.slots + len(names)))
         self.slots += len(names)
         self._names.append(dict(zip(names, slots, strict=True)))
         return slots
 
     def _select(self, node: Select | Call) -> Built:
-        """The code of all steps from what is no step."""
+        """Return the code of a selection: its root, and all steps from there."""
         test = node if isinstance(node, Select) and node.is_test else None
         at: Node = node if test is None else test.operand
         steps: list[Step] = []
@@ -149,14 +156,14 @@ class _Builder:
             cost += 1
         is_counted = not isinstance(at, Ident) or not self._is_hidden(at.name)
         if not is_counted:
-            # cel-go looks these up outside of what it counts.
+            # cel-go does not count these lookups.
             steps = [replace(step, cost=0) for step in steps]
         cost += sum(step.cost for step in steps)
         code = select(root, steps, after=int(test is not None))
         slot = self._slot(at.name) if isinstance(at, Ident) else None
         path = [step.field for step in steps if step.key is None and not step.is_optional]
         if slot is not None and len(path) == len(steps):
-            code = _path(slot, tuple(path), code)
+            code = select_path(slot, tuple(path), code)
         if test is None:
             return code, cost
         field = test.field
@@ -224,24 +231,24 @@ class _Builder:
                         found.pop(key, None)
                         continue
                     value = value.value
-                folds.check_key(key)
+                check_key(key)
                 found[key] = value
             return found
 
         return build_map, cost
 
-    def _fold(self, node: Fold) -> Built:
+    def _comprehension(self, node: Comprehension) -> Built:
         over, cost = self.build(node.range)
         slots = self._enter(*([node.variable] if node.variable2 is None else [node.variable, node.variable2]))
         condition = None if node.condition is None else self.build(node.condition)
         node.body = self._folded(node.body)
         body = self.build(node.body)
         if node.macro == "map" and isinstance(node.body, Literal):
-            # The list of one element that cel-go adds for each is a constant, too.
+            # The list of one element that cel-go adds for each element is a constant, too.
             body = body[0], -_LIST
         self._names.pop()
         second = slots[1] if len(slots) == 2 else None
-        return folds.fold(node.macro, over, slots[0], second, condition, body), cost + folds.ENTRY[node.macro]
+        return comprehension(node.macro, over, slots[0], second, condition, body), cost + ENTRY[node.macro]
 
     def _let(self, node: Let) -> Built:
         target, cost = self.build(node.target)
@@ -255,10 +262,10 @@ class _Builder:
 
         return let, cost + body_cost
 
-    def _bind(self, node: Bind) -> Built:
-        """The code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
+    def _optional_map(self, node: OptionalMap) -> Built:
+        """Return the code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
 
-        cel-go evaluates the target for its value once more, if the body has the variable.
+        cel-go evaluates the target once more for its value if the body uses the variable.
         """
         target, cost = self.build(node.target)
         (slot,) = self._enter(node.variable)
@@ -282,18 +289,3 @@ class _Builder:
             return found if is_flat else Optional(found)
 
         return bind, cost + 1
-
-
-def _path(slot: int, path: tuple[str, ...], slow: Code) -> Code:
-    """``variable.a.b``, where everything on the way is a map."""
-
-    def select(frame: Frame) -> object:
-        value = frame[slot]
-        try:
-            for field in path:
-                value = value[field]  # type: ignore[index]
-        except (KeyError, TypeError):
-            return slow(frame)
-        return value
-
-    return select

@@ -1,0 +1,58 @@
+"""The closure that a part of an expression becomes, and what all kinds of parts use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import METER
+from gateway.cel.operators import no_overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Frame = list[object]
+"""The values of the environment's variables, then those of macros."""
+Code = Callable[[Frame], object]
+"""Returns the value. Raises EvaluationError: there is none."""
+Built = tuple[Code, int]
+"""Code, and its cost beside what it charges itself."""
+
+
+def constant_code(value: object) -> Code:
+    """Return the code of a constant."""
+    return lambda _: value
+
+
+def expect_bool(value: object) -> bool:
+    """Return *value*. Raises EvaluationError: it is not a bool."""
+    if not isinstance(value, bool):
+        raise no_overload()
+    return value
+
+
+def first_decisive(terms: Iterable[Built], frame: Frame, *, decisive: bool) -> bool:
+    """Return *decisive* if a term has this value, otherwise its opposite; terms after that one do not run.
+
+    Each term is charged before it runs.
+
+    Raises:
+        EvaluationError: no term is decisive and one has no value: the error of the first.
+    """
+    failure = None
+    for code, cost in terms:
+        if cost:
+            METER.left -= cost
+        try:
+            value = code(frame)
+        except EvaluationError as error:
+            failure = failure or error
+            continue
+        if value is decisive:
+            return decisive
+        if value is not (not decisive):
+            failure = failure or no_overload()
+    if failure is not None:
+        raise failure
+    return not decisive

@@ -1,0 +1,186 @@
+"""The code of macros over a list or map: all, exists, existsOne, map, filter and transformMap.
+
+A round costs what it costs in cel-go, where these macros are loops with an accumulator.
+
+Source: cel-go interpreter/interpretable.go (evalFold), parser/macro.go, ext/comprehensions.go.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import length_hint
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.errors import CostExceeded, EvaluationError
+from gateway.cel.indexing import insert
+from gateway.cel.meter import EXCEEDED, METER, charge, count_values
+from gateway.cel.program.code import expect_bool, first_decisive
+from gateway.cel.values import go_type, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gateway.cel.program.code import Built, Code, Frame
+
+    Rounds = tuple[Iterator[object], Iterator[int]]
+    """The elements that are left, and an iterator of rounds: it charges, sets the variables and yields 0."""
+    Enter = Callable[[Frame, float], Rounds]
+    """Returns the rounds over the elements, each for this price."""
+
+# The costs of cel-go's accumulator: of its return, and of its steps for an element.
+ENTRY: Final = {
+    "all": 1,
+    "exists": 1,
+    "existsOne": 2,
+    "map": 1,
+    "filter": 1,
+    "transformMap": 1,
+    "transformMapEntry": 1,
+}
+_ROUND: Final = {"all": 3, "exists": 4}
+_LAST: Final = {"all": 2, "exists": 3}
+"""To find out that a further element is not needed."""
+_KEPT: Final = {"existsOne": 2, "map": 12, "filter": 13, "transformMap": 3, "transformMapEntry": 2}
+"""For an element that is kept."""
+
+
+def _single(over: Code, slot: int) -> Enter:
+    def rounds(items: Iterator[object], frame: Frame, price: float) -> Iterator[int]:
+        for frame[slot] in items:
+            METER.left -= price
+            if METER.left < 0:
+                raise CostExceeded(EXCEEDED)
+            yield 0
+
+    def enter(frame: Frame, price: float) -> Rounds:
+        container = over(frame)
+        if type(container) is not list and type(container) is not dict:
+            raise EvaluationError(f"got '{go_type(container)}', expected iterable type")
+        items = iter(container)
+        return items, rounds(items, frame, price)
+
+    return enter
+
+
+def _double(over: Code, slot: int, slot2: int) -> Enter:
+    def rounds(pairs: Iterable[tuple[object, object]], frame: Frame, price: float) -> Iterator[int]:
+        for frame[slot], frame[slot2] in pairs:
+            charge(price)
+            yield 0
+
+    def enter(frame: Frame, price: float) -> Rounds:
+        container = over(frame)
+        if isinstance(container, dict):
+            items = iter(container.items())
+            return items, rounds(items, frame, price)
+        if isinstance(container, list):
+            elements = iter(container)
+            return elements, rounds(enumerate(elements), frame, price)
+        raise EvaluationError(f"unsupported comprehension range type: {go_type(container)}")
+
+    return enter
+
+
+def comprehension(
+    macro: str, over: Code, slot: int, slot2: int | None, condition: Built | None, body: Built
+) -> Code:
+    """Return the code of *macro* over the value of *over*; its variables have the slots."""
+    enter = _single(over, slot) if slot2 is None else _double(over, slot, slot2)
+    if macro in ("all", "exists"):
+        return _quantifier(enter, body, macro)
+    if macro == "existsOne":
+        return _exactly_one(enter, body)
+    if macro == "filter":
+        return _filter(enter, slot, body)
+    if macro == "map":
+        return _map(enter, condition, body)
+    return _map_of(enter, slot if macro == "transformMap" else None, condition, body)
+
+
+def _quantifier(enter: Enter, body: Built, macro: str) -> Code:
+    code, cost = body
+    price = cost + _ROUND[macro]
+    last = _LAST[macro]
+    decisive = macro == "exists"
+
+    def decide(frame: Frame) -> object:
+        items, rounds = enter(frame, price)
+        value = first_decisive(zip(repeat(code), rounds), frame, decisive=decisive)
+        if value is decisive and length_hint(items):
+            METER.left -= last
+        return value
+
+    return decide
+
+
+def _exactly_one(enter: Enter, body: Built) -> Code:
+    code, price = body
+
+    def count(frame: Frame) -> object:
+        found = 0
+        for _ in enter(frame, price)[1]:
+            if expect_bool(code(frame)):
+                METER.left -= _KEPT["existsOne"]
+                found += 1
+        return found == 1
+
+    return count
+
+
+def _filter(enter: Enter, slot: int, body: Built) -> Code:
+    code, price = body
+    price_kept = _KEPT["filter"]
+
+    def keep(frame: Frame) -> object:
+        kept = []
+        for _ in enter(frame, price)[1]:
+            if expect_bool(code(frame)):
+                METER.left -= price_kept
+                kept.append(frame[slot])
+        return kept
+
+    return keep
+
+
+def _map(enter: Enter, condition: Built | None, body: Built) -> Code:
+    code, cost = body
+    price = _KEPT["map"] + cost
+    if condition is None:
+        return lambda frame: [code(frame) for _ in enter(frame, price)[1]]
+    test, test_cost = condition
+
+    def build(frame: Frame) -> object:
+        found = []
+        for _ in enter(frame, test_cost)[1]:
+            if expect_bool(test(frame)):
+                METER.left -= price
+                found.append(code(frame))
+        return found
+
+    return build
+
+
+def _map_of(enter: Enter, key: int | None, condition: Built | None, body: Built) -> Code:
+    """Return the code of ``transformMap``, with the slot of the key, or without it ``transformMapEntry``."""
+    code, cost = body
+    test, test_cost = condition or (lambda _: True, 0)
+    price = cost + _KEPT["transformMapEntry" if key is None else "transformMap"]
+
+    def build(frame: Frame) -> object:
+        found: dict[object, object] = {}
+        for _ in enter(frame, test_cost)[1]:
+            if not expect_bool(test(frame)):
+                continue
+            charge(price)
+            value = code(frame)
+            if key is not None:
+                insert(found, frame[key], value)
+                continue
+            if not isinstance(value, dict):
+                raise EvaluationError(f"no such overload: cel.@mapInsert(map, {type_name(value)})")
+            count_values(len(value))
+            for each, content in value.items():
+                insert(found, each, content)
+        return found
+
+    return build
