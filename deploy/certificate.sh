@@ -3,8 +3,8 @@
 #
 #     sh deploy/certificate.sh certs
 #
-# ca.crt goes into the registration, tls.crt and tls.key into the Secret; ca.key stays with you. Where the folder
-# has a CA already, that one signs: run it again to renew the serving certificate. Needs OpenSSL 1.1.1 or newer.
+# ca.crt goes into the registration, tls.crt and tls.key into the Secret; keep ca.key to yourself. If the folder has a
+# CA already, it is used: run the script again to renew the serving certificate. Needs OpenSSL 1.1.1 or newer.
 set -eu
 umask 077
 folder=${1:?"usage: certificate.sh FOLDER [DAYS]"}
@@ -19,7 +19,7 @@ if [ ! -e ca.key ]; then
         -keyout ca.key -out ca.crt
 fi
 
-# Beside the old pair, so that a failure leaves that one as it was.
+# Into new files, so that a failure leaves the old certificate and key unchanged.
 trap 'rm -f new.*' EXIT
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$service" \
     -keyout new.key -out new.csr

@@ -1,10 +1,10 @@
-"""Makes ``crds.yaml``: the CustomResourceDefinitions, from the field tables that the gateway itself reads by.
+"""Makes ``crds.yaml``: the CustomResourceDefinitions, from the tables by which the gateway reads files.
 
     python -m deploy.crds > deploy/crds.yaml
 
-A schema refuses at ``kubectl apply`` what it can say; what only ``admission-gateway check``, and the gateway,
-can find out is listed in README.md beside this. Every list and text has a bound, without which the API server
-has no estimate of what a rule costs, and takes none.
+The schema refuses as much as it can express at ``kubectl apply``; docs/install.md lists the errors that only
+the gateway and ``admission-gateway check`` find. Every list and text has a bound: without it the API server
+cannot estimate the cost of a validation rule, and refuses the rule.
 
 Source: kubernetes.io "Extend the Kubernetes API with CustomResourceDefinitions" (structural schemas,
 validation rules and their cost); k8s.io/api admissionregistration/v1 types.go.
@@ -62,8 +62,8 @@ TARGET: Final = f"^((dns:(///)?)?{_HOST}:{_PORT}|ipv4:{_IPV4}(,{_IPV4})*|ipv6:{_
 PERCENTILE: Final = r"p[5-9][0-9](\\.[0-9]{1,6})?"
 
 _HEADER: Final = """\
-# The gateway's kinds as custom resources, for `kubernetes: {customResources: true}`. Made by deploy/crds.py
-# from the tables that the gateway reads configurations by: change it there. README.md says how to use it.
+# The gateway's kinds as custom resources, for `kubernetes: {customResources: true}`. Made by
+# deploy/crds.py: change that file. docs/install.md says how to use this one.
 """
 
 
@@ -108,7 +108,7 @@ def selector(description: str) -> Schema:
     value = text("", maxLength=LABEL_LENGTH, pattern=f"^({_NAME_PART})?$")
     del value["description"]
     labels: Schema = {
-        "description": "Labels that have to be there, with these values.",
+        "description": "Labels and their required values.",
         "type": "object",
         "maxProperties": MOST_ENTRIES,
         "additionalProperties": value,
@@ -120,9 +120,13 @@ def selector(description: str) -> Schema:
     expression = mapping(
         "One condition.",
         ("key", "operator"),
-        key=text("The label.", maxLength=_KEY_LENGTH, pattern=_QUALIFIED),
-        operator={"description": "How values count.", "type": "string", "enum": list(OPERATORS)},
-        values=listed("With In and NotIn at least one, with the others none.", value, MOST_ENTRIES),
+        key=text("Label key.", maxLength=_KEY_LENGTH, pattern=_QUALIFIED),
+        operator={
+            "description": "How the label relates to the values.",
+            "type": "string",
+            "enum": list(OPERATORS),
+        },
+        values=listed("Required with In and NotIn; refused with the others.", value, MOST_ENTRIES),
     )
     expression = with_rules(
         expression,
@@ -152,50 +156,58 @@ def rules() -> Schema:
     operation = {"type": "string", "enum": [*OPERATIONS, "*"]}
     required = {"minItems": 1}
     one = mapping(
-        "Requests: all of what is given has to match.",
+        "A set of requests: every field has to match.",
         ("operations", "apiGroups", "apiVersions", "resources"),
-        operations=lone_wildcard(listed("What is done.", operation, len(OPERATIONS) + 1, **required)),
-        apiGroups=lone_wildcard(listed("API groups; the core is empty.", group, MOST_ENTRIES, **required)),
-        apiVersions=lone_wildcard(listed("Their versions.", entry, MOST_ENTRIES, **required)),
-        # What else covers what would be a hundred times beyond what a rule may cost.
+        operations=lone_wildcard(
+            listed("Operations, or * alone.", operation, len(OPERATIONS) + 1, **required)
+        ),
+        apiGroups=lone_wildcard(
+            listed("API groups, or * alone; the core group is empty.", group, MOST_ENTRIES, **required)
+        ),
+        apiVersions=lone_wildcard(listed("API versions, or * alone.", entry, MOST_ENTRIES, **required)),
+        # A rule that finds every overlap would cost a hundred times the limit.
         resources=lone_wildcard(
             listed("RESOURCE or RESOURCE/SUBRESOURCE.", entry, MOST_ENTRIES, **required), "*/*"
         ),
         scope={
-            "description": "Whether objects are in a namespace.",
+            "description": "Cluster-scoped objects, namespaced objects, or both.",
             "type": "string",
             "enum": list(SCOPES),
             "default": "*",
         },
     )
-    return listed("Which requests the webhook is for; without one, for none.", one, MOST_RULES)
+    return listed("The requests that the webhook is for; without a rule, none.", one, MOST_RULES)
 
 
 def client_config() -> Schema:
     """Return the schema of a webhook's clientConfig."""
     segment = rf"/{_SUBDOMAIN}"
     worker = mapping(
-        "A gRPC worker of the gateway's.",
+        "A policy of a gRPC worker.",
         ("pool", "policy"),
         pool=text("Name of a WorkerPool, of the cluster or of the gateway's files.", minLength=1),
-        policy=text("What to ask it for.", minLength=1, maxLength=4096),
+        policy=text("Name of the policy at the worker.", minLength=1, maxLength=4096),
     )
     service = mapping(
-        "A Service that speaks HTTPS.",
+        "A Service with an HTTPS webhook.",
         ("namespace", "name"),
-        namespace=text("Where it is.", pattern=f"^{PART_OF_HOST.pattern}$"),
-        name=text("What it is called.", pattern=f"^{PART_OF_HOST.pattern}$"),
+        namespace=text("Its namespace.", pattern=f"^{PART_OF_HOST.pattern}$"),
+        name=text("Its name.", pattern=f"^{PART_OF_HOST.pattern}$"),
         port={"description": "Its port.", "type": "integer", "minimum": 1, "maximum": 65535, "default": 443},
-        path=text("Where the webhook is.", maxLength=1024, pattern=f"^(/?|({segment})+/?)$"),
+        path=text("URL path of the webhook.", maxLength=1024, pattern=f"^(/?|({segment})+/?)$"),
     )
     config = mapping(
-        "Who is asked.",
+        "The backend of the webhook: exactly one of worker, url and service.",
         worker=worker,
         url=text(
             "https://HOST[:PORT][/PATH].", maxLength=2048, pattern=r"^(?i:https)://[^\s/?#@]+(/[^\s?#]*)?$"
         ),
         service=service,
-        caBundle=text("Roots of url or service, PEM in base64.", maxLength=524288, format="byte"),
+        caBundle=text(
+            "Roots for url and service, PEM in base64; absent: those of the system.",
+            maxLength=524288,
+            format="byte",
+        ),
     )
     return with_rules(
         config,
@@ -216,15 +228,15 @@ def webhook(kind: str) -> Schema:
     version = text("", maxLength=LABEL_LENGTH, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")
     del version["description"]
     conditions = mapping(
-        "CEL that has to be true, with a name.",
+        "A named CEL expression that has to be true.",
         ("name", "expression"),
         name=text(
-            "Of the condition.",
+            "Name of the condition.",
             minLength=1,
             maxLength=_KEY_LENGTH,
             pattern=_QUALIFIED,
         ),
-        expression=text("CEL.", minLength=1, maxLength=16384, pattern=r"\S"),
+        expression=text("CEL expression of type bool.", minLength=1, maxLength=16384, pattern=r"\S"),
     )
     fields = {
         "name": text(
@@ -232,17 +244,23 @@ def webhook(kind: str) -> Schema:
         ),
         "clientConfig": client_config(),
         "rules": rules(),
-        "failurePolicy": _choice("What a failure means.", FAILURE_POLICIES, V1.failure_policy),
-        "matchPolicy": _choice("Whether other versions count.", MATCH_POLICIES, V1.match_policy),
-        "namespaceSelector": selector("Labels of the namespace."),
-        "objectSelector": selector("Labels of the object."),
+        "failurePolicy": _choice(
+            "Whether a failure of the webhook refuses the request (Fail) or is skipped (Ignore).",
+            FAILURE_POLICIES,
+            V1.failure_policy,
+        ),
+        "matchPolicy": _choice(
+            "Whether rules also match other versions of a resource.", MATCH_POLICIES, V1.match_policy
+        ),
+        "namespaceSelector": selector("Labels of the namespace; absent: all."),
+        "objectSelector": selector("Labels of the object; absent: all."),
         "sideEffects": {
-            "description": "Whether it changes anything but the answer.",
+            "description": "Whether a call has effects beside its answer.",
             "type": "string",
             "enum": list(V1.allowed_side_effects),
         },
         "timeoutSeconds": {
-            "description": "How long it may take.",
+            "description": "Timeout of a call, in seconds.",
             "type": "integer",
             "minimum": 1,
             "maximum": LONGEST_TIMEOUT_S,
@@ -250,7 +268,11 @@ def webhook(kind: str) -> Schema:
         },
         "admissionReviewVersions": with_rules(
             listed(
-                "Versions of AdmissionReview.", version, 16, minItems=1, **{"x-kubernetes-list-type": "set"}
+                "Versions of AdmissionReview that the webhook accepts.",
+                version,
+                16,
+                minItems=1,
+                **{"x-kubernetes-list-type": "set"},
             ),
             rule(
                 f"self.exists(e, e in {list(REVIEW_VERSIONS)})",
@@ -260,9 +282,13 @@ def webhook(kind: str) -> Schema:
         "matchConditions": _by_name("Conditions that all have to hold.", conditions, MAX_MATCH_CONDITIONS),
     }
     if kind == "MutatingWebhookConfiguration":
-        fields["reinvocationPolicy"] = _choice("Whether it is called again.", REINVOCATION_POLICIES, "Never")
+        fields["reinvocationPolicy"] = _choice(
+            "Whether the webhook is called again after a later one changed the object.",
+            REINVOCATION_POLICIES,
+            "Never",
+        )
     required = ("name", "clientConfig", "sideEffects", "admissionReviewVersions")
-    return mapping("A policy, and what it is for.", required, **fields)
+    return mapping("A webhook.", required, **fields)
 
 
 def _choice(description: str, names: tuple[str, ...], default: str) -> Schema:
@@ -281,13 +307,16 @@ def worker_pool() -> Schema:
     of_list = {name: value for name, value in target.items() if name != "description"}
     for_files = {"type": "string", "maxLength": 4096}
     not_here: dict[str, Schema] = {
-        name: {"description": "Not here.", **for_files} for name in ("caFile", "certFile", "keyFile")
+        name: {"description": "Refused: for files of the gateway only.", **for_files}
+        for name in ("caFile", "certFile", "keyFile")
     }
     tls = mapping(
-        "TLS to the workers; without it, plaintext.",
+        "TLS to the workers; absent: plaintext.",
         (),
-        caBundle=text("Roots, PEM in base64; without it, the system's.", maxLength=524288, format="byte"),
-        serverName=text("What the certificate has to be for.", minLength=1),
+        caBundle=text("Roots, PEM in base64; absent: those of the system.", maxLength=524288, format="byte"),
+        serverName=text(
+            "Name to expect in the worker's certificate; absent: the host of the target.", minLength=1
+        ),
         **not_here,
     )
     tls = with_rules(
@@ -298,7 +327,7 @@ def worker_pool() -> Schema:
         ),
     )
     hedge = mapping(
-        "When a call is asked a second time; without it, never.",
+        "When a slow call is sent to a second endpoint too; absent: never.",
         after=with_rules(
             text("A duration such as 20ms, or a percentile from p50 to p99.9.", maxLength=32, default="p95"),
             rule(
@@ -308,7 +337,7 @@ def worker_pool() -> Schema:
             ),
         ),
         budgetPercent={
-            "description": "Extra calls per hundred.",
+            "description": "Additional calls per hundred calls.",
             "type": "number",
             "minimum": 0,
             "exclusiveMinimum": True,
@@ -320,12 +349,21 @@ def worker_pool() -> Schema:
         "Interchangeable workers that serve policies.",
         target=target,
         targets=listed(
-            "Several of them.", of_list, MOST_TARGETS, minItems=1, **{"x-kubernetes-list-type": "set"}
+            "Several gRPC names.", of_list, MOST_TARGETS, minItems=1, **{"x-kubernetes-list-type": "set"}
         ),
-        command={"description": "Not here.", "type": "array", "maxItems": 64, "items": for_files},
-        transport=_choice("How they are called.", TRANSPORTS, WorkerPool("").transport),
+        command={
+            "description": "Refused: for files of the gateway only.",
+            "type": "array",
+            "maxItems": 64,
+            "items": for_files,
+        },
+        transport=_choice(
+            "Stream batches calls; Unary makes one RPC for each; Auto uses the stream if it is served.",
+            TRANSPORTS,
+            WorkerPool("").transport,
+        ),
         maxInFlight={
-            "description": "Calls per endpoint.",
+            "description": "Calls in flight to one endpoint.",
             "type": "integer",
             "minimum": 1,
             "maximum": MOST_IN_FLIGHT,
@@ -349,15 +387,28 @@ def status() -> Schema:
         "metav1.Condition.",
         ("type", "status", "reason", "message", "lastTransitionTime"),
         type=text("Ready.", maxLength=316),
-        status={"description": "Whether it is so.", "type": "string", "enum": ["True", "False", "Unknown"]},
-        reason=text("A word for programs.", maxLength=1024),
-        message=text("What is wrong, with the path of each field.", maxLength=32768),
-        observedGeneration={"description": "Of what it tells.", "type": "integer", "format": "int64"},
-        lastTransitionTime={"description": "Since when.", "type": "string", "format": "date-time"},
+        status={
+            "description": "True, False or Unknown.",
+            "type": "string",
+            "enum": ["True", "False", "Unknown"],
+        },
+        reason=text("Reason in one word, for programs.", maxLength=1024),
+        message=text("Problems, with the path of each field.", maxLength=32768),
+        observedGeneration={
+            "description": "Generation that the condition is about.",
+            "type": "integer",
+            "format": "int64",
+        },
+        lastTransitionTime={
+            "description": "Time of the last change.",
+            "type": "string",
+            "format": "date-time",
+        },
     )
     keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return mapping(
-        "Written by the gateway.", conditions=listed("What came of the object.", condition, 8, **keys)
+        "Written by the gateway.",
+        conditions=listed("Whether the object is active, and why not.", condition, 8, **keys),
     )
 
 
@@ -371,7 +422,7 @@ def definition(kind: str) -> Schema:
     }
     validations = []
     if kind == "WorkerPool":
-        about = "A set of interchangeable gRPC workers that the admission gateway asks."
+        about = "A set of interchangeable gRPC workers of the admission gateway."
         root["spec"] = worker_pool()
         required = ["spec"]
         columns = [{"name": "Target", "type": "string", "jsonPath": ".spec.target"}]
@@ -379,7 +430,7 @@ def definition(kind: str) -> Schema:
         about = (
             "Webhooks behind the admission gateway, field for field as in admissionregistration.k8s.io/v1."
         )
-        root["webhooks"] = _by_name("In the order in which they count.", webhook(kind), MOST_WEBHOOKS)
+        root["webhooks"] = _by_name("In the order of calls.", webhook(kind), MOST_WEBHOOKS)
         required = []
         columns = []
         validations = [

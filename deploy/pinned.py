@@ -1,9 +1,8 @@
-"""The part of constraints.txt that one list of pyproject.toml needs, with hashes, for ``pip install -r``.
+"""Selects the part of constraints.txt that one list of pyproject.toml needs, for ``pip install -r``.
 
-constraints.txt pins the development tools too, and an image has no use for those. The lines to keep follow
-from what stands in the two files already: the names in the list are the roots, and the ``# via`` comments of
-pip-compile say which package came in for which. Nothing is resolved anew and no index is asked. A package
-that was missed would not go unnoticed: with hashes required, pip refuses what has none.
+constraints.txt also pins the development tools, which an image does not need. The names in the list are the
+roots; the ``# via`` comments of pip-compile say which package requires which. Nothing is resolved again, and
+no index is used. A missing package is noticed: with hashes required, pip refuses a package without one.
 
 Source: pip documentation, "Secure installs" (hash-checking mode); pip-tools, ``--annotation-style split``.
 """
@@ -28,9 +27,13 @@ _SEPARATORS = re.compile(r"[-_.]+")
 
 
 def main() -> None:
-    """Write the lines for the list that the command line names to standard output."""
+    """Write the lines for the list given on the command line to standard output."""
     parser = argparse.ArgumentParser(description="Writes the part of constraints.txt that a list needs.")
-    parser.add_argument("list", choices=LISTS, help="of pyproject.toml: what runs, or what builds the wheel")
+    parser.add_argument(
+        "list",
+        choices=LISTS,
+        help="of pyproject.toml: for the running program, or for the build of the wheel",
+    )
     wanted = parser.parse_args().list
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
@@ -51,7 +54,7 @@ def roots_of(project: dict[str, Any], wanted: str) -> list[str]:
 
 
 def select(constraints: str, roots: Iterable[str]) -> str:
-    """Return the blocks of *constraints*, in their order, for *roots* and for what came in because of them.
+    """Return the blocks of *constraints*, in their order, for *roots* and everything that they require.
 
     Raises:
         LookupError: a root is not pinned; the text names it.
@@ -67,7 +70,7 @@ def select(constraints: str, roots: Iterable[str]) -> str:
 
 
 def _blocks(constraints: str) -> dict[str, str]:
-    """Each pinned package by its normalised name: its line, its hashes, and the comment below."""
+    """Return the block of each pinned package by its normalised name: line, hashes and comment."""
     blocks: dict[str, str] = {}
     name = None
     for line in constraints.splitlines(keepends=True):
@@ -79,7 +82,7 @@ def _blocks(constraints: str) -> dict[str, str]:
 
 
 def _parents(block: str) -> Iterable[str]:
-    """The packages, and the project itself, that ``# via`` names: on its own line, or one a line below it."""
+    """Return the names, packages or the project itself, in the ``# via`` comment of *block*."""
     for line in block.splitlines():
         _, hash_sign, comment = line.partition("#")
         text = comment.strip().removeprefix("via").strip()
@@ -88,7 +91,7 @@ def _parents(block: str) -> Iterable[str]:
 
 
 def _name(requirement: str) -> str:
-    """The name that *requirement* begins with, as PEP 503 normalises it."""
+    """Return the name at the beginning of *requirement*, normalised as in PEP 503."""
     found = _NAME.match(requirement.strip())
     return _SEPARATORS.sub("-", found[0]).lower() if found else ""
 

@@ -1,12 +1,12 @@
-# The sample policies, and a template for your own. The gateway's image has the worker SDK in it:
+# The image of the sample policies, and a template for your own. The gateway's image contains the worker SDK:
 #
 #     docker build -f deploy/worker.Dockerfile -t sample-policies:0.1.0 .
 #
-# For policies of your own, in a folder with policies.py (and requirements.txt, if they need more), make the
-# commented lines count in place of the last two and build with that folder:
+# For policies of your own, in a folder with policies.py (and requirements.txt, if they need more packages), uncomment
+# the lines below, delete the last two, and build with that folder:
 #
 #     docker build -f deploy/worker.Dockerfile -t pod-policies:1.0.0 path/to/folder
-# The gateway's image is one that you have built; once it is pushed, name it by its digest:
+# You build the gateway's image too. When it is pushed, name it by its digest:
 #
 #     --build-arg GATEWAY_IMAGE=registry.example/admission-gateway@sha256:...
 ARG GATEWAY_IMAGE=admission-gateway:0.1.0

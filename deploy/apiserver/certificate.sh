@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes the certificate by which the API server shows the gateway who it is, and the CA that signs it, in a folder:
+# Makes the API server's client certificate for the gateway, and the CA that signs it, in a folder:
 #
 #     sh deploy/apiserver/certificate.sh client-certs
 #
-# client.crt and client.key go to the API servers, ca.crt to the gateway (tls.clientCAFile); ca.key stays with you.
-# Where the folder has a CA already, that one signs. Needs OpenSSL 1.1.1 or newer.
+# client.crt and client.key go to the API servers, ca.crt to the gateway (tls.clientCAFile); keep ca.key to yourself.
+# If the folder has a CA already, it is used. Needs OpenSSL 1.1.1 or newer.
 set -eu
 umask 077
 folder=${1:?"usage: certificate.sh FOLDER [DAYS]"}
@@ -18,7 +18,7 @@ if [ ! -e ca.key ]; then
         -keyout ca.key -out ca.crt
 fi
 
-# Beside the old pair, so that a failure leaves that one as it was.
+# Into new files, so that a failure leaves the old certificate and key unchanged.
 trap 'rm -f new.*' EXIT
 openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=kube-apiserver" \
     -keyout new.key -out new.csr

@@ -1,6 +1,6 @@
 """Audit annotations of a review: the workers' own, and what the gateway says of each webhook.
 
-Source: contract of this project (README, "What comes back"); kubernetes/apiserver
+Source: docs/answers.md; kubernetes/apiserver
 plugin/webhook/mutating/dispatcher.go (mutation and patch annotations), admission/attributes.go (keys).
 """
 

@@ -2,7 +2,7 @@
 
 Everything here is a function of the outcomes in their order, so equal outcomes give equal bytes.
 
-Source: contract of this project (README, "What comes back"); kubernetes/apiserver admission/attributes.go,
+Source: docs/answers.md; kubernetes/apiserver admission/attributes.go,
 endpoints/filters/warning.go (warnings).
 """
 

@@ -1,6 +1,6 @@
 """Every series in one place.
 
-Names, types and labels are part of the product's surface (README, "Metrics"). No label takes a value from a
+Names, types and labels are part of the product's surface (docs/metrics.md). No label takes a value from a
 request's object: names come from the configuration, operations from a fixed list.
 
 Source: k8s.io/apiserver admission/metrics, whose series these mirror under the gateway's own prefix.

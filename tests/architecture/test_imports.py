@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts in pyproject.toml."""
+"""The import contracts in pyproject.toml hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_import_contracts_hold() -> None:
-    # As a process: import-linter sets up logging for itself, and silences everybody else's loggers.
+    # As a process, because import-linter configures logging and disables other loggers.
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""The core decides and does nothing else: no await, no clock, no chance, no file, no global state."""
+"""The core is pure: no await, no clock, no randomness, no file, no global state."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ IMPURE_MODULES = {
     "threading",
     "uuid",
 }
-# hash() and id() differ from one process to the next, and with them whatever is ordered by them.
+# hash() and id() differ between processes, and so would any order that depends on them.
 IMPURE_FUNCTIONS = {"breakpoint", "exec", "eval", "hash", "id", "input", "open", "print", "__import__"}
-CLOCKS_AND_CHANCE = {
+CLOCKS_AND_RANDOMNESS = {
     "choice",
     "monotonic",
     "now",
@@ -47,7 +47,7 @@ CLOCKS_AND_CHANCE = {
 
 
 def impurities(source: str) -> list[str]:
-    """Say what in *source* reaches beyond its arguments, each with its line."""
+    """Return the impure expressions in *source*, each with its line."""
     found = []
     for node in ast.walk(ast.parse(source)):
         what = None
@@ -60,9 +60,9 @@ def impurities(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             what = node.module if (node.module or "").partition(".")[0] in IMPURE_MODULES else None
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            what = node.func.id if node.func.id in IMPURE_FUNCTIONS | CLOCKS_AND_CHANCE else None
+            what = node.func.id if node.func.id in IMPURE_FUNCTIONS | CLOCKS_AND_RANDOMNESS else None
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            what = node.func.attr if node.func.attr in CLOCKS_AND_CHANCE else None
+            what = node.func.attr if node.func.attr in CLOCKS_AND_RANDOMNESS else None
         if what is not None:
             found.append(f"line {getattr(node, 'lineno', '?')}: {what}")
     return found
@@ -99,7 +99,7 @@ def test_a_core_module_is_pure(path: Path) -> None:
         "sorted(x, key=lambda y: id(y))",
     ],
 )
-def test_the_walk_sees_what_it_looks_for(source: str) -> None:
+def test_an_impure_source_is_found(source: str) -> None:
     assert impurities(source)
 
 
@@ -107,5 +107,5 @@ def test_the_walk_sees_what_it_looks_for(source: str) -> None:
     "source",
     ["def f(now: float) -> float:\n    return now", "timeouts.append(1)", "import re", "timestamp = 1"],
 )
-def test_the_walk_lets_pass_what_is_pure(source: str) -> None:
+def test_a_pure_source_passes(source: str) -> None:
     assert impurities(source) == []

@@ -38,7 +38,7 @@ def test_a_module_above_the_limit_has_a_reason() -> None:
     assert longer == LONGER.keys()
 
 
-def test_the_wheel_has_the_packages_the_vectors_and_nothing_of_other_languages() -> None:
+def test_the_wheel_has_the_packages_and_vectors_and_no_other_language() -> None:
     chosen = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     finder = chosen["packages"]["find"]
     assert finder["namespaces"] is False
@@ -54,7 +54,7 @@ def test_generated_code_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# Folders that are made by tools, and files that are not text or not ours.
+# Folders made by tools, or without text of the project.
 NOT_OURS = {"__pycache__", "build", "dist", "node_modules", "results", "target"}
 FOREIGN = re.compile(
     r"""
@@ -70,7 +70,7 @@ FOREIGN = re.compile(
 
 
 def texts() -> Iterator[Path]:
-    """Yield every text file of the tree that people wrote or tools made for it."""
+    """Yield every text file of the tree."""
     pending = [ROOT]
     while pending:
         for path in sorted(pending.pop().iterdir()):
@@ -137,5 +137,5 @@ def test_no_path_of_one_machine_and_no_registry_is_written_down() -> None:
         ("http://maven.apache.org/POM/4.0.0", False),
     ],
 )
-def test_the_search_finds_what_it_looks_for(line: str, is_foreign: bool) -> None:
+def test_foreign_text_is_found(line: str, is_foreign: bool) -> None:
     assert bool(FOREIGN.search(line)) is is_foreign

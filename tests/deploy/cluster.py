@@ -1,4 +1,4 @@
-"""The manifests as the API server gets them, and the configuration in them as the gateway does."""
+"""Reads the manifests as the API server does, and the configuration in them as the gateway does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Manifest = dict[str, Any]
 
 
 def objects(file: Path) -> list[Manifest]:
-    """The objects in *file*, read as strictly as the gateway reads its own: no key twice, no odd types."""
+    """The objects in *file*, read as strictly as the gateway reads its files: no duplicate keys, no unusual types."""
     documents = list(read_documents(file, file.read_text()))
     problems = [problem for document in documents for problem in document.report.problems()]
     assert not problems
@@ -42,42 +42,42 @@ def objects(file: Path) -> list[Manifest]:
 
 
 def only(kind: str, name: str, file: Path = MANIFEST) -> Manifest:
-    """The one object of *kind* and *name* in *file*."""
+    """Return the one object of *kind* and *name* in *file*."""
     (found,) = (o for o in objects(file) if (o["kind"], o["metadata"]["name"]) == (kind, name))
     return found
 
 
 def pod(name: str) -> Manifest:
-    """The spec of the pods of the Deployment *name*."""
+    """Return the pod spec of the Deployment *name*."""
     spec: Manifest = only("Deployment", name)["spec"]["template"]["spec"]
     return spec
 
 
 def container(name: str) -> Manifest:
-    """The one container of the Deployment *name*."""
+    """Return the one container of the Deployment *name*."""
     (found,) = pod(name)["containers"]
     return cast("Manifest", found)
 
 
 def arguments() -> Any:
-    """The gateway's command line, through the program's own parser."""
+    """Return the gateway's command line, parsed by the program itself."""
     return build_parser().parse_args(container(GATEWAY)["args"])
 
 
 def worker_options() -> WorkerOptions:
-    """The worker's command line, through its own parser."""
+    """Return the worker's command line, parsed by the program itself."""
     return parse_options(container(WORKER)["args"])
 
 
 def write_config_map(folder: Path) -> Path:
-    """Lay the ConfigMap out in *folder* as the kubelet would mount it; return *folder*."""
+    """Write the ConfigMap to *folder* as the kubelet would mount it; return *folder*."""
     for name, text in only("ConfigMap", GATEWAY)["data"].items():
         (folder / name).write_text(text)
     return folder
 
 
 def configured(folder: Path, certificate: tuple[Path, Path]) -> Config:
-    """The configuration that the gateway's container would serve, its files being elsewhere."""
+    """Return the configuration of the gateway's container, with the files in other folders."""
     parsed = arguments()
     return Options(
         config=(write_config_map(folder),),

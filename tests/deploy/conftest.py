@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def config(tmp_path: Path, certificate: tuple[Path, Path]) -> Config:
-    """What the ConfigMap of the manifest configures."""
+    """The configuration in the ConfigMap of the manifest."""
     return configured(tmp_path, certificate)
 
 

@@ -1,4 +1,4 @@
-"""certificate.sh: what it makes is what the gateway serves with and the API server expects."""
+"""certificate.sh makes a certificate that the gateway can serve and the API server accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(file.read_bytes())
 
 
-def test_the_pair_can_be_served_with(made_certificates: Path) -> None:
+def test_the_gateway_can_serve_certificate_and_key(made_certificates: Path) -> None:
     server_context(ServerTls(made_certificates / "tls.crt", made_certificates / "tls.key"))
 
 
@@ -39,7 +39,7 @@ def test_only_the_ca_may_sign(made_certificates: Path) -> None:
         assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is is_ca
 
 
-def test_nobody_else_can_read_the_keys(made_certificates: Path) -> None:
+def test_only_the_owner_can_read_the_keys(made_certificates: Path) -> None:
     for name in ("ca.key", "tls.key"):
         assert (made_certificates / name).stat().st_mode & 0o077 == 0
 

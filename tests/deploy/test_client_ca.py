@@ -1,4 +1,4 @@
-"""The API server's certificate: deploy/apiserver fits the manifest, and the gateway lets in nobody else."""
+"""deploy/apiserver fits the manifest, and the gateway accepts the API server's certificate alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_admission_configuration_is_for_both_phases_and_names_the_kubeconfig() -
 
 
 def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certificates: Path) -> None:
-    """Read by the gateway, which chooses users for a webhook as the API server does."""
+    """The gateway reads it here: it selects a user for a webhook as the API server does."""
     text = (API_SERVER / "webhooks.kubeconfig").read_text()
     assert FOLDER in text
     (client_certificates / "kubeconfig").write_text(text.replace(FOLDER, str(client_certificates)))
@@ -84,13 +84,13 @@ def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certif
 
 
 def settings_with_client_ca() -> str:
-    """Return the manifest's GatewayConfiguration with the line that asks for certificates in force."""
+    """Return the manifest's GatewayConfiguration with the line for client certificates uncommented."""
     text: str = only("ConfigMap", GATEWAY)["data"]["gateway.yaml"]
     assert text.count("# tls: {clientCAFile: ") == 1
     return text.replace("# tls: ", "tls: ")
 
 
-def test_client_ca_is_mounted_where_the_configuration_looks_for_it() -> None:
+def test_client_ca_is_mounted_at_the_configured_path() -> None:
     settings = yaml.safe_load(settings_with_client_ca())
     (mount,) = (m for m in container(GATEWAY)["volumeMounts"] if m["name"] == "client-ca")
     (volume,) = (v for v in pod(GATEWAY)["volumes"] if v["name"] == "client-ca")
@@ -100,7 +100,7 @@ def test_client_ca_is_mounted_where_the_configuration_looks_for_it() -> None:
     assert volume["configMap"] == {"name": "admission-gateway-client-ca", "optional": True}
 
 
-def test_gateway_with_the_client_ca_answers_the_api_server_and_nobody_else(
+def test_gateway_with_the_client_ca_answers_the_api_server_alone(
     tmp_path: Path,
     made_certificates: Path,
     client_certificates: Path,
@@ -139,7 +139,7 @@ def test_gateway_with_the_client_ca_answers_the_api_server_and_nobody_else(
         status(of_another_ca)
 
 
-def test_nobody_else_can_read_the_keys(client_certificates: Path) -> None:
+def test_only_the_owner_can_read_the_keys(client_certificates: Path) -> None:
     for name in ("ca.key", "client.key"):
         assert (client_certificates / name).stat().st_mode & 0o077 == 0
     assert not list(client_certificates.glob("new.*"))

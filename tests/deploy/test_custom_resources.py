@@ -1,4 +1,4 @@
-"""crds.yaml and custom-resources.yaml: they fit the gateway's own reader, and what the gateway asks for."""
+"""crds.yaml and custom-resources.yaml fit the gateway's reader and the requests that the gateway makes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def schema_of(kind: str) -> dict[str, Any]:
     return schema
 
 
-def test_the_file_is_what_the_tables_of_the_gateway_make() -> None:
+def test_the_file_is_up_to_date_with_the_tables_of_the_gateway() -> None:
     assert CRDS.read_text() == crds(), "run: python -m deploy.crds > deploy/crds.yaml"
 
 
 @pytest.mark.parametrize("kind", PLURALS)
 def test_the_schema_has_the_fields_that_the_gateway_reads_and_no_others(kind: str) -> None:
-    """A field that it does not know is named with those that it does."""
+    """The error for an unknown field lists the known ones."""
     schema = schema_of(kind)
 
     def known(content: Any, schema: dict[str, Any], path: list[str | int]) -> None:
@@ -65,7 +65,7 @@ def test_the_schema_has_the_fields_that_the_gateway_reads_and_no_others(kind: st
 
 
 def bounds(schema: dict[str, Any], path: str = "") -> list[str]:
-    """The paths of what has no bound, which a rule could not look at."""
+    """Return the paths of fields without a bound, which a validation rule could not read."""
     needs = {"array": "maxItems", "string": "maxLength"}.get(schema.get("type", ""))
     missing = (
         [path] if needs and needs not in schema and "enum" not in schema and "format" not in schema else []
@@ -83,7 +83,7 @@ def test_everything_has_a_bound(kind: str) -> None:
     assert set(bounds(schema_of(kind))) == {".apiVersion", ".kind"}
 
 
-def test_the_roles_are_what_the_gateway_asks_for_and_no_more() -> None:
+def test_the_roles_have_the_rights_that_the_gateway_uses_and_no_others() -> None:
     rules = [rule for one in objects(CUSTOM_RESOURCES) for rule in one.get("rules", ())]
     kinds = set(PLURALS.values())
     read, write, make_lease, keep_lease, events = rules

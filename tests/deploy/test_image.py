@@ -1,4 +1,4 @@
-"""The images: what is installed in them, and that the Dockerfiles fit this tree. No image is built here."""
+"""The packages of the images, and the Dockerfiles against this tree. No image is built here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize("file", [DOCKERFILE, WORKER_DOCKERFILE], ids=lamb
 
 
 def pinned(wanted: str) -> dict[str, list[str]]:
-    """The packages that ``pinned.py WANTED`` writes, as the build runs it, each with its hashes."""
+    """Return the packages that ``pinned.py WANTED`` prints, each with its hashes."""
     command = [sys.executable, str(DEPLOY / "pinned.py"), wanted]
     found: dict[str, list[str]] = {}
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
@@ -49,7 +49,7 @@ def pinned(wanted: str) -> dict[str, list[str]]:
 
 
 def installed_closure(roots: list[str]) -> set[str]:
-    """*roots* and what they need, by what the installed packages themselves say."""
+    """Return *roots* and all that they require, by the metadata of the installed packages."""
     # Each with an extra that somebody asks for; the empty one is the package without.
     found: set[tuple[str, str]] = set()
     waiting = [(root, "") for root in roots]
@@ -64,7 +64,7 @@ def installed_closure(roots: list[str]) -> set[str]:
 
 
 def imported(package: str) -> set[str]:
-    """The names of all top-level modules that *package* imports, wherever in the code."""
+    """Return the names of all top-level modules that *package* imports, anywhere in the code."""
     names: set[str] = set()
     for file in (ROOT / package).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -76,7 +76,7 @@ def imported(package: str) -> set[str]:
 
 
 def distributions_of(modules: set[str]) -> set[str]:
-    """The distributions that bring *modules*, by the files that they installed."""
+    """Return the distributions that contain *modules*, by their installed files."""
     by_module = packages_distributions()
     return {
         _name(distribution)
@@ -88,7 +88,7 @@ def distributions_of(modules: set[str]) -> set[str]:
     } - {"admission-gateway"}
 
 
-def test_the_image_gets_what_its_own_packages_ask_for_and_nothing_else() -> None:
+def test_the_image_gets_the_packages_that_it_requires_and_no_others() -> None:
     assert set(pinned("dependencies")) == installed_closure(roots_of(PROJECT, "dependencies"))
 
 
@@ -99,11 +99,11 @@ def test_everything_that_the_code_imports_is_in_the_image(package: str) -> None:
     assert needed <= set(pinned("dependencies"))
 
 
-def test_the_wheel_is_built_with_what_pyproject_asks_for() -> None:
+def test_the_wheel_is_built_with_the_packages_of_pyproject() -> None:
     assert set(pinned("build-system")) == {"setuptools"}
 
 
-def test_every_package_of_the_image_has_hashes_so_that_pip_takes_no_other_file() -> None:
+def test_every_package_of_the_image_has_hashes() -> None:
     for wanted in ("dependencies", "build-system"):
         assert all(pinned(wanted).values())
 
@@ -120,7 +120,7 @@ def test_a_dependency_that_is_not_pinned_is_named() -> None:
 
 
 class Pins(NamedTuple):
-    """A made-up constraints.txt: which package came in for which."""
+    """Draw a constraints.txt: packages, each with those that require it."""
 
     parents: dict[str, list[str]]
 
@@ -146,7 +146,7 @@ def pins(draw: st.DrawFn) -> tuple[Pins, list[str]]:
 
 
 @given(pins())
-def test_what_is_selected_is_what_the_roots_lead_to(given_pins: tuple[Pins, list[str]]) -> None:
+def test_the_selection_is_everything_reachable_from_the_roots(given_pins: tuple[Pins, list[str]]) -> None:
     made, roots = given_pins
     selected = re.findall(r"^(\S+)==", select(made.text(), roots), re.MULTILINE)
     assert set(selected) == made.reachable(roots)
@@ -157,7 +157,7 @@ def test_what_is_selected_is_what_the_roots_lead_to(given_pins: tuple[Pins, list
 
 
 def instructions(file: Path) -> list[tuple[str, str]]:
-    """Instruction and arguments, continued lines joined, comments left out."""
+    """Return instructions with their arguments, without comments and line breaks."""
     lines = [line for line in file.read_text().splitlines() if line.strip() and not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
@@ -168,13 +168,13 @@ def last(file: Path, instruction: str) -> str:
 
 
 def copied(file: Path) -> list[str]:
-    """What is copied from the tree, not from another stage."""
+    """Return the paths that are copied from the tree, not from another stage."""
     sources = [rest.split()[:-1] for word, rest in instructions(file) if word == "COPY"]
     return [s for source in sources if not source[0].startswith("--from=") for s in source]
 
 
 def is_sent(path: str) -> bool:
-    """Whether .dockerignore lets *path* through: of the patterns that match, the last one decides."""
+    """Return whether .dockerignore includes *path*: the last matching pattern decides."""
     sent = True
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.strip().removeprefix("!").removeprefix("**/")
@@ -186,14 +186,14 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-def test_what_the_dockerfile_copies_exists_and_is_sent_to_the_builder() -> None:
+def test_files_that_the_dockerfile_copies_exist_and_are_in_the_build_context() -> None:
     assert copied(DOCKERFILE)
     for source in copied(DOCKERFILE):
         assert (ROOT / source).exists()
         assert is_sent(source)
 
 
-def test_the_builder_gets_nothing_else() -> None:
+def test_the_build_context_has_no_other_files() -> None:
     for path in (
         ".git",
         ".venv",
@@ -207,7 +207,7 @@ def test_the_builder_gets_nothing_else() -> None:
         assert not is_sent(path)
 
 
-def test_all_that_the_wheel_takes_in_is_copied() -> None:
+def test_all_files_of_the_wheel_are_copied() -> None:
     include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     sources = {source.rstrip("/") for source in copied(DOCKERFILE)}
     assert {pattern.rstrip("*") for pattern in include} <= sources
@@ -230,7 +230,7 @@ def test_the_base_image_is_pinned_by_its_digest() -> None:
 
 
 def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:
-    """The operator fills in the digests of the images that were built: the file has placeholders."""
+    """The file has placeholders for the digests of the images that the operator builds."""
     document = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
     assert document["resources"] == ["manifest.yaml"]
     images = {image["name"]: image["digest"] for image in document["images"]}

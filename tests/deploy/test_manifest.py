@@ -1,4 +1,4 @@
-"""manifest.yaml: its parts fit each other, and the programs they start."""
+"""The parts of manifest.yaml fit each other and the programs that they start."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_the_config_map_is_a_configuration_that_serve_accepts(config: Config) ->
     assert set(config.pools) == {hook.worker.pool for hook in (*config.mutating, *config.validating)}
 
 
-def test_every_policy_that_is_asked_for_is_served_by_the_sample_worker(config: Config) -> None:
+def test_every_configured_policy_is_served_by_the_sample_worker(config: Config) -> None:
     for hook in (*config.mutating, *config.validating):
         assert server.policies[hook.worker.policy].mutating == (hook.phase == "mutate")
 
 
-def test_the_config_map_is_mounted_whole_where_the_command_line_looks_for_it() -> None:
+def test_the_config_map_is_mounted_whole_at_the_path_of_the_command_line() -> None:
     (mount,) = (m for m in container(GATEWAY)["volumeMounts"] if m["name"] == "config")
     (volume,) = (v for v in pod(GATEWAY)["volumes"] if v["name"] == "config")
     assert [str(path) for path in arguments().config] == [mount["mountPath"]]
@@ -99,7 +99,7 @@ def test_every_mount_has_its_volume() -> None:
 
 
 @BOTH
-def test_every_selector_finds_the_pods_of_its_own_deployment_and_no_others(name: str) -> None:
+def test_every_selector_matches_the_pods_of_its_own_deployment_and_no_others(name: str) -> None:
     deployment = only("Deployment", name)["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     selectors = [
@@ -150,7 +150,7 @@ def test_the_pool_names_the_headless_service_of_the_worker(config: Config) -> No
     assert port["port"] == listening["containerPort"]
 
 
-def test_the_probes_ask_what_the_gateway_serves() -> None:
+def test_the_probes_use_paths_that_the_gateway_serves() -> None:
     probes = {kind: container(GATEWAY)[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
     assert probes["readinessProbe"]["path"] == "/readyz"
     assert probes["livenessProbe"]["path"] == "/livez"
@@ -175,7 +175,7 @@ def test_pods_are_not_killed_while_they_may_still_drain(config: Config) -> None:
         assert pod(name)["terminationGracePeriodSeconds"] > seconds_before_stop(name) + stop_s
 
 
-def test_a_worker_serves_until_the_gateways_have_looked_its_name_up_again() -> None:
+def test_a_worker_serves_until_the_gateways_have_resolved_its_name_again() -> None:
     assert seconds_before_stop(WORKER) > RESOLVE_EVERY_S
 
 
@@ -188,7 +188,7 @@ def test_a_rolling_update_and_a_node_drain_leave_replicas_serving(name: str) -> 
 
 
 @BOTH
-def test_the_pods_are_what_the_restricted_pod_security_standard_allows(name: str) -> None:
+def test_the_pods_conform_to_the_restricted_pod_security_standard(name: str) -> None:
     security: dict[str, Any] = pod(name)["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] != 0
@@ -202,7 +202,7 @@ def test_the_pods_are_what_the_restricted_pod_security_standard_allows(name: str
     assert kinds <= {"configMap", "emptyDir", "secret"}
 
 
-def test_the_gateway_may_read_namespaces_and_ask_who_may_do_what_and_nobody_may_do_anything_else(
+def test_the_gateway_may_read_namespaces_and_create_access_reviews_and_nothing_else(
     config: Config,
 ) -> None:
     assert config.gateway.kubernetes == Kubernetes()

@@ -1,4 +1,4 @@
-"""What the NetworkPolicies of manifest.yaml let out: DNS, workers, API servers, and no cloud metadata."""
+"""Egress of the NetworkPolicies of manifest.yaml: DNS, workers, API servers, and no cloud metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def egress(name: str) -> list[dict[str, Any]]:
 
 
 def is_let_out(name: str, address: str, port: int, protocol: str = "TCP") -> bool:
-    """Whether a policy lets a pod reach an address that is no pod's.
+    """Return whether a policy lets a pod connect to an address outside of the cluster.
 
     Source: k8s.io/api networking/v1 types.go: rules are alternatives, and so are the peers and ports of one.
     """
@@ -62,5 +62,5 @@ def test_dns_and_workers_are_reached() -> None:
     assert worker_ports == [{"port": port["name"]} for port in container(WORKER)["ports"]]
 
 
-def test_workers_reach_nobody() -> None:
+def test_workers_connect_to_nothing() -> None:
     assert egress(WORKER) == []

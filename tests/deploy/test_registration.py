@@ -1,4 +1,4 @@
-"""registration.yaml: valid, fail-safe as it stands, and covering what the ConfigMap configures."""
+"""registration.yaml is valid, refused without a CA, and covers the configuration of the ConfigMap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def entries() -> list[tuple[str, dict[str, object]]]:
 
 
 def covers(registered: Rule, configured: Rule) -> bool:
-    """Whether every request that *configured* matches is one that *registered* makes the API server send."""
+    """Return whether *registered* matches every request that *configured* matches."""
     return (
         all(
             set(getattr(registered, dimension)) & {"*", wanted}
@@ -61,7 +61,7 @@ def resource_covers(entry: str, wanted: str) -> bool:
 
 
 def split(rule: Rule) -> list[Rule]:
-    """*rule* as rules of one entry in each dimension, which different registered rules may cover."""
+    """Split *rule* into rules with one entry in each field, which different registered rules may cover."""
     return [
         type(rule)((operation,), (group,), (version,), (resource,), rule.scope)
         for operation, group, version, resource in product(
@@ -89,7 +89,7 @@ def test_without_a_ca_filled_in_the_api_server_refuses_every_entry() -> None:
         base64.b64decode(CA_PLACEHOLDER, validate=True)
 
 
-def test_the_command_that_fills_the_ca_in_is_told_in_the_file_and_hits_no_other_field() -> None:
+def test_the_command_in_the_file_that_fills_in_the_ca_changes_no_other_field() -> None:
     text = REGISTRATION.read_text()
     assert f'sed "s|{CA_PLACEHOLDER}|' in text
     lines = [line for line in text.splitlines() if CA_PLACEHOLDER in line and not line.startswith("#")]
@@ -99,7 +99,7 @@ def test_the_command_that_fills_the_ca_in_is_told_in_the_file_and_hits_no_other_
 def test_the_file_is_what_the_command_in_it_prints(
     tmp_path: Path, authority: trustme.CA, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Made with another CA, whose place is held in the file, and without the comments at the beginning."""
+    """The file has a placeholder for the CA, and comments at its beginning."""
     told = REGISTRATION.read_text().partition("admission-gateway manifests ")[2].partition("\n#\n")[0]
     arguments = shlex.split(told.replace("\\\n#", " "))
     ca_file = tmp_path / "ca.crt"
@@ -119,7 +119,7 @@ def without_head(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
-def test_every_entry_asks_the_gateways_service_for_its_own_failure_policy(config: Config) -> None:
+def test_every_entry_calls_the_path_of_its_own_failure_policy(config: Config) -> None:
     (port,) = only("Service", GATEWAY)["spec"]["ports"]
     paths = Paths(config)
     for phase, entry in entries():
@@ -171,7 +171,7 @@ def test_entries_are_dry_run_safe_and_follow_conversion(registered: Config) -> N
 
 
 def test_the_api_server_waits_longer_than_the_workers_may_take(config: Config, registered: Config) -> None:
-    """Mutating webhooks may be asked one after another, those that want it a second time; others at once."""
+    """Mutating webhooks may be called one after another, with IfNeeded twice; validating ones at once."""
     reserve_s = config.gateway.deadline_reserve_s
     needed_s = {
         "mutate": sum(h.timeout_s * (1 + (h.reinvocation_policy == "IfNeeded")) for h in config.mutating),

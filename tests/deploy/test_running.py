@@ -1,4 +1,4 @@
-"""The manifest's parts at work on this machine: its configuration, its worker, its certificate, its paths."""
+"""Runs the configuration, worker, certificate and paths of the manifest on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def start_sample_worker(processes: ExitStack) -> str:
-    """Start what the worker's image starts; return where it serves."""
+    """Start the program of the worker's image; return its address."""
     worker = Process(sys.executable, "-m", "workers.samples", "--listen", "127.0.0.1:0")
     processes.callback(worker.stop)
     return worker.expect(r"serving \d+ policies on (\S+)")[1]
@@ -33,7 +33,7 @@ def start_sample_worker(processes: ExitStack) -> str:
 def call_as_the_api_server(
     gateway: GatewayProcess, certificates: Path, context: ssl.SSLContext | None = None
 ) -> http.client.HTTPSConnection:
-    """A connection by the Service's name, by default trusting only the CA of the registration."""
+    """Connect by the Service's name, by default with the CA of the registration as the only root."""
     (names,) = {
         (service["name"], service["namespace"])
         for o in objects(REGISTRATION)

@@ -56,7 +56,7 @@ HOOKS: Final = [
 
 
 def shortened(key: str) -> str:
-    """Return how a policy's key leaves the gateway, by the rule in the README."""
+    """Return how a policy's key leaves the gateway, by the rule in docs/answers.md."""
     return key if len(key) <= 63 else f"{key[:54]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""Webhooks of a cluster moved behind the gateway, step by step as the README has it, and nothing lost."""
+"""Webhooks of a cluster moved behind the gateway, in the steps of docs/migrate.md, and nothing lost."""
 
 from __future__ import annotations
 
