@@ -34,7 +34,7 @@ Manifest = dict[str, Any]
 
 
 def objects(file: Path) -> list[Manifest]:
-    """The objects in *file*, read as strictly as the gateway reads its files: no duplicate keys, no unusual types."""
+    """Return the objects in *file*, read as strictly as the gateway reads its files: no duplicate keys."""
     documents = list(read_documents(file, file.read_text()))
     problems = [problem for document in documents for problem in document.report.problems()]
     assert not problems
