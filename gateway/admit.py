@@ -26,6 +26,7 @@ from gateway.errors import Overloaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from gateway.core.deadline import Deadline
     from gateway.core.decision import Decision
     from gateway.core.matching import Selection
     from gateway.core.review import AdmissionRequest
@@ -50,15 +51,14 @@ def admit(
     snapshot: Snapshot,
     selection: Selection,
     body: bytes,
-    limits_s: tuple[float, float],
+    deadline: Deadline,
     answer: Callable[[Answer], None],
     crashed: Callable[[Exception], None],
 ) -> Callable[[], None]:
     """Review *body* by the webhooks of *selection*, and give the result to *answer*.
 
-    *limits_s* are the deadline, on the clock of ``snapshot.backends.now``, and the whole budget that messages
-    about it name. *answer* or *crashed* (a bug) is called once, perhaps before this returns, and not after
-    what is returned was called, which withdraws the review.
+    *deadline* is on the clock of ``snapshot.backends.now``. *answer* or *crashed* (a bug) is called once,
+    perhaps before this returns, and not after what is returned was called, which withdraws the review.
 
     A *body* that is large, or that orjson does not read, is read in turns with others, so that small ones
     need not wait for it. What is wrong with it is then given to *crashed*.
@@ -71,15 +71,15 @@ def admit(
         namespace = snapshot.namespaces.get(request.namespace)
         if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
             # Half of the time is left for the webhooks.
-            within_s = (limits_s[0] - snapshot.backends.now()) / 2
+            timeout_s = deadline.remaining_s(snapshot.backends.now()) / 2
             waiting = _Waiting(partial(begin, request), crashed)
-            waiting.withdraw = snapshot.look_up(request.namespace, within_s, waiting.found)
+            waiting.withdraw = snapshot.look_up(request.namespace, timeout_s, waiting.found)
             return waiting.cancel
         return begin(request, namespace)
 
     def begin(request: AdmissionRequest, namespace: FoundNamespace) -> Callable[[], None]:
         evaluation = Evaluation(selection, request, namespace, snapshot.memory)
-        run = EvaluationDriver(evaluation, snapshot.backends, limits_s, partial(done, request), crashed)
+        run = EvaluationDriver(evaluation, snapshot.backends, deadline, partial(done, request), crashed)
         run.start()
         return run.cancel
 
@@ -90,28 +90,27 @@ def admit(
     if len(body) <= LARGE_BYTES and (request := decode_plain(body)) is not None:
         return look_up(request)
     waiting = _Waiting(look_up, crashed)
-    steps = _until(decode_in_steps(body), limits_s, snapshot.backends.now)
+    steps = _until(decode_in_steps(body), deadline, snapshot.backends.now)
     waiting.withdraw = snapshot.backends.turns.begin(steps, waiting.found, crashed)
     return waiting.cancel
 
 
 def _until(
-    steps: Generator[None, None, AdmissionRequest], limits_s: tuple[float, float], now: Callable[[], float]
+    steps: Generator[None, None, AdmissionRequest], deadline: Deadline, now: Callable[[], float]
 ) -> Generator[None, None, AdmissionRequest]:
     """Do as *steps*, but not after the deadline.
 
     Raises:
         Overloaded: it has passed.
     """
-    deadline, budget_s = limits_s
-    while now() < deadline:
+    while not deadline.has_passed(now()):
         try:
             next(steps)
         except StopIteration as end:
             request: AdmissionRequest = end.value
             return request
         yield
-    raise Overloaded(f"the {budget_s:g} seconds for the review were over before it was read")
+    raise Overloaded(f"the {deadline.budget_s:g} seconds for the review were over before it was read")
 
 
 def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
@@ -160,7 +159,7 @@ class Admission:
         snapshot: Snapshot,
         selection: Selection,
         body: bytes,
-        limits_s: tuple[float, float],
+        deadline: Deadline,
         respond: Callable[[bytes], None],
         crashed: Callable[[Exception], None],
     ) -> Callable[[], None]:
@@ -185,7 +184,7 @@ class Admission:
                 log.warning("webhook %s: audit annotation %r dropped: %s", webhook, key, why)
 
         return partial(
-            self._withdraw, selection.phase, admit(snapshot, selection, body, limits_s, answered, crashed)
+            self._withdraw, selection.phase, admit(snapshot, selection, body, deadline, answered, crashed)
         )
 
     def _withdraw(self, phase: str, withdraw: Callable[[], None]) -> None:

@@ -239,7 +239,7 @@ class Gateway:
             snapshot,
             selection,
             body,
-            (request.deadline, request.budget_s),
+            request.deadline,
             lambda body: request.respond(200, body),
             lambda error: self._router.fail(request, error),
         )

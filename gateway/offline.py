@@ -14,6 +14,7 @@ import orjson
 
 from gateway.admit import Answer, admit, needs_namespace
 from gateway.config.parsing import parse
+from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
 from gateway.core.reading import read_deep, repaired
 from gateway.core.response import encode
@@ -106,12 +107,11 @@ def _not_reached(selection: Selection) -> list[str]:
 
 async def _run(snapshot: Snapshot, path: str, body: bytes) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    deadline = snapshot.backends.now() + BUDGET_S
     admit(
         snapshot,
         snapshot.paths[path],
         body,
-        (deadline, BUDGET_S),
+        Deadline.after(BUDGET_S, snapshot.backends.now()),
         answered.set_result,
         answered.set_exception,
     )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.core.call import Call
+    from gateway.core.deadline import Deadline
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.backends import Endpoint
     from gateway.dispatch.rpc import CallStatus
@@ -59,6 +60,7 @@ class CallGroup:
         "calls",
         "deadline",
         "endpoint",
+        "expires_at",
         "first_started",
         "hedge_peer",
         "hedge_timer",
@@ -69,7 +71,6 @@ class CallGroup:
         "observer",
         "open_count",
         "started",
-        "timeout_s",
         "transport",
         "was_sent",
     )
@@ -80,7 +81,7 @@ class CallGroup:
         endpoint: Endpoint,
         namespace_json: bytes,
         started: float,
-        limits_s: tuple[float, float],
+        deadline: Deadline,
     ) -> None:
         self.observer = observer
         self.endpoint = endpoint
@@ -88,8 +89,9 @@ class CallGroup:
         self.started = self.first_started = started
         """When this endpoint was asked, and when the first one was: seconds on the clock of
         ``TimerWheel.now``, as is the deadline."""
-        self.deadline, self.timeout_s = limits_s
-        """The deadline, and the seconds that a message names when it strikes."""
+        self.deadline = deadline
+        self.expires_at = deadline.at
+        """The same instant again, for the timer wheel."""
         self.calls: list[Call | None] = []
         """At most ``MAX_CALLS``; None where a call has ended."""
         self.open_count = 0
@@ -117,7 +119,7 @@ class CallGroup:
         struck = [(index, call) for index, call in enumerate(self.calls) if call is not None]
         for index, _ in struck:
             self.endpoint.withdraw(self, index, "DEADLINE_EXCEEDED")
-        failure = failed_deadline(self.timeout_s)
+        failure = failed_deadline(self.deadline)
         for _, call in struck:
             self.observer.on_verdict(self, call, failure)
 

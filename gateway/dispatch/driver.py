@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.conditions.resolver import TaskResult
     from gateway.core.call import Call
     from gateway.core.conditions import ConditionTask
+    from gateway.core.deadline import Deadline
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
@@ -49,7 +50,6 @@ class EvaluationDriver:
     __slots__ = (
         "_applying",
         "_backends",
-        "_budget_s",
         "_condition_tasks",
         "_crashed",
         "_deadline",
@@ -67,7 +67,7 @@ class EvaluationDriver:
         self,
         evaluation: Evaluation,
         backends: Backends,
-        limits_s: tuple[float, float],
+        deadline: Deadline,
         done: Callable[[Evaluation], None],
         crashed: Callable[[Exception], None],
     ) -> None:
@@ -81,7 +81,7 @@ class EvaluationDriver:
         """Calls whose patches are being applied, with what ends that."""
         namespace = evaluation.namespace
         self._namespace_json = namespace.json if isinstance(namespace, Namespace) else b""
-        self._deadline, self._budget_s = limits_s
+        self._deadline = deadline
         self._done = done
         self._crashed = crashed
         self._out: list[CallGroup] = []
@@ -136,7 +136,7 @@ class EvaluationDriver:
         turns = self._backends.patch_queue(call.invocation.webhook.backend)
         stop = turns.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
         hedge_timer = asyncio.get_running_loop().call_later(
-            group.deadline - self._now(), lambda: end(failed_deadline(group.timeout_s))
+            group.deadline.remaining_s(self._now()), lambda: end(failed_deadline(group.deadline))
         )
 
         def cancel() -> None:
@@ -208,14 +208,13 @@ class EvaluationDriver:
         still answer, *is_extra*, is for endpoints in rotation only.
         """
         now = self._now()
-        if not calls or group.is_second_attempt or group.deadline - now < WORTH_ASKING_S:
+        if not calls or group.is_second_attempt or group.deadline.remaining_s(now) < WORTH_ASKING_S:
             return None
         backend = self._backends.find(calls[0].invocation.webhook.client)
         endpoint = None if backend is None else backend.another(group.endpoint, may_reuse=may_reuse)
         if endpoint is None or (is_extra and endpoint.state != "ready"):
             return None
-        limits_s = group.deadline, group.timeout_s
-        second = CallGroup(self, endpoint, self._namespace_json, now, limits_s)
+        second = CallGroup(self, endpoint, self._namespace_json, now, group.deadline)
         second.is_second_attempt = True
         second.first_started = group.first_started
         for call in calls:
@@ -270,7 +269,7 @@ class EvaluationDriver:
         if not evaluation.done:
             for task in evaluation.take_condition_tasks():
                 # Half of the time is left for the webhooks.
-                timeout_s = (self._deadline - self._now()) / 2
+                timeout_s = self._deadline.remaining_s(self._now()) / 2
                 self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
             for group in self._out[first:]:
                 group.endpoint.submit(group)
@@ -295,10 +294,10 @@ class EvaluationDriver:
     def _slot(self, call: Call, slots: dict[Place, CallGroup]) -> CallGroup | Failed:
         """Return a new slot for *call* and those like it, or why there is none."""
         webhook = call.invocation.webhook
-        now, timeout_s = self._now(), min(webhook.timeout_s, self._budget_s)
-        deadline = min(now + webhook.timeout_s, self._deadline)
-        if deadline <= now:
-            return failed_deadline(timeout_s)
+        now = self._now()
+        deadline = self._deadline.capped(webhook.timeout_s, now)
+        if deadline.has_passed(now):
+            return failed_deadline(deadline)
         wanted = webhook.backend
         endpoint = next((slot.endpoint for (backend, *_), slot in slots.items() if backend == wanted), None)
         if endpoint is None or endpoint.is_full:
@@ -310,7 +309,7 @@ class EvaluationDriver:
             if isinstance(found, Failed):
                 return found
             endpoint = found
-        group = CallGroup(self, endpoint, self._namespace_json, now, (deadline, timeout_s))
+        group = CallGroup(self, endpoint, self._namespace_json, now, deadline)
         self._out.append(group)
         return group
 

@@ -47,7 +47,7 @@ class Hedging:
         after_s = self._after_s
         if after_s is not None:
             at = group.started + after_s + TICK_S  # which strikes up to a tick early
-            if at < group.deadline:
+            if at < group.expires_at:
                 group.hedge_timer = hedge_timer = _HedgeTimer(self, group, at)
                 self._timers.add(hedge_timer)
 
@@ -77,12 +77,12 @@ class Hedging:
 class _HedgeTimer:
     """When to ask twice."""
 
-    __slots__ = ("_hedging", "_pending", "deadline")
+    __slots__ = ("_hedging", "_pending", "expires_at")
 
     def __init__(self, hedging: Hedging, group: CallGroup, at: float) -> None:
         self._hedging = hedging
         self._pending = group
-        self.deadline = at
+        self.expires_at = at
 
     def expire(self) -> None:
         self._pending.hedge_timer = None

@@ -229,7 +229,7 @@ class OutlierDetector:
             outlier.probed_at = None
             return
         waited = max(
-            min(now - slot.started, silence_s) / (slot.deadline - slot.started) for slot in endpoint.slots
+            min(now - slot.started, silence_s) / (slot.expires_at - slot.started) for slot in endpoint.slots
         )
         if waited < PROBE_AT:
             outlier.probed_at = None

@@ -235,7 +235,7 @@ class ReviewStream:
             group.was_sent = True
             self._written[number] = group
             number *= MAX_CALLS
-            timeout_ms = max(int((group.deadline - now) * 1000), 1)
+            timeout_ms = max(int((group.expires_at - now) * 1000), 1)
             place = -1
             for index, call in enumerate(group.calls):
                 if call is None:
@@ -285,7 +285,7 @@ class ReviewStream:
                     is_late = code == "DEADLINE_EXCEEDED"
                     failure = failed_status(code, verdict.error.message)
                     # Whether the worker's clock or ours strikes first must not show.
-                    finish(group, index, failed_deadline(group.timeout_s) if is_late else failure, code)
+                    finish(group, index, failed_deadline(group.deadline) if is_late else failure, code)
                 else:
                     answered += 1
                     finish(group, index, failed_malformed("a verdict without an outcome"))

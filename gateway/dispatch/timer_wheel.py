@@ -20,7 +20,7 @@ TICK_S: Final = 0.005
 class Expiring(Protocol):
     """What has a deadline."""
 
-    deadline: float
+    expires_at: float
     """Seconds on the clock of :attr:`TimerWheel.now`."""
 
     def expire(self) -> None:
@@ -43,7 +43,7 @@ class TimerWheel:
 
     def add(self, item: Expiring) -> None:
         """Have ``item.expire()`` called at its deadline, or up to a tick before."""
-        tick = int(item.deadline / TICK_S)
+        tick = int(item.expires_at / TICK_S)
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
@@ -53,7 +53,7 @@ class TimerWheel:
 
     def remove(self, item: Expiring) -> None:
         """Forget *item*'s deadline; nothing happens if it struck already."""
-        tick = int(item.deadline / TICK_S)
+        tick = int(item.expires_at / TICK_S)
         bucket = self._buckets.get(tick)
         if bucket is not None:
             bucket.pop(item, None)

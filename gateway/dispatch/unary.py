@@ -153,7 +153,7 @@ class UnaryCalls:
         try:
             async with self._room.take(size):
                 answer = await self._method(
-                    _request(group, call), timeout=max(0.0, group.deadline - self._now())
+                    _request(group, call), timeout=max(0.0, group.deadline.remaining_s(self._now()))
                 )
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
@@ -165,7 +165,7 @@ class UnaryCalls:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
                 # gRPC's timer and ours are set alike; whichever strikes first says the same.
-                return code, failed_deadline(group.timeout_s)
+                return code, failed_deadline(group.deadline)
             return code, failed_status(code, details)
         except TooManyPartsError as error:
             return "RESOURCE_EXHAUSTED", failed_status("RESOURCE_EXHAUSTED", str(error))

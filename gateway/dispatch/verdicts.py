@@ -11,6 +11,7 @@ from gateway.core.durations import format_duration
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
+    from gateway.core.deadline import Deadline
     from gateway.core.verdict import Verdict
     from gateway.pb import worker_pb2
 
@@ -95,9 +96,9 @@ def one_line(text: str) -> str:
     return text.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
 
 
-def failed_deadline(timeout_s: float) -> Failed:
-    """Return the failure of a call that got no answer within the *timeout_s* it was to have."""
-    cause = f"DEADLINE_EXCEEDED: no answer within {format_duration(timeout_s)}"
+def failed_deadline(deadline: Deadline) -> Failed:
+    """Return the failure of a call that was not answered before its *deadline*."""
+    cause = f"DEADLINE_EXCEEDED: no answer within {format_duration(deadline.budget_s)}"
     return Failed(FailureReason.DEADLINE, cause, _HTTP_CODES["DEADLINE_EXCEEDED"])
 
 

@@ -13,9 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
+
+if TYPE_CHECKING:
+    from gateway.core.deadline import Deadline
 
 Cancel = Callable[[], object]
 """Called at most once, when the client went away before the answer."""
@@ -123,6 +126,9 @@ class HttpRequest:
         "trusted",
     )
 
+    deadline: Deadline
+    """By which the answer has to be given; set when the request is complete."""
+
     def __init__(self, connection: Replier, received_at: float) -> None:
         self._connection: Replier | None = connection
         self.trusted = connection.trusted
@@ -147,8 +153,6 @@ class HttpRequest:
         """Seconds for the review, counted from ``received_at``; endless where it is none."""
         self.begun_at = received_at
         """Monotonic seconds at which its turn came."""
-        self.deadline = 0.0
-        """Monotonic seconds by which the answer has to be given."""
         self.tally: Tally | None = None
         self.holder: Holder | None = None
         self.held_bytes = 0

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
+from gateway.core.deadline import Deadline
 from gateway.core.durations import parse_duration
 from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
 from gateway.serving.bytes_in_flight import left_to_ignored
@@ -168,8 +169,8 @@ class Router(Generic[Selected]):
             limit = self._ignored_limit if request.fails_open else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
-            request.deadline = request.received_at + request.budget_s
-            if request.begun_at >= request.deadline:
+            request.deadline = Deadline.after(request.budget_s, request.received_at)
+            if request.deadline.has_passed(request.begun_at):
                 raise Overloaded(f"the {request.budget_s:g} seconds for the review were over before it began")
             self.in_flight += 1
             request.tally = self

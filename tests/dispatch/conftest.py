@@ -11,6 +11,7 @@ import uvloop
 
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.model import WorkerPool
+from gateway.core.deadline import Deadline
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING
 from gateway.core.matching import Selection
@@ -90,11 +91,11 @@ class Bed:
         request = decode(body)
         evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
         budget_s = options.get("budget_s", 30.0)
-        limits_s = self.timers.now() + budget_s, budget_s
+        deadline = Deadline.after(budget_s, self.timers.now())
         workers = Backends(
             self.pools, ConditionResolver(FairExecutor()).resolve, self.timers.now, servers=self.servers
         )
-        run = EvaluationDriver(evaluation, workers, limits_s, done, options.get("crashed", pytest.fail))
+        run = EvaluationDriver(evaluation, workers, deadline, done, options.get("crashed", pytest.fail))
         run.start()
         return run
 

@@ -45,8 +45,8 @@ class FakeLoop:
 
 
 class Item:
-    def __init__(self, deadline: float, loop: FakeLoop) -> None:
-        self.deadline = deadline
+    def __init__(self, expires_at: float, loop: FakeLoop) -> None:
+        self.expires_at = expires_at
         self.struck_at: float | None = None
         self._loop = loop
 
@@ -58,37 +58,37 @@ class Item:
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=40))
 def test_each_deadline_strikes_once_within_a_tick_before_it(plan: list[tuple[float, float, bool]]) -> None:
     loop: Any = FakeLoop()
-    deadlines = TimerWheel(loop, lambda: loop.time)
+    timers = TimerWheel(loop, lambda: loop.time)
     items: list[tuple[Item, bool, float]] = []
     for delay_s, ahead_s, is_removed in sorted(plan, key=lambda entry: entry[0]):
         loop.run_until(delay_s)
         item = Item(loop.time + ahead_s, loop)
-        deadlines.add(item)
+        timers.add(item)
         if is_removed:
-            deadlines.remove(item)
+            timers.remove(item)
         items.append((item, is_removed, loop.time))
     loop.run_until(10)
-    assert not len(deadlines)
+    assert not len(timers)
     assert not loop.timers
     for item, is_removed, added_at in items:
         if is_removed:
             assert item.struck_at is None
         else:
             assert item.struck_at is not None
-            assert max(added_at, item.deadline - TICK_S - 1e-9) <= item.struck_at
-            assert item.struck_at <= max(added_at, item.deadline + 1e-9)
+            assert max(added_at, item.expires_at - TICK_S - 1e-9) <= item.struck_at
+            assert item.struck_at <= max(added_at, item.expires_at + 1e-9)
 
 
 def test_a_deadline_added_while_others_strike_is_kept() -> None:
     loop: Any = FakeLoop()
-    deadlines = TimerWheel(loop, lambda: loop.time)
+    timers = TimerWheel(loop, lambda: loop.time)
     second = Item(0.1, loop)
 
     class First(Item):
         def expire(self) -> None:
             super().expire()
-            deadlines.add(second)
+            timers.add(second)
 
-    deadlines.add(First(0.05, loop))
+    timers.add(First(0.05, loop))
     loop.run_until(1)
     assert second.struck_at is not None

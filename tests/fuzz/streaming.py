@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.call import Call, Payload
+from gateway.core.deadline import Deadline
 from gateway.core.matching import Invocation
 from gateway.core.verdict import Allowed, Denied, Failed
 from gateway.dispatch.calls import CallGroup
@@ -107,7 +108,7 @@ class Bed:
         """Ask so many calls about one payload."""
         if self._is_over:
             return
-        group = CallGroup(self, self, b"", 0.0, (1.0, 1.0))  # type: ignore[arg-type]
+        group = CallGroup(self, self, b"", 0.0, Deadline(1.0, 1.0))  # type: ignore[arg-type]
         payload = Payload(_REQUEST)
         for place in range(count):
             group.add(Call(place, _INVOCATION, payload, is_ahead=False))

@@ -175,7 +175,7 @@ def test_deadline_counts_from_the_first_byte() -> None:
     wire.feed(stream[:5])
     wire.clock.now += 3
     wire.feed(stream[5:])
-    assert wire.app.seen[0].deadline == pytest.approx(1000 + 10 - 0.1)
+    assert wire.app.seen[0].deadline.at == pytest.approx(1000 + 10 - 0.1)
 
 
 def test_while_there_is_no_room_idle_connections_end_soon() -> None:

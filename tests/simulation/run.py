@@ -14,6 +14,7 @@ from unittest import mock
 
 from gateway import admit
 from gateway.admit import Admission
+from gateway.core.deadline import Deadline
 from gateway.dispatch import pool
 from gateway.dispatch.cpu_budget import Share
 from gateway.dispatch.dialer import Dialer
@@ -177,7 +178,7 @@ class Simulation:
             record.snapshot,
             record.selection,
             review.body,
-            (record.deadline, review.budget_s),
+            Deadline(record.deadline, review.budget_s),
             partial(self._answered, record),
             record.crashes.append,
         )

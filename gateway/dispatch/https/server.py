@@ -167,7 +167,7 @@ class HttpsServer(InFlightCalls):
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
-        announced = f"{max(1, math.ceil(group.deadline - self._timers.now()))}s"
+        announced = f"{max(1, math.ceil(group.deadline.remaining_s(self._timers.now())))}s"
         try:
             headers, context = await self._identity.prove()
             question = HttpRequest(self.client.url, headers, body)
