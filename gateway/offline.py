@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.admit import Answer, admit, needs_namespace
-from gateway.config.parsing import parse
+from gateway.config.parsing import parse_yaml
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
 from gateway.core.reading import read_deep, repaired
@@ -162,7 +162,7 @@ def read_review(file: str) -> bytes:
 
 def _from_yaml(content: bytes, file: str) -> bytes:
     text = content.decode(errors="replace")
-    for document in parse(text, json_only=False):
+    for document in parse_yaml(text):
         for field, message in document.found:
             raise MalformedReview(": ".join(filter(None, (file, field, message))))
         return orjson.dumps(document.root)

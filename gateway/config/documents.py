@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from gateway.config.fields import Fields, Report
-from gateway.config.parsing import parse
+from gateway.config.parsing import parse_json, parse_yaml
 from gateway.text import described, shown
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_documents(file: Path, text: str) -> Iterator[Document]:
 
     What cannot be read is a document without content. Never raises, whatever *text* is.
     """
-    for parsed in parse(text, json_only=file.suffix == ".json"):
+    for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
         report = Report(f"{file}: document {parsed.number}", parsed.found)
         if parsed.root is not None:
             yield from _objects(file, parsed.root, "", report)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import Kubernetes
-from gateway.config.parsing import parse
+from gateway.config.parsing import parse_yaml
 from gateway.text import described, did_you_mean, one_of, printable, shown, url_without_secrets
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def read_document(path: Path) -> dict[str, object]:
         text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnusableFileError("is not UTF-8 text") from None
-    documents = list(parse(text, json_only=False))
+    documents = list(parse_yaml(text))
     for document in documents:
         for field, message in document.found:
             reason = ": ".join(filter(None, (field, message)))

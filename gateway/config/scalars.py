@@ -1,8 +1,8 @@
-"""What a plain YAML word stands for: YAML 1.1 as kubectl reads it, less what Kubernetes has no use for.
+"""The value of a plain YAML scalar: YAML 1.1 as kubectl reads it, without types that Kubernetes does not use.
 
 Dates and sexagesimal numbers (``1:30``) stay texts. Numbers that JSON cannot carry are refused.
 
-Source: YAML 1.1 type repository; go-yaml v2 resolve.go for what kubectl takes.
+Source: YAML 1.1 type repository; go-yaml v2 resolve.go for what kubectl reads.
 """
 
 from __future__ import annotations
@@ -18,21 +18,17 @@ _WORDS: dict[str, bool | None] = {
 _INTEGER = re.compile(r"([-+]?)(0x[0-9a-fA-F_]+|0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
-_LONGEST_NUMBER = 400
-"""Digits; Python itself refuses to read integers of more than 4,300, and 64 bits need 20."""
+MAX_DIGITS = 400
+"""Of a number; Python itself refuses integers of more than 4,300 digits, and 64 bits need 20."""
 
 
-def resolve(text: str, *, json_only: bool = False) -> object:
-    """Return what the plain scalar *text* stands for: None, a bool, an int, a float, or *text* itself.
+def resolve(text: str) -> object:
+    """Return the value of the plain scalar *text*: None, a bool, an int, a float, or *text* itself.
 
     Raises:
-        ValueError: a number that is not finite or has more than 64 bits; with *json_only*, also a word
-            that JSON does not have.
+        ValueError: a number that is not finite or has more than 64 bits.
     """
-    if json_only and not _JSON.fullmatch(text):
-        raise ValueError("JSON has no such word; a text goes in quotes")
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "0123456789+-.":
@@ -40,7 +36,7 @@ def resolve(text: str, *, json_only: bool = False) -> object:
     if match := _INTEGER.fullmatch(text):
         return _integer(match[1], match[2].replace("_", ""))
     if _FLOAT.fullmatch(text):
-        number = float(text.replace("_", "")) if len(text) <= _LONGEST_NUMBER else math.inf
+        number = float(text.replace("_", "")) if len(text) <= MAX_DIGITS else math.inf
         if math.isfinite(number):
             return number
         raise ValueError("the number is too large")
@@ -49,8 +45,13 @@ def resolve(text: str, *, json_only: bool = False) -> object:
     return text
 
 
+def is_int64(number: int) -> bool:
+    """Whether *number* has at most 64 bits, with its sign."""
+    return -(2**63) <= number < 2**63
+
+
 def _integer(sign: str, digits: str) -> int:
-    if len(digits) > _LONGEST_NUMBER:
+    if len(digits) > MAX_DIGITS:
         raise ValueError("the number is too large")
     prefixes = {"0x": 16, "0b": 2, "0o": 8}
     if radix := prefixes.get(digits[:2]):
@@ -59,6 +60,6 @@ def _integer(sign: str, digits: str) -> int:
         # A leading zero alone means octal in YAML 1.1.
         number = int(digits, 8 if digits.startswith("0") else 10)
     number = -number if sign == "-" else number
-    if not -(2**63) <= number < 2**63:
+    if not is_int64(number):
         raise ValueError("the number is too large")
     return number

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,19 +9,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.config import parsing
-from gateway.config.parsing import MAX_NESTING, MAX_VALUES, parse
+from gateway.config.fields import MAX_PROBLEMS
+from gateway.config.parsing import MAX_NESTING, MAX_VALUES, Parsed, parse_json, parse_yaml
+
+Parse = Callable[[str], Iterator[Parsed]]
 
 
-def read(text: str, *, json_only: bool = False) -> Any:
+def read(text: str, parse: Parse = parse_yaml) -> Any:
     """The only document in *text*."""
-    [parsed] = parse(text, json_only=json_only)
+    [parsed] = parse(text)
     assert parsed.found == []
-    assert parsed.is_complete
     return parsed.root
 
 
-def problems(text: str, *, json_only: bool = False) -> list[tuple[str, str]]:
-    return [found for parsed in parse(text, json_only=json_only) for found in parsed.found]
+def problems(text: str, parse: Parse = parse_yaml) -> list[tuple[str, str]]:
+    return [found for parsed in parse(text) for found in parsed.found]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def problems(text: str, *, json_only: bool = False) -> list[tuple[str, str]]:
         *((".info", ".info"), ("=", "="), ('"<<"', "<<"), ("<<", "<<"), ("[<<]", ["<<"])),
     ],
 )
-def test_what_words_stand_for(word: str, value: object) -> None:
+def test_the_values_of_plain_words(word: str, value: object) -> None:
     text = "a:\n- x" if word == "-" else f"a: {word}"
     read_value = read(text)["a"]
     assert (type(read_value), read_value) == (type(value), value)
@@ -96,7 +98,7 @@ def test_values_that_json_has_not_are_refused_with_their_line(word: str, fragmen
 
 
 def test_documents_are_counted_with_the_empty_ones() -> None:
-    parsed = list(parse("a: 1\n---\n# nothing\n---\nb: 2\n---\n"))
+    parsed = list(parse_yaml("a: 1\n---\n# nothing\n---\nb: 2\n---\n"))
     assert [(each.number, each.root) for each in parsed] == [
         (1, {"a": 1}),
         (2, None),
@@ -107,11 +109,11 @@ def test_documents_are_counted_with_the_empty_ones() -> None:
 
 @pytest.mark.parametrize("text", ["", "# only this\n", "\n\n"])
 def test_a_text_without_content_has_no_document(text: str) -> None:
-    assert list(parse(text)) == []
+    assert list(parse_yaml(text)) == []
 
 
 def test_a_duplicate_key_is_named_with_both_lines_and_the_first_one_holds() -> None:
-    [parsed] = parse("spec:\n- {a: 1}\n- x: 1\n  y: 2\n  x: 3\n  z: {q: 1, q: 2}\n")
+    [parsed] = parse_yaml("spec:\n- {a: 1}\n- x: 1\n  y: 2\n  x: 3\n  z: {q: 1, q: 2}\n")
     assert parsed.found == [
         ("spec[1]", 'line 5: duplicate key "x", first in line 3'),
         ("spec[1].z", 'line 6: duplicate key "q", first in line 6'),
@@ -160,7 +162,7 @@ def test_what_cannot_be_merged_is_refused(value: str) -> None:
 )
 def test_an_alias_without_a_complete_value_before_it_is_refused(text: str) -> None:
     *_, (_, message) = problems(text)
-    assert "names no complete value before it" in message
+    assert "has no complete value before it" in message
 
 
 def test_an_alias_bomb_is_refused() -> None:
@@ -182,15 +184,22 @@ def test_a_bomb_of_merges_and_one_of_long_texts_are_refused() -> None:
 
 def test_the_bound_counts_all_documents_of_a_file() -> None:
     document = "a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [" + "*a, " * 100 + "]\nc: [" + "*b, " * 400 + "]\n"
-    parsed = list(parse("---\n".join([document] * 4)))
-    assert [each.is_complete for each in parsed] == [True, True, False]
+    parsed = list(parse_yaml("---\n".join([document] * 4)))
+    assert [each.root is None for each in parsed] == [False, False, True]
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', "- "])
-@pytest.mark.parametrize("json_only", [False, True])
-def test_deep_nesting_is_a_problem(opening: str, json_only: bool) -> None:
-    [(_, message)] = problems(opening * 100_000, json_only=json_only)
+def test_deep_nesting_is_a_problem(opening: str) -> None:
+    [(_, message)] = problems(opening * 100_000)
     assert message == f"line 1: nested deeper than {MAX_NESTING} levels"
+
+
+@pytest.mark.parametrize("levels", [MAX_NESTING + 1, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), ["[]", ('{"a":', "}")])
+def test_deep_nesting_is_a_problem_in_json(opening: str, closing: str, levels: int) -> None:
+    [parsed] = parse_json(opening * levels + ("1" if closing == "}" else "") + closing * levels)
+    assert parsed.found == [("", f"nested deeper than {MAX_NESTING} levels")]
+    assert parsed.root is None
 
 
 def test_deep_nesting_by_aliases_is_a_problem() -> None:
@@ -202,6 +211,7 @@ def test_deep_nesting_by_aliases_is_a_problem() -> None:
 def test_the_deepest_nesting_that_is_allowed_is_read() -> None:
     assert read("[" * MAX_NESTING + "]" * MAX_NESTING)
     assert read("- " * MAX_NESTING + "x")
+    assert read("[" * MAX_NESTING + "]" * MAX_NESTING, parse_json)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +221,7 @@ def test_the_deepest_nesting_that_is_allowed_is_read() -> None:
         ("a: 1\n---\nb: 'x", 2, "line 3, column 6: "),
         ("a: 1\n\tb: 2", 1, "line 2, column 1: "),
         ("a: b: c", 1, "line 1, column 5: "),
-        ("a: ä\x07", 1, "line 1, column 5: the character U+0007"),
+        ("a: ä\x07", 1, "line 1, column 5: the character U+0007 is not allowed"),
         ("a: 1\nä: \x7f", 1, "line 2, column 4: the character U+007F"),
         ("a: @x", 1, "line 1, column 4: "),
         ("%FOO\n", 1, "line "),
@@ -219,50 +229,62 @@ def test_the_deepest_nesting_that_is_allowed_is_read() -> None:
     ],
 )
 def test_broken_syntax_is_placed(text: str, number: int, start: str) -> None:
-    *_, last = parse(text)
-    assert not last.is_complete
+    *_, last = parse_yaml(text)
+    assert last.root is None
     assert last.number == number
     assert last.found[-1][1].startswith(start)
 
 
 def test_documents_before_broken_syntax_are_read() -> None:
-    first, second = parse("a: 1\na: 2\n---\nb: 1\nb: 2\nc: [")
+    first, second = parse_yaml("a: 1\na: 2\n---\nb: 1\nb: 2\nc: [")
     assert (first.root, len(first.found)) == ({"a": 1}, 1)
     assert (second.root, [message[:7] for _, message in second.found]) == (None, ["line 5:", "line 7,"])
 
 
 @pytest.mark.parametrize(
-    "word", ["NaN", "Infinity", "-Infinity", "nan", "True", "abc", "01", "+1", ".5", "0x1", ""]
+    ("text", "place"),
+    [
+        *(
+            (f'{{"a":\n{word}}}', "line 2, column 1")
+            for word in ("nan", "True", "abc", "+1", ".5", "# x", "'x'")
+        ),
+        *((f'{{"a":\n{word}}}', "line 2, column 2") for word in ("01", "0x1")),
+        ('{"a": }', "line 1, column 7"),
+        ("[1] [2]", "line 1, column 5"),
+        ('{}\n---\n\n{"a": "\t"}', "line 4, column 8"),
+    ],
 )
-def test_words_that_json_has_not_are_refused_in_json(word: str) -> None:
-    [(path, message)] = problems(f'{{"a": {word}}}', json_only=True)
-    assert path == "a"
-    assert "JSON has no such word" in message
+def test_broken_json_is_refused_with_its_place(text: str, place: str) -> None:
+    *_, (path, message) = problems(text, parse_json)
+    assert path == ""
+    assert message.startswith(f"{place}: invalid JSON: ")
 
 
-def json_values() -> st.SearchStrategy[Any]:
-    leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20)
-    floats = st.floats(allow_nan=False, allow_infinity=False)
-    return st.recursive(
-        leaves | floats,
-        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5),
-        max_leaves=20,
-    )
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999", str(2**63), "9" * 5000])
+def test_numbers_that_are_not_finite_or_too_large_are_refused_in_json(word: str) -> None:
+    text = f'{{"a": [{{"b": 1}}, {{"c d": {{"e": {word}}}}}]}}'
+    assert problems(text, parse_json) == [('a[1]["c d"].e', "the number is too large, or not finite")]
 
 
-@given(value=json_values(), ensure_ascii=st.booleans(), indent=st.sampled_from([None, 2, "\t"]))
-@example(value={"a": "\U0001f600 \\ \x7f \x85 \u2028 \ufeff \uffff"}, ensure_ascii=True, indent=None)
-@example(
-    value={"a": "\U0001f600\U0001f600 \\\\ud83d\\ude00 \x7f \x85 \u2028 \ufeff \uffff"},
-    ensure_ascii=False,
-    indent=None,
-)
-def test_json_reads_as_the_json_module_reads_it(
-    value: Any, ensure_ascii: bool, indent: int | str | None
-) -> None:
-    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
-    expected = json.loads(text)
-    assert read(text, json_only=True) == expected
+def test_duplicate_keys_are_refused_in_json() -> None:
+    text = '{"spec": [{}, {"x": 1, "y": {"a": 1, "a": 1, "a": 2}, "x": 3}], "spec": {"q": 1, "q": 1}}'
+    assert problems(text, parse_json) == [("spec", "duplicate key"), ("spec.q", "duplicate key")]
+    assert problems(text[: text.index("]")] + "]}", parse_json) == [
+        ("spec[1].x", "duplicate key"),
+        ("spec[1].y.a", "duplicate key"),
+    ]
+
+
+def test_json_documents_are_separated_as_in_yaml() -> None:
+    text = '---\n{"a": "---"}\n---\r\n\n---\n[1,\n2]\n'
+    assert [(each.number, each.root, each.found) for each in parse_json(text)] == [
+        (1, {"a": "---"}, []),
+        (2, [1, 2], []),
+    ]
+
+
+def test_the_number_of_problems_of_json_is_bounded() -> None:
+    assert len(problems(f"[{'NaN,' * 2 * MAX_PROBLEMS} 1]", parse_json)) == MAX_PROBLEMS
 
 
 LOADERS = [yaml.SafeLoader, yaml.CSafeLoader]
@@ -279,8 +301,8 @@ LOADERS = [yaml.SafeLoader, yaml.CSafeLoader]
 def test_no_text_makes_the_parser_raise(loader: type[yaml.SafeLoader], text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parsing, "_Loader", loader)
-        for parsed in parse(text):
-            assert parsed.is_complete or parsed.found
+        for number, parsed in enumerate(parse_yaml(text), 1):
+            assert parsed.number == number
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -300,4 +322,5 @@ def test_both_parsers_read_the_same(loader: type[yaml.SafeLoader], monkeypatch: 
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:
-    assert problems('{"a": "\\ud83d"}', json_only=True)
+    for text, path in (('{"a": "\\ud83d"}', "a"), ('{"\\ud83d": 1}', '["\\ud83d"]')):
+        assert problems(text, parse_json) == [(path, "half of a surrogate pair is not a character")]
