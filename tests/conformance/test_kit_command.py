@@ -1,4 +1,4 @@
-"""``admission-gateway conformance`` as a person or a pipeline meets it."""
+"""``admission-gateway conformance`` as a command."""
 
 from __future__ import annotations
 
@@ -49,70 +49,65 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def samples() -> Iterator[str]:
-    """The address of a worker that serves the samples."""
+    """The address of a worker with the sample policies."""
     process = Process(*SAMPLES, "--listen", "127.0.0.1:0")
     yield process.expect(r"on (\S+)")[1]
     process.stop()
 
 
-def test_the_python_samples_keep_to_every_rule_but_those_that_take_minutes() -> None:
+def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
     done = kit("--json", "--command", *SAMPLES)
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert report["target"] == " ".join(SAMPLES)
     assert [entry["rule"] for entry in report["rules"]] == [rule.name for rule in RULES]
     assert {entry["rule"]: entry["note"] for entry in report["rules"] if entry["result"] != "holds"} == {
-        "keepalive-without-calls": "takes three minutes: say --keepalive",
-        "keepalive-with-calls": "takes three minutes: say --keepalive",
+        "keepalive-without-calls": "takes three minutes: use --keepalive",
+        "keepalive-with-calls": "takes three minutes: use --keepalive",
     }
     assert report["holds"] == len(RULES) - 2
     assert report["fails"] == report["notServed"] == 0
 
 
-def test_a_worker_with_review_alone_passes_and_is_told_what_it_misses() -> None:
+def test_a_worker_with_review_only_passes_with_the_consequences() -> None:
     done = kit("--command", *BY_HAND)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert any(
-        line.startswith("  not served   ReviewStream, for 12 rules: each review is a call") for line in lines
+        line.startswith("  not served   ReviewStream, for 12 rules: each review is an RPC") for line in lines
     )
     assert any(
         line.startswith("  not served   ListPolicies, for 3 rules: people and tools") for line in lines
     )
-    assert any(
-        line.startswith("  not served   Watch, for 2 rules: the worker cannot take itself") for line in lines
-    )
-    assert "  holds        answers NOT_FOUND for a policy that it does not serve" in lines
-    assert (
-        "  not checked  passes over fields that it does not know: needs a policy to ask: say --policy NAME"
-        in lines
-    )
-    assert "  holds        ends with exit status 0 when nothing that anybody waits for is left" in lines
-    assert done.stdout.count("each review is a call of its own") == 1
+    assert any(line.startswith("  not served   Watch, for 2 rules: the worker cannot stop") for line in lines)
+    assert "  holds        answers NOT_FOUND for an unknown policy" in lines
+    assert "  not checked  ignores unknown fields: needs a policy: use --policy NAME" in lines
+    assert "  holds        exits with status 0 when no call is left" in lines
+    assert done.stdout.count("each review is an RPC") == 1
     assert re.search(
         r"keeps to the contract, as far as checked: 4 hold, 46 not served, 17 not checked$", done.stdout
     )
 
 
-def test_a_policy_of_its_own_is_asked_where_any_will_do(folder: Path) -> None:
+def test_rules_that_accept_any_policy_use_the_given_policy(folder: Path) -> None:
     target = f"unix:{folder}/worker.sock"
     process = Process(*BY_HAND, target)
     try:
         wait_for(folder / "worker.sock")
         done = kit("--policy", "team-is-named", target, "--pid", str(process.child.pid))
         assert (done.returncode, done.stderr) == (0, "")
-        assert "  holds        passes over fields that it does not know\n" in done.stdout
+        assert "  holds        ignores unknown fields\n" in done.stdout
         assert (
-            "  holds        refuses a request over 8 MiB with RESOURCE_EXHAUSTED, and lives on\n"
+            "  holds        rejects a request above 8 MiB with RESOURCE_EXHAUSTED and keeps serving\n"
             in done.stdout
         )
-        assert "the status is known with --command" in done.stdout
+        assert "the exit status is only known with --command" in done.stdout
         assert process.wait() == 0
     finally:
         process.stop()
 
 
-def test_the_first_policy_that_is_listed_is_asked(folder: Path) -> None:
+def test_the_default_policy_is_the_first_listed_policy(folder: Path) -> None:
     done = kit(
         "--json", "--only", "review-of-7-mib", "--only", "list-served", "--command", *BY_HAND, "--list"
     )
@@ -120,46 +115,46 @@ def test_the_first_policy_that_is_listed_is_asked(folder: Path) -> None:
     assert [entry["result"] for entry in json.loads(done.stdout)["rules"]] == ["holds", "holds"]
 
 
-def test_a_rule_that_is_broken_says_what_was_asked_found_and_expected(folder: Path) -> None:
-    (folder / "lie").write_text("unknown-is-allowed")
-    liar = (sys.executable, str(ROOT / "tests" / "conformance" / "lying_worker.py"), str(folder / "lie"))
+def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
+    (folder / "fault").write_text("unknown-is-allowed")
+    faulty = (sys.executable, str(ROOT / "tests" / "conformance" / "faulty_worker.py"), str(folder / "fault"))
     rules = ("--only", "review-unknown-policy", "--only", "review-malformed")
-    done = kit(*rules, "--command", *liar)
+    done = kit(*rules, "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == (
         "Review\n"
-        "  FAILS        answers NOT_FOUND for a policy that it does not serve\n"
-        "                 asked: Review of conformance.example/not-served\n"
+        "  FAILS        answers NOT_FOUND for an unknown policy\n"
+        "                 action: Review of conformance.example/not-served\n"
         "                 found: allowed\n"
         "                 expected: NOT_FOUND\n"
         '                 protos/README.md: "What the gateway does with a status" (review-unknown-policy)\n'
-        "  holds        refuses what is no ReviewRequest, and lives on\n"
-        f"{' '.join(liar)} does not keep to the contract: 1 hold, 1 fail\n"
+        "  holds        rejects a malformed ReviewRequest and keeps serving\n"
+        f"{' '.join(faulty)} violates the contract: 1 hold, 1 fail\n"
     )
-    machine = json.loads(kit("--json", *rules, "--command", *liar).stdout)
+    machine = json.loads(kit("--json", *rules, "--command", *faulty).stdout)
     assert machine["rules"][0] == {
         "rule": "review-unknown-policy",
         "group": "Review",
-        "says": "answers NOT_FOUND for a policy that it does not serve",
+        "description": "answers NOT_FOUND for an unknown policy",
         "section": "What the gateway does with a status",
         "result": "fails",
-        "asked": "Review of conformance.example/not-served",
+        "action": "Review of conformance.example/not-served",
         "found": "allowed",
         "expected": "NOT_FOUND",
     }
 
 
-def test_a_worker_that_dies_is_an_ordinary_failure(folder: Path) -> None:
-    (folder / "lie").write_text("dies-of-garbage")
-    liar = (sys.executable, str(ROOT / "tests" / "conformance" / "lying_worker.py"), str(folder / "lie"))
-    done = kit("--only", "review-malformed", "--only", "stop-exit", "--command", *liar)
+def test_a_worker_that_exits_is_a_failure(folder: Path) -> None:
+    (folder / "fault").write_text("dies-of-garbage")
+    faulty = (sys.executable, str(ROOT / "tests" / "conformance" / "faulty_worker.py"), str(folder / "fault"))
+    done = kit("--only", "review-malformed", "--only", "stop-exit", "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "and the worker is gone\n" in done.stdout
-    assert "left: the worker has been gone since review-malformed\n" in done.stdout
+    assert "the worker is no longer reachable\n" in done.stdout
+    assert "left: the worker has not been reachable since review-malformed\n" in done.stdout
 
 
 @pytest.mark.parametrize("names_client", [False, True])
-def test_tls_is_spoken(folder: Path, names_client: bool) -> None:
+def test_tls(folder: Path, names_client: bool) -> None:
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
     for name in ("worker.example", "client.example"):
@@ -210,7 +205,7 @@ def test_tls_is_spoken(folder: Path, names_client: bool) -> None:
         (["--command", "./nowhere"], 1, "./nowhere ended with exit status 1: ./nowhere: No such file"),
     ],
 )
-def test_what_cannot_be_checked_is_said_in_one_line(arguments: list[str], status: int, said: str) -> None:
+def test_errors_are_one_line(arguments: list[str], status: int, said: str) -> None:
     done = kit(*arguments)
     assert done.returncode == status
     assert said in done.stderr
@@ -221,7 +216,7 @@ def test_what_cannot_be_checked_is_said_in_one_line(arguments: list[str], status
 def test_a_policy_that_is_not_served_is_an_error(samples: str) -> None:
     done = kit("--policy", "nobodys", samples)
     assert done.returncode == 1
-    assert 'policy "nobodys" with NOT_FOUND' in done.stderr
+    assert 'policy "nobodys" failed with NOT_FOUND' in done.stderr
 
 
 def test_a_process_that_is_not_there_is_an_error(samples: str) -> None:
@@ -231,7 +226,7 @@ def test_a_process_that_is_not_there_is_an_error(samples: str) -> None:
     assert (done.returncode, done.stderr) == (1, f"admission-gateway: --pid {child.pid}: No such process\n")
 
 
-def test_who_serves_something_else_is_no_policy_worker(folder: Path) -> None:
+def test_another_grpc_server_is_an_error(folder: Path) -> None:
     script = (
         "import grpc, sys, time; from concurrent.futures import ThreadPoolExecutor as Pool\n"
         "server = grpc.server(Pool(1)); server.add_insecure_port(sys.argv[1]); server.start(); time.sleep(60)"
@@ -241,16 +236,16 @@ def test_who_serves_something_else_is_no_policy_worker(folder: Path) -> None:
         wait_for(folder / "worker.sock")
         done = kit(f"unix:{folder}/worker.sock")
         assert done.returncode == 1
-        assert "this is no policy worker" in done.stderr
+        assert "the target is not a policy worker" in done.stderr
         assert done.stderr.count("\n") == 1
     finally:
         process.signal(signal.SIGKILL)
         process.stop()
 
 
-def test_the_vectors_may_be_others(folder: Path, samples: str) -> None:
+def test_other_vectors(folder: Path, samples: str) -> None:
     vector = {
-        "name": "what nobody would say",
+        "name": "an impossible answer",
         "policy": "deny-latest-tag",
         "request": {"operation": "DELETE"},
         "outcome": {"response": {"allowed": False, "status": {"code": 403, "message": "no"}}},
@@ -258,14 +253,17 @@ def test_the_vectors_may_be_others(folder: Path, samples: str) -> None:
     (folder / "samples.json").write_text(json.dumps([vector]))
     done = kit("--vectors", folder, "--only", "review-vectors", samples)
     assert done.returncode == 1
-    assert "asked: 1 of 1 vectors: what nobody would say\n" in done.stdout
+    assert "action: 1 of 1 vectors: an impossible answer\n" in done.stdout
     (folder / "samples.json").write_text('[{"name": "half a vector"}]')
     done = kit("--vectors", folder, samples)
     assert done.returncode == 1
-    assert done.stderr == f"admission-gateway: {folder}/samples.json holds no vectors: KeyError: 'policy'\n"
+    assert (
+        done.stderr
+        == f"admission-gateway: {folder}/samples.json is not a list of vectors: KeyError: 'policy'\n"
+    )
 
 
-def test_a_worker_of_the_kits_is_gone_with_it(folder: Path) -> None:
+def test_a_started_worker_ends_with_the_kit(folder: Path) -> None:
     script = (
         "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); os.execvp(sys.argv[2], sys.argv[2:])"
     )
@@ -279,7 +277,7 @@ def test_a_worker_of_the_kits_is_gone_with_it(folder: Path) -> None:
 def test_the_readme_lists_the_rules_and_the_contract_has_their_sections() -> None:
     readme = (ROOT / "workers" / "conformance" / "README.md").read_text()
     listed = re.findall(r"^\| `([\w-]+)` \| (.*?) \| ", readme, re.MULTILINE)
-    assert listed == [(rule.name, rule.says) for rule in RULES]
+    assert listed == [(rule.name, rule.description) for rule in RULES]
     sections = set(re.findall(r"^#+ (.*)$", (ROOT / "protos" / "README.md").read_text(), re.MULTILINE))
     assert {rule.section for rule in RULES} <= sections
 

@@ -1,4 +1,4 @@
-"""Each rule of the conformance kit holds for an honest worker and is broken by one that lies about it."""
+"""Each rule of the conformance kit holds for an correct worker and is broken by one that faults about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import h2.connection
 import pytest
 import uvloop
 
-from tests.conformance.lying_worker import DEADLY, LIES
+from tests.conformance.faulty_worker import DEADLY, FAULTS
 from tests.kit import ROOT, Process
 from workers.conformance import vectors
 from workers.conformance.probe import probe
@@ -36,19 +36,19 @@ KEEPALIVE = [name for name in BY_NAME if name.startswith("keepalive-")]
 OTHERS = [name for name in BY_NAME if name not in (*SHUTDOWN, *KEEPALIVE)]
 
 
-class LyingProcess(Process):
-    """A worker that tells the lie in its file."""
+class FaultyProcess(Process):
+    """A worker that has the fault in its file."""
 
-    def __init__(self, folder: Path, lie: str = "") -> None:
-        self.file = folder / "lie"
-        self.tell(lie)
+    def __init__(self, folder: Path, fault: str = "") -> None:
+        self.file = folder / "fault"
+        self.inject(fault)
         self.target = f"unix:{folder}/worker.sock"
-        script = ROOT / "tests" / "conformance" / "lying_worker.py"
+        script = ROOT / "tests" / "conformance" / "faulty_worker.py"
         super().__init__(sys.executable, str(script), str(self.file), "--listen", self.target, "--grace", "5")
         self.expect("serving")
 
-    def tell(self, lie: str) -> None:
-        self.file.write_text(lie)
+    def inject(self, fault: str) -> None:
+        self.file.write_text(fault)
 
 
 @pytest.fixture
@@ -60,29 +60,29 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[LyingProcess]:
-    """One worker for all lies that need no start of their own."""
+def worker() -> Iterator[FaultyProcess]:
+    """One worker for all faults that need no separate process."""
     path = Path(tempfile.mkdtemp(prefix="c"))
-    process = LyingProcess(path)
+    process = FaultyProcess(path)
     yield process
     process.stop()
     shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
-def facts(worker: LyingProcess) -> Facts:
-    """What is known of the worker when it is honest."""
+def facts(worker: FaultyProcess) -> Facts:
+    """Facts about the worker without a fault."""
 
     async def scenario() -> Facts:
         async with await find_target(worker.target, None) as target:
             return await probe(target, None, vectors.load(vectors.FOLDER))
 
-    worker.tell("")
+    worker.inject("")
     return uvloop.run(scenario())
 
 
 def checked(address: str, facts: Facts, *names: str, **known: Any) -> list[Result]:
-    """Return what comes of the rules of these names; *known* is said of the worker beside *facts*."""
+    """Return the results of the rules *names*; *known* overrides *facts*."""
 
     async def scenario() -> list[Result]:
         fresh = replace(facts, mutating=set(), pinged={}, **known)
@@ -92,43 +92,43 @@ def checked(address: str, facts: Facts, *names: str, **known: Any) -> list[Resul
     return uvloop.run(scenario())
 
 
-def test_the_worker_is_seen_for_what_it_is(facts: Facts) -> None:
+def test_the_probe_finds_methods_and_policies(facts: Facts) -> None:
     assert facts.methods == {"Review", "ReviewStream", "ListPolicies", "Check", "Watch"}
     assert len(facts.samples) == 11
     assert facts.policy == "deny-latest-tag"
-    assert facts.usual == "allowed"
+    assert facts.baseline == "allowed"
     assert len(facts.vectors) > 50
 
 
-def test_every_rule_holds_for_an_honest_worker(worker: LyingProcess, facts: Facts) -> None:
-    worker.tell("")
+def test_every_rule_holds_for_a_correct_worker(worker: FaultyProcess, facts: Facts) -> None:
+    worker.inject("")
     results = checked(worker.target, facts, *OTHERS)
-    assert [(result.rule.name, result.outcome, str(result.breach)) for result in results] == [
+    assert [(result.rule.name, result.outcome, str(result.violation)) for result in results] == [
         (name, HOLDS, "None") for name in OTHERS
     ]
 
 
-def test_there_is_a_lie_for_every_rule() -> None:
-    assert set(LIES) == set(BY_NAME)
-    assert all(LIES.values())
+def test_there_is_a_fault_for_every_rule() -> None:
+    assert set(FAULTS) == set(BY_NAME)
+    assert all(FAULTS.values())
 
 
 @pytest.mark.parametrize(
-    ("name", "lie"), [(name, lie) for name in OTHERS for lie in LIES[name] if lie not in DEADLY]
+    ("name", "fault"), [(name, fault) for name in OTHERS for fault in FAULTS[name] if fault not in DEADLY]
 )
-def test_a_lie_is_caught(worker: LyingProcess, facts: Facts, name: str, lie: str) -> None:
-    worker.tell(lie)
+def test_a_fault_is_detected(worker: FaultyProcess, facts: Facts, name: str, fault: str) -> None:
+    worker.inject(fault)
     [result] = checked(worker.target, facts, name)
     assert result.outcome == FAILS
-    assert result.breach is not None
-    assert result.breach.asked
-    assert result.breach.found
-    assert result.breach.expected
+    assert result.violation is not None
+    assert result.violation.action
+    assert result.violation.found
+    assert result.violation.expected
 
 
-@pytest.mark.parametrize(("name", "lie"), [(name, lie) for name in SHUTDOWN for lie in LIES[name]])
-def test_a_lie_at_the_end_is_caught(folder: Path, facts: Facts, name: str, lie: str) -> None:
-    process = LyingProcess(folder, lie)
+@pytest.mark.parametrize(("name", "fault"), [(name, fault) for name in SHUTDOWN for fault in FAULTS[name]])
+def test_a_fault_at_shutdown_is_detected(folder: Path, facts: Facts, name: str, fault: str) -> None:
+    process = FaultyProcess(folder, fault)
     try:
         [result] = checked(process.target, facts, name, process=Child(process))
         assert result.outcome == FAILS
@@ -137,11 +137,11 @@ def test_a_lie_at_the_end_is_caught(folder: Path, facts: Facts, name: str, lie: 
         process.stop()
 
 
-def test_the_end_of_an_honest_worker_keeps_to_all_rules(folder: Path, facts: Facts) -> None:
-    process = LyingProcess(folder)
+def test_all_shutdown_rules_hold_for_a_correct_worker(folder: Path, facts: Facts) -> None:
+    process = FaultyProcess(folder)
     try:
         results = checked(process.target, facts, *SHUTDOWN, process=Child(process))
-        assert [(result.rule.name, str(result.breach), result.outcome) for result in results] == [
+        assert [(result.rule.name, str(result.violation), result.outcome) for result in results] == [
             (name, "None", HOLDS) for name in SHUTDOWN
         ]
     finally:
@@ -149,7 +149,7 @@ def test_the_end_of_an_honest_worker_keeps_to_all_rules(folder: Path, facts: Fac
 
 
 class Child:
-    """A process of the test's, as the kit wants to have it: like one that it has started itself."""
+    """A process of the test with the interface of ``workers.conformance.process``."""
 
     def __init__(self, process: Process) -> None:
         self._child = process.child
@@ -166,9 +166,9 @@ class Child:
         return self._child.poll()
 
 
-@pytest.mark.parametrize(("lie", "outcome"), [("", HOLDS), ("few-pings", FAILS)])
-def test_pings_are_checked_side_by_side(folder: Path, facts: Facts, lie: str, outcome: str) -> None:
-    process = LyingProcess(folder, lie)
+@pytest.mark.parametrize(("fault", "outcome"), [("", HOLDS), ("few-pings", FAILS)])
+def test_pings_are_checked_concurrently(folder: Path, facts: Facts, fault: str, outcome: str) -> None:
+    process = FaultyProcess(folder, fault)
     try:
         results = checked(process.target, facts, *KEEPALIVE, ping_after_s=1.0)
         assert [(result.rule.name, result.outcome) for result in results] == [
@@ -179,25 +179,28 @@ def test_pings_are_checked_side_by_side(folder: Path, facts: Facts, lie: str, ou
 
 
 @pytest.mark.parametrize(
-    ("name", "lie"), [(name, lie) for name in OTHERS for lie in LIES[name] if lie in DEADLY]
+    ("name", "fault"), [(name, fault) for name in OTHERS for fault in FAULTS[name] if fault in DEADLY]
 )
-def test_a_worker_that_dies_is_reported_as_such(folder: Path, facts: Facts, name: str, lie: str) -> None:
-    process = LyingProcess(folder, lie)
+def test_a_worker_that_exits_is_reported(folder: Path, facts: Facts, name: str, fault: str) -> None:
+    process = FaultyProcess(folder, fault)
     try:
         first, second = checked(process.target, facts, name, "health-check")
         assert first.outcome == FAILS
-        assert first.breach is not None
-        assert first.breach.found.endswith("and the worker is gone")
-        assert (second.outcome, second.note) == (NOT_CHECKED, f"the worker has been gone since {name}")
+        assert first.violation is not None
+        assert first.violation.found.endswith("the worker is no longer reachable")
+        assert (second.outcome, second.note) == (
+            NOT_CHECKED,
+            f"the worker has not been reachable since {name}",
+        )
     finally:
         process.stop()
 
 
-def test_a_call_that_is_never_ended_is_caught(facts: Facts) -> None:
+def test_a_call_without_an_answer_is_detected(facts: Facts) -> None:
     connections: set[asyncio.Task[None]] = set()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speak HTTP/2 and answer no call. Servers of gRPC end it at its deadline, whoever serves it."""
+        """Serve HTTP/2 without an answer to any call. gRPC servers would end calls at their deadline."""
         task = asyncio.current_task()
         assert task is not None
         connections.add(task)
@@ -223,11 +226,11 @@ def test_a_call_that_is_never_ended_is_caught(facts: Facts) -> None:
 
     result = asyncio.run(scenario())
     assert result.outcome == FAILS
-    assert result.breach is not None
-    assert "2 s after the deadline" in result.breach.found
+    assert result.violation is not None
+    assert "2 s after the deadline" in result.violation.found
 
 
-def test_a_process_that_is_gone_but_not_waited_for_has_ended() -> None:
+def test_a_zombie_process_has_ended() -> None:
     child = os.spawnlp(os.P_NOWAIT, "true", "true")
     running = Running(child)
     try:

@@ -1,4 +1,4 @@
-"""``admission-gateway conformance``: holds a running worker, in whatever language, against the contract.
+"""``admission-gateway conformance``: checks that a running worker, in any language, keeps to the contract.
 
 Source: protos/README.md.
 """

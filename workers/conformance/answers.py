@@ -1,7 +1,7 @@
-"""What workers answer: compared by content, and put into words.
+"""Comparison and description of answers.
 
-Two answers are the same if every field is, patches to the byte. How protobuf orders the entries of a map is
-no content.
+Two answers are equal if all fields are equal. Patches are compared byte by byte, and the order of map entries
+is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import grpc
 
 from gateway.pb import worker_pb2 as pb
 from gateway.text import shown
-from workers.conformance.rule import Breach
+from workers.conformance.rule import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 def code_name(answer: Answer) -> str:
-    """Return the name of the gRPC status that *answer* is or would be; OK for a response."""
+    """Return the name of the gRPC status of *answer*; OK for a response."""
     return _NAMES.get(answer.code, f"code {answer.code}") if isinstance(answer, pb.Error) else "OK"
 
 
@@ -34,8 +34,8 @@ def kind(answer: Answer) -> str:
     return "allowed" if answer.allowed else "denied"
 
 
-def in_words(answer: Answer) -> str:
-    """Return what *answer* says, in one line."""
+def describe(answer: Answer) -> str:
+    """Return a one-line description of *answer*."""
     if isinstance(answer, pb.Error):
         return f"{code_name(answer)} {shown(answer.message)}"
     words = [kind(answer)]
@@ -50,24 +50,24 @@ def in_words(answer: Answer) -> str:
 
 
 def difference(found: Answer, expected: Answer) -> tuple[str, str] | None:
-    """Return the first thing in which two answers differ, as each has it; None if they are the same."""
+    """Return the first field that differs, with the value of each answer; None if the answers are equal."""
     for (what, one), (_, other) in zip(_parts(found), _parts(expected), strict=False):
         if one != other:
             return f"{what} {_cut(one, other)}", f"{what} {_cut(other, one)}"
     return None
 
 
-def expect_same(asked: str, found: Answer, expected: Answer) -> None:
-    """Raise a Breach if *found* is not *expected*."""
+def expect_same(action: str, found: Answer, expected: Answer) -> None:
+    """Raise a Violation if *found* differs from *expected*."""
     differing = difference(found, expected)
     if differing is not None:
-        raise Breach(asked, *differing)
+        raise Violation(action, *differing)
 
 
-def expect_kind(asked: str, found: Answer, *expected: str) -> None:
-    """Raise a Breach unless *found* is of one of the kinds."""
+def expect_kind(action: str, found: Answer, *expected: str) -> None:
+    """Raise a Violation unless the kind of *found* is one of *expected*."""
     if kind(found) not in expected:
-        raise Breach(asked, in_words(found), " or ".join(expected))
+        raise Violation(action, describe(found), " or ".join(expected))
 
 
 def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
@@ -91,7 +91,7 @@ def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
 
 
 def _cut(value: object, other: object) -> str:
-    """Return *value* in a line; of long texts the place where it begins to differ from *other*."""
+    """Return *value* in one line; of a long text the part around the first difference from *other*."""
     if isinstance(value, str) and isinstance(other, str) and len(value) > 60:
         same = next((i for i, (a, b) in enumerate(zip(value, other, strict=False)) if a != b), len(other))
         start = max(0, same - 20)

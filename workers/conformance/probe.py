@@ -1,4 +1,4 @@
-"""What can be found out about a worker before it is held against any rule."""
+"""Finds out which methods and policies a worker serves, before any rule is checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.errors import GatewayError
 from gateway.pb import worker_pb2 as pb
 from workers.conformance.answers import code_name, kind
 from workers.conformance.requests import SAMPLES, pod
-from workers.conformance.rule import ANSWER_S, Breach
+from workers.conformance.rule import ANSWER_S, Violation
 from workers.conformance.rules.health import CHECK, WATCH, request
 from workers.conformance.worker import LIST, SERVICE, Facts, Worker
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _UNSERVED: Final = "UNIMPLEMENTED"
 _BY_CHOICE: Final = "deny-latest-tag"
-"""Says something else to each Pod, and is quick."""
+"""Its answer depends on the Pod, and it needs no waiting."""
 
 
 async def probe(target: Target, policy: str | None, vectors: Sequence[Vector]) -> Facts:
-    """Return what the worker serves, and which policy to ask where any will do: *policy*, if it is named.
+    """Return the facts about the worker; *policy* is the policy for rules that accept any, None: choose one.
 
     Raises:
-        GatewayError: it is no policy worker, or does not serve *policy*.
+        GatewayError: the target is not a policy worker, or does not serve *policy*.
     """
     facts = Facts(methods={"Review"})
     async with Worker(target, facts) as worker:
@@ -43,18 +43,18 @@ async def probe(target: Target, policy: str | None, vectors: Sequence[Vector]) -
         if facts.policy:
             try:
                 answer = await worker.review(facts.policy, pod())
-            except Breach as breach:
-                raise GatewayError(f"the worker cannot be understood: {breach}") from None
-            facts.usual = kind(answer)
-            if isinstance(answer, pb.Error) and facts.usual in (_UNSERVED, "NOT_FOUND", "UNAVAILABLE"):
+            except Violation as violation:
+                raise GatewayError(f"the worker violates the protocol: {violation}") from None
+            facts.baseline = kind(answer)
+            if isinstance(answer, pb.Error) and facts.baseline in (_UNSERVED, "NOT_FOUND", "UNAVAILABLE"):
                 raise GatewayError(
-                    f'the worker answers policy "{facts.policy}" with {facts.usual} {answer.message}'
+                    f'a review by policy "{facts.policy}" failed with {facts.baseline} {answer.message}'
                 )
     return facts
 
 
 async def _listed(worker: Worker, facts: Facts) -> list[str]:
-    """Return the names that ListPolicies has, none where it is not served."""
+    """Return the names in ListPolicies, none if the method is not served."""
     answer = await worker.call(LIST, b"")
     if isinstance(answer, pb.Error):
         if code_name(answer) != _UNSERVED:
@@ -85,24 +85,24 @@ async def _look_at_methods(worker: Worker, facts: Facts) -> None:
             await stream.half_close()
             if code_name(await stream.end()) == _UNSERVED:
                 return
-    except Breach:
-        pass  # a rule will say so
+    except Violation:
+        pass  # a rule reports it
     facts.methods.add("ReviewStream")
 
 
 async def _samples(worker: Worker, names: Sequence[str]) -> set[str]:
-    """Return the samples among what is served; where that is not listed, those that answer at all."""
+    """Return the sample policies that are served; without ListPolicies, those that answer."""
     if names:
         return set(SAMPLES).intersection(names)
     served = set()
     for policy in SAMPLES:
         is_asleep = policy == "sleeps"
         try:
-            answer = await worker.review(policy, pod(), within_s=0.1 if is_asleep else ANSWER_S)
-        except Breach:
+            answer = await worker.review(policy, pod(), timeout_s=0.1 if is_asleep else ANSWER_S)
+        except Violation:
             continue
         if policy == SAMPLES[0] and kind(answer) == _UNSERVED:
-            raise GatewayError(f"this is no policy worker: it does not serve Review of {SERVICE}")
+            raise GatewayError(f"the target is not a policy worker: it does not serve Review of {SERVICE}")
         expected = (
             ("DEADLINE_EXCEEDED",)
             if is_asleep

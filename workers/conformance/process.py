@@ -1,4 +1,4 @@
-"""The worker's process, for the rules of how it stops: one that runs already, or one that the kit starts."""
+"""The process of the worker, for the shutdown rules: a running process, or one that the kit starts."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 START_S: Final = 60.0
-"""For a command that builds before it runs, or starts a virtual machine."""
+"""Timeout of the start; some commands build first or start a virtual machine."""
 _LOOK_S: Final = 0.02
 _END_S: Final = 15.0
-"""For a worker that was told to stop once the kit is done with it: its grace, and some more."""
+"""Timeout of the shutdown: the grace period of the worker, and a margin."""
 
 
 class Process(Protocol):
-    """A worker that can be told to stop."""
+    """A worker process that the kit can stop."""
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
 
     def terminate(self) -> None:
         """Send SIGTERM."""
 
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether the process has ended."""
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal; None if it is not known."""
+        """Exit status, negative for a signal; None if unknown."""
 
 
 class Running:
-    """A process that somebody else has started, and whose exit status nobody here gets to know."""
+    """A process that was started elsewhere; its exit status is unknown."""
 
     status = None
 
     def __init__(self, pid: int) -> None:
-        """Take note of *pid*.
+        """Check that the process *pid* exists.
 
         Raises:
-            GatewayError: there is no such process, or it cannot be sent a signal.
+            GatewayError: the process does not exist, or cannot be signalled.
         """
         self.pid = pid
         try:
@@ -67,9 +67,9 @@ class Running:
             os.kill(self.pid, signal.SIGTERM)
 
     def has_ended(self) -> bool:
-        """Whether it is gone, or only waits for its parent to take note of that."""
+        """Whether the process has ended; a zombie has ended."""
         with contextlib.suppress(OSError, IndexError):
-            # proc(5): the state follows the name, which may hold anything.
+            # proc(5): the state follows the name, which may contain any characters.
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         try:
             os.kill(self.pid, 0)
@@ -79,13 +79,13 @@ class Running:
 
 
 class Started:
-    """A command that serves a unix socket in a folder of its own. To be closed."""
+    """A command that serves a unix socket in a temporary folder. Call ``close`` at the end."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start *command* with ``--listen unix:PATH`` behind it, as WorkerPools do.
+        """Start *command* with ``--listen unix:PATH`` appended, as a WorkerPool does.
 
         Raises:
-            GatewayError: it cannot be started.
+            GatewayError: the command cannot be started.
         """
         self._name = command[0]
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
@@ -105,12 +105,12 @@ class Started:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._child.pid
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
+        """Exit status, negative for a signal; None while the process runs."""
         return self._child.poll()
 
     def terminate(self) -> None:
@@ -118,14 +118,14 @@ class Started:
         self._child.terminate()
 
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether the process has ended."""
         return self._child.poll() is not None
 
     async def listening(self) -> None:
-        """Return when it takes connections at its socket.
+        """Return when the worker accepts connections.
 
         Raises:
-            GatewayError: it ended instead, or takes too long.
+            GatewayError: the process ended, or the start timed out.
         """
         deadline = time.monotonic() + START_S
         while not await self._is_listening():
@@ -136,7 +136,7 @@ class Started:
             await asyncio.sleep(_LOOK_S)
 
     async def _is_listening(self) -> bool:
-        # The file is there from when the worker binds the socket, which is before it listens.
+        # The file exists as soon as the socket is bound, before the worker listens.
         try:
             _, writer = await asyncio.open_unix_connection(self._socket)
         except OSError:
@@ -145,7 +145,7 @@ class Started:
         return True
 
     async def close(self) -> None:
-        """End it, with whatever it has started itself."""
+        """Stop the worker and all processes that it started."""
         if not self.has_ended():
             self.terminate()
         await ended(self, _END_S)
@@ -159,9 +159,9 @@ class Started:
         return f": {lines[-1][:300]}" if lines else ""
 
 
-async def ended(process: Process, within_s: float) -> bool:
-    """Return whether *process* ends within so many seconds."""
-    deadline = time.monotonic() + within_s
+async def ended(process: Process, timeout_s: float) -> bool:
+    """Return whether *process* ends within *timeout_s* seconds."""
+    deadline = time.monotonic() + timeout_s
     while not process.has_ended():
         if time.monotonic() > deadline:
             return False

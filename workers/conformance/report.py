@@ -1,4 +1,4 @@
-"""What came of the rules, for people and for machines."""
+"""Results of the rules as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _WIDTH: Final = len(NOT_CHECKED)
 
 
 class Text:
-    """Lines for people, as the results come; what is not served is one line for each method of a group."""
+    """Lines of text, printed as results arrive; rules of a missing method are one line for each group."""
 
     def __init__(self) -> None:
         self._group = ""
         self._unserved: list[Result] = []
         self._explained: set[str] = set()
-        """Methods of which it was said what it costs not to serve them."""
+        """Methods whose consequence has been printed."""
 
     def lines(self, result: Result) -> Iterator[str]:
-        """Yield what is to be said now."""
+        """Yield the lines to print now."""
         rule = result.rule
         is_more = self._unserved and self._unserved[0].rule.method == rule.method
         if not is_more or rule.group.title != self._group or result.outcome != NOT_SERVED:
@@ -36,12 +36,12 @@ class Text:
         if result.outcome == NOT_SERVED:
             self._unserved.append(result)
             return
-        yield _line(result.outcome, rule.says, result.note)
-        if result.breach is not None:
+        yield _line(result.outcome, rule.description, result.note)
+        if result.violation is not None:
             yield from _details(result)
 
     def rest(self) -> Iterator[str]:
-        """Yield what has not been said yet."""
+        """Yield the lines that have not been printed yet."""
         if self._unserved:
             count, rule = len(self._unserved), self._unserved[0].rule
             cost = "" if rule.method in self._explained else f": {self._unserved[0].note}"
@@ -54,7 +54,7 @@ def summary(target: str, results: Sequence[Result]) -> str:
     """Return the last line."""
     counts = Counter(result.outcome for result in results)
     words = [f"{counts[outcome]} {word}" for outcome, word in _WORDS.items() if counts[outcome]]
-    verdict = "does not keep to the contract" if counts[FAILS] else "keeps to the contract, as far as checked"
+    verdict = "violates the contract" if counts[FAILS] else "keeps to the contract, as far as checked"
     return f"{target} {verdict}: {', '.join(words)}"
 
 
@@ -73,35 +73,35 @@ _WORDS: Final = {HOLDS: "hold", FAILS: "fail", NOT_SERVED: "not served", NOT_CHE
 _KEYS: Final = {HOLDS: "holds", FAILS: "fails", NOT_SERVED: "notServed", NOT_CHECKED: "notChecked"}
 
 
-def _line(outcome: str, says: str, note: str) -> str:
+def _line(outcome: str, description: str, note: str) -> str:
     separator = ": " if outcome == NOT_CHECKED else ", "
-    return f"  {outcome:<{_WIDTH}}  {says}{separator + note if note else ''}"
+    return f"  {outcome:<{_WIDTH}}  {description}{separator + note if note else ''}"
 
 
 def _details(result: Result) -> Iterator[str]:
-    breach = result.breach
-    assert breach is not None
+    violation = result.violation
+    assert violation is not None
     section = f'"{result.rule.section}" ({result.rule.name})'
     for word, text in (
-        ("asked", breach.asked),
-        ("found", breach.found),
-        ("expected", breach.expected),
+        ("action", violation.action),
+        ("found", violation.found),
+        ("expected", violation.expected),
         (CONTRACT, section),
     ):
         yield f"  {'':<{_WIDTH}}    {word}: {printable(text)}"
 
 
 def _entry(result: Result) -> dict[str, Any]:
-    rule, breach = result.rule, result.breach
+    rule, violation = result.rule, result.violation
     entry = {
         "rule": rule.name,
         "group": rule.group.title,
-        "says": rule.says,
+        "description": rule.description,
         "section": rule.section,
         "result": _KEYS[result.outcome],
     }
     if result.note:
         entry["note"] = result.note
-    if breach is not None:
-        entry |= {"asked": breach.asked, "found": breach.found, "expected": breach.expected}
+    if violation is not None:
+        entry |= {"action": violation.action, "found": violation.found, "expected": violation.expected}
     return entry

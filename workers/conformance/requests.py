@@ -1,4 +1,4 @@
-"""What the kit asks: Pods that the sample policies know what to say about, of several sizes."""
+"""Requests of the kit: Pods of several sizes for which the answers of the sample policies are known."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ SAMPLES: Final = (
     "sleeps",
     "fails",
 )
-"""What the sample worker of every SDK serves."""
+"""The policies of the sample worker of every SDK."""
 
 UID: Final = "5f0a7c1e-1d5c-4a0b-9a37-000000000001"
-NO_JSON: Final = b'{"uid": '
-NO_OBJECTS: Final = (b"[]", b"null", b'"text"', b"1")
+INVALID_JSON: Final = b'{"uid": '
+NON_OBJECTS: Final = (b"[]", b"null", b'"text"', b"1")
 
 
 def pod(images: Sequence[str] = ("registry.example/app:1.0",), *, uid: str = UID, padding: int = 0) -> bytes:
     """Return the JSON of an AdmissionRequest that creates a Pod with a container for each image.
 
-    *padding* is the length of an annotation that nobody looks at.
+    *padding* is the length of an annotation that no policy reads.
     """
     return _created([{"name": f"c{i}", "image": image} for i, image in enumerate(images)], uid, padding)
 
 
 def many_containers(count: int) -> bytes:
-    """Return the JSON of an AdmissionRequest that creates a Pod with so many containers, 66 bytes each."""
+    """Return the JSON of an AdmissionRequest that creates a Pod with *count* containers, 66 bytes each."""
     image = "registry.example/app:1"
     return _created([{"name": f"c{i:07}", "image": image, "tty": True} for i in range(count)], UID, 0)
 
 
-def unlike(number: int) -> bytes:
-    """Return a Pod that deny-latest-tag denies with a message that has this number in it."""
-    return pod([image_of(number)])
+def numbered_pod(number: int) -> bytes:
+    """Return a request that deny-latest-tag denies with a message that contains *number*."""
+    return pod([numbered_image(number)])
 
 
-def image_of(number: int) -> str:
-    """Return the image of ``unlike(number)``."""
+def numbered_image(number: int) -> str:
+    """Return the image of ``numbered_pod(number)``."""
     return f"registry.example/app-{number}:latest"
 
 

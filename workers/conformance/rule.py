@@ -1,7 +1,7 @@
-"""What a rule is, and how a worker breaks one.
+"""Rules of the worker contract.
 
-A rule is a function of a connection to the worker. It returns when the worker keeps to it, perhaps with a
-note for the report, and raises a Breach when it does not.
+A rule is a function of a connection to the worker. It returns if the worker keeps to the rule, optionally
+with a note for the report, and raises a Violation otherwise.
 """
 
 from __future__ import annotations
@@ -17,75 +17,79 @@ if TYPE_CHECKING:
     Check = Callable[[Worker], Awaitable[str | None]]
 
 ANSWER_S: Final = 5.0
-"""For what an honest worker answers at once; a garbage collector or a cold JVM may take a while."""
+"""Timeout of answers that need no waiting; generous for a garbage collection or a cold JVM."""
 
 _RULE_S: Final = 10.0
-"""For a whole rule. What takes longer says so."""
+"""Default timeout of a whole rule."""
 
 
-class Breach(Exception):
-    """The worker did not keep to a rule."""
+class Violation(Exception):
+    """The worker violates a rule.
 
-    def __init__(self, asked: str, found: str, expected: str) -> None:
-        super().__init__(f"asked: {asked}; found: {found}; expected: {expected}")
-        self.asked = asked
+    *action* is the action of the kit, such as a call, *found* the reaction of the worker, *expected* the
+    reaction that the contract requires.
+    """
+
+    def __init__(self, action: str, found: str, expected: str) -> None:
+        super().__init__(f"action: {action}; found: {found}; expected: {expected}")
+        self.action = action
         self.found = found
         self.expected = expected
 
 
 class NotChecked(Exception):
-    """The rule says nothing about this worker; the text says what is needed to check it."""
+    """The rule cannot be checked with this worker; the text names the requirement."""
 
 
-def expect(holds: bool, asked: str, found: object, expected: str) -> None:
-    """Raise a Breach unless *holds*."""
+def expect(holds: bool, action: str, found: object, expected: str) -> None:
+    """Raise a Violation unless *holds*."""
     if not holds:
-        raise Breach(asked, str(found), expected)
+        raise Violation(action, str(found), expected)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One sentence of the contract, and how to see whether it holds."""
+    """One requirement of the contract, and its check."""
 
     group: Group
     method: str
-    """What the worker has to serve for it to be checked."""
+    """Method that the worker has to serve for the rule to be checked."""
     name: str
-    """For ``--only`` and for machines."""
-    says: str
-    """What the worker does that keeps to it."""
+    """Identifier, for ``--only`` and JSON output."""
+    description: str
+    """Behaviour of a worker that keeps to the rule, as a sentence without subject."""
     section: str
-    """Of protos/README.md."""
+    """Heading in protos/README.md."""
     samples: tuple[str, ...]
-    """Sample policies that the worker must serve for it to be checked."""
-    asks_a_policy: bool
-    """Whether it takes a policy, any one, to check it."""
-    within_s: float
+    """Sample policies that the worker has to serve for the rule to be checked."""
+    needs_policy: bool
+    """Whether the check needs any policy (``Facts.policy``)."""
+    timeout_s: float
     check: Check
 
 
 class Group:
-    """Rules that stand together in the report, in the order in which they are checked."""
+    """Rules that the report groups under one title, in the order of the checks."""
 
-    def __init__(self, title: str, method: str, section: str, within_s: float = _RULE_S) -> None:
-        """*method* is what the worker has to serve for most of them, *section* where most of them stand."""
+    def __init__(self, title: str, method: str, section: str, timeout_s: float = _RULE_S) -> None:
+        """*method* and *section* are the defaults of the rules."""
         self.title = title
         self.rules: list[Rule] = []
         self._method = method
         self._section = section
-        self._within_s = within_s
+        self._within_s = timeout_s
 
     def rule(
         self,
-        says: str,
+        description: str,
         *,
         method: str | None = None,
         section: str | None = None,
         samples: tuple[str, ...] = (),
-        asks_a_policy: bool = True,
-        within_s: float | None = None,
+        needs_policy: bool = True,
+        timeout_s: float | None = None,
     ) -> Callable[[Check], Check]:
-        """Return a decorator that makes a function a rule of this group, by the function's name."""
+        """Return a decorator that adds a function to this group, as a rule of the function's name."""
 
         def add(check: Check) -> Check:
             name = getattr(check, "__name__", "").replace("_", "-")
@@ -94,11 +98,11 @@ class Group:
                     self,
                     method or self._method,
                     name,
-                    says,
+                    description,
                     section or self._section,
                     samples,
-                    asks_a_policy,
-                    within_s or self._within_s,
+                    needs_policy,
+                    timeout_s or self._within_s,
                     check,
                 )
             )

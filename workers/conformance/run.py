@@ -1,4 +1,4 @@
-"""Checks the rules one after another, each within its time, and says for each what came of it."""
+"""Checks the rules one after another, each with its timeout, and yields a result for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from workers.conformance.rule import Breach, NotChecked
+from workers.conformance.rule import NotChecked, Violation
 from workers.conformance.rules.batches import BATCHES
 from workers.conformance.rules.calls import DEADLINES
 from workers.conformance.rules.health import HEALTH
@@ -31,23 +31,23 @@ GROUPS: Final[tuple[Group, ...]] = (
     DEADLINES,
     STREAMS,
     SIZES,
-    # Behind those that make policies send patches.
+    # After the rules in which policies send patches.
     LISTING,
     HEALTH,
     KEEPALIVE,
-    # Nobody is there afterwards.
+    # Last, because the worker ends.
     SHUTDOWN,
 )
 RULES: Final[tuple[Rule, ...]] = tuple(rule for group in GROUPS for rule in group.rules)
 
 COSTS: Final = {
-    "ReviewStream": "each review is a call of its own, which costs several times more CPU on both sides, and "
-    "a worker that stops cannot say so",
-    "ListPolicies": "people and tools cannot see what is served; the gateway does not need it",
-    "Check": "Kubernetes' grpc probes do not work",
-    "Watch": "the worker cannot take itself out for a while without ending connections",
+    "ReviewStream": "each review is an RPC, which needs several times more CPU on both sides, and the worker "
+    "cannot announce its shutdown",
+    "ListPolicies": "people and tools cannot list the policies; the gateway does not need it",
+    "Check": "gRPC probes of Kubernetes do not work",
+    "Watch": "the worker cannot stop receiving reviews without closing connections",
 }
-"""What it costs not to serve a method."""
+"""Consequences of not serving a method."""
 
 _GONE_AFTER_S: Final = 1.0
 
@@ -56,28 +56,28 @@ HOLDS, FAILS, NOT_SERVED, NOT_CHECKED = "holds", "FAILS", "not served", "not che
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one rule."""
+    """The result of one rule."""
 
     rule: Rule
     outcome: str
     """``HOLDS``, ``FAILS``, ``NOT_SERVED`` or ``NOT_CHECKED``."""
     note: str = ""
-    """How much was checked, what it costs, or what is needed to check it."""
-    breach: Breach | None = None
+    """The extent of the check, the consequence of a missing method, or the requirement of the check."""
+    violation: Violation | None = None
 
 
 async def check(target: Target, facts: Facts, rules: Sequence[Rule] = RULES) -> AsyncIterator[Result]:
-    """Yield a result for each of *rules*, in their order."""
+    """Yield a result for each of *rules*, in order."""
     gone_at = ""
     for rule in rules:
         if gone_at:
-            yield Result(rule, NOT_CHECKED, f"the worker has been gone since {gone_at}")
+            yield Result(rule, NOT_CHECKED, f"the worker has not been reachable since {gone_at}")
             continue
         result = await _check(target, facts, rule)
-        if result.breach is not None and rule.group is not SHUTDOWN and await _is_gone(target):
-            breach = result.breach
-            found = f"{breach.found}; and the worker is gone"
-            result = Result(rule, FAILS, breach=Breach(breach.asked, found, breach.expected))
+        if result.violation is not None and rule.group is not SHUTDOWN and await _is_gone(target):
+            violation = result.violation
+            found = f"{violation.found}; the worker is no longer reachable"
+            result = Result(rule, FAILS, violation=Violation(violation.action, found, violation.expected))
             gone_at = rule.name
         yield result
 
@@ -89,32 +89,36 @@ async def _check(target: Target, facts: Facts, rule: Rule) -> Result:
     if missing:
         what = "policy" if len(missing) == 1 else "policies"
         return Result(rule, NOT_CHECKED, f"needs the sample {what} {', '.join(missing)}")
-    if rule.asks_a_policy and not facts.policy:
-        return Result(rule, NOT_CHECKED, "needs a policy to ask: say --policy NAME")
+    if rule.needs_policy and not facts.policy:
+        return Result(rule, NOT_CHECKED, "needs a policy: use --policy NAME")
     try:
-        async with Worker(target, facts) as worker, asyncio.timeout(rule.within_s):
+        async with Worker(target, facts) as worker, asyncio.timeout(rule.timeout_s):
             return Result(rule, HOLDS, await rule.check(worker) or "")
     except NotChecked as error:
         return Result(rule, NOT_CHECKED, str(error))
     except TimeoutError:
-        return Result(rule, FAILS, breach=Breach(rule.says, f"no end within {rule.within_s:g} s", "its end"))
+        return Result(
+            rule,
+            FAILS,
+            violation=Violation(rule.description, f"no result within {rule.timeout_s:g} s", "a result"),
+        )
     except Exception as error:
-        breach = _breach_in(error)
-        if breach is None:
-            expected = "what the kit understands"
-            breach = Breach(rule.says, f"{type(error).__name__}: {error}", expected)
-        return Result(rule, FAILS, breach=breach)
+        violation = _violation_in(error)
+        if violation is None:
+            expected = "no exception in the kit"
+            violation = Violation(rule.description, f"{type(error).__name__}: {error}", expected)
+        return Result(rule, FAILS, violation=violation)
 
 
-def _breach_in(error: BaseException) -> Breach | None:
-    """Return the breach; also the first one that a TaskGroup has wrapped."""
+def _violation_in(error: BaseException) -> Violation | None:
+    """Return the violation, or the first violation in an exception group."""
     if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, map(_breach_in, error.exceptions)), None)
-    return error if isinstance(error, Breach) else None
+        return next(filter(None, map(_violation_in, error.exceptions)), None)
+    return error if isinstance(error, Violation) else None
 
 
 async def _is_gone(target: Target) -> bool:
-    """Return whether nobody has been there for a while; a worker that is busy gets its time."""
+    """Return whether the target is unreachable for longer than a busy worker may be."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _GONE_AFTER_S
     while not await target.is_answered():

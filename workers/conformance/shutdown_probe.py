@@ -1,4 +1,4 @@
-"""Stops a worker that is in use, once, and notes what is to be seen of it."""
+"""Stops a worker that is in use, once, and records its behaviour for the shutdown rules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.dialer import Unreachable
-from workers.conformance.answers import Answer, in_words
+from workers.conformance.answers import Answer, describe
 from workers.conformance.process import Process, ended
 from workers.conformance.requests import pod
-from workers.conformance.rule import ANSWER_S, Breach
+from workers.conformance.rule import ANSWER_S, Violation
 from workers.conformance.rules.health import WATCH, request, status
 from workers.conformance.target import Recorder
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from workers.conformance.worker import Worker
 
     Play = Callable[[Worker, Stream, "ShutdownRecord"], Awaitable[float]]
-    """What is done on a stream after the notice; returns when something was written last."""
+    """Actions on a stream after the drain notice; returns the time of the last write."""
 
 SLOW_MS: Final = 1_500
-"""How long the calls take that are in flight when it is told to stop: three times the quiet of a stream."""
+"""Duration of calls in flight at SIGTERM: three times the quiet period of a stream."""
 CROSSING_S: Final = 0.25
-"""After the notice, within the half second for which a stream must stay open."""
+"""Delay after the drain notice, within the half second for which a stream has to stay open."""
 SOON_S: Final = 3.0
 HEALTH_S: Final = 1.0
-"""Less than what is in flight takes: a watch ends in any case when the worker does."""
+"""Less than the duration of calls in flight, because every watch ends with the worker."""
 END_S: Final = 5.0
-"""From its last answer to its end; less than the ten seconds of grace, after which all would be cut off."""
+"""From the last answer to the exit; less than the grace period of ten seconds."""
 MOST_S: Final = END_S + SOON_S + SLOW_MS / 1000 + 2 * ANSWER_S + 5.0
-"""For all of it."""
+"""Bound for the whole probe."""
 
 LEFT_OPEN: Final = "the stream that is left open"
 HALF_CLOSED: Final = "the stream that is half-closed"
@@ -46,39 +46,39 @@ AT_THE_NOTICE: Final = "a call sent at the notice"
 AFTER_THE_NOTICE: Final = f"a call sent {CROSSING_S:g} s after the notice"
 
 _LOOK_S: Final = 0.02
-_SETTLED_S: Final = 0.1
-"""For what was asked last to have come in."""
+_SETTLED_S: Final = 0.3
+"""Time for the last calls to arrive at the worker."""
 _ABANDONED: Final = 100
 _FIRST, _CROSSING, _SLOW = 1, 2, 3
 
 
 @dataclass(slots=True)
 class ShutdownRecord:
-    """What was seen."""
+    """Observations of one shutdown."""
 
     notice_s: dict[str, float | None] = field(default_factory=dict)
-    """By stream: how long after SIGTERM it was told that the worker drains; None if it was not."""
+    """By stream: seconds from SIGTERM to the drain notice; None without a notice."""
     answers: dict[str, Answer | str] = field(default_factory=dict)
-    """To calls in flight, and to those that crossed the notice; a text where there was none."""
+    """Answers to calls in flight and to calls sent around the notice; a description if there was none."""
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """By stream: how it ended, and how many seconds after the last batch that was written on it."""
+    """By stream: the status at its end, and the seconds since the last written batch."""
     health: str = ""
-    """What the watch was told, or how it ended; empty if nothing came."""
+    """The event of the health watch; empty without an event."""
     refused: str = ""
-    """What new connections met while it drained; empty if they were taken."""
+    """Error of new connections during the drain; empty if they were accepted."""
     review_took_s: float = 0.0
     has_ended: bool = False
     exit_status: int | None = None
     left_socket: Path | None = None
-    """The unix socket that is still there."""
+    """The unix socket that still exists."""
 
 
 async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
-    """Use the worker, stop it, and return what was seen; bounded by ``MOST_S``."""
+    """Use the worker, stop it, and return the observations; takes at most ``MOST_S``."""
     seen = ShutdownRecord()
     facts = worker.facts
     async with contextlib.AsyncExitStack() as stack:
-        scenes: list[Coroutine[None, None, None]] = [_knock(worker, process, seen)]
+        scenes: list[Coroutine[None, None, None]] = [_connect_until_refused(worker, process, seen)]
         if "ReviewStream" in facts.methods and facts.policy:
             for name, play in (
                 (LEFT_OPEN, _leave_open),
@@ -86,11 +86,11 @@ async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
                 (IN_FLIGHT, _await_slow),
             ):
                 stream = await stack.enter_async_context(worker.stream())
-                await stream.send([(_FIRST, facts.policy)], [pod()], asked=name)
+                await stream.send([(_FIRST, facts.policy)], [pod()], action=name)
                 await stream.verdict(_FIRST)
                 scenes.append(_on_stream(worker, stream, name, seen, play))
             if "sleeps" in facts.samples:
-                await stream.send([(_SLOW, "sleeps")], [pod()], timeout_ms=SLOW_MS, asked=IN_FLIGHT)
+                await stream.send([(_SLOW, "sleeps")], [pod()], timeout_ms=SLOW_MS, action=IN_FLIGHT)
         if "Watch" in facts.methods:
             scenes.append(_watch(await stack.enter_async_context(_watching(worker)), seen))
         if "sleeps" in facts.samples:
@@ -109,14 +109,14 @@ async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
 
 
 def socket_of(worker: Worker) -> Path | None:
-    """Return the path of the unix socket that the worker is reached by, if it is one."""
+    """Return the path of the worker's unix socket; None for TCP."""
     scheme, _, path = worker.target.dialer.address.partition(":")
     return Path("/" + path.lstrip("/") if path.startswith("//") else path) if scheme == "unix" else None
 
 
 async def _abandon(worker: Worker) -> None:
-    """Leave calls behind that nobody waits for, and for which it must not wait either."""
-    call = asyncio.create_task(worker.review("sleeps", pod(), within_s=MOST_S))
+    """Send calls and cancel them; the worker must not wait for them at shutdown."""
+    call = asyncio.create_task(worker.review("sleeps", pod(), timeout_s=MOST_S))
     await asyncio.sleep(_SETTLED_S)
     call.cancel()
     await asyncio.wait([call])
@@ -130,8 +130,8 @@ async def _finish(task: asyncio.Task[None]) -> None:
     await task
 
 
-async def _knock(worker: Worker, process: Process, seen: ShutdownRecord) -> None:
-    """See how new connections are taken while it drains."""
+async def _connect_until_refused(worker: Worker, process: Process, seen: ShutdownRecord) -> None:
+    """Open connections during the drain until one is refused."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SOON_S
     while not process.has_ended() and loop.time() < deadline:
@@ -146,7 +146,7 @@ async def _knock(worker: Worker, process: Process, seen: ShutdownRecord) -> None
 
 @contextlib.asynccontextmanager
 async def _watching(worker: Worker) -> AsyncIterator[Recorder]:
-    """A watch of the whole server on a connection of its own, as the gateway has it."""
+    """Watch the health of the whole server on a separate connection, as the gateway does."""
     recorder = Recorder()
     connection = await worker.target.dial(WATCH, recorder)
     connection.send(request(""))
@@ -158,20 +158,20 @@ async def _watching(worker: Worker) -> AsyncIterator[Recorder]:
 
 
 async def _watch(recorder: Recorder, seen: ShutdownRecord) -> None:
-    def says_so() -> bool:
+    def is_not_serving() -> bool:
         return bool(recorder.messages) and status(recorder.messages[-1]) == "NOT_SERVING"
 
-    if await recorder.until(lambda: says_so() or recorder.status is not None, HEALTH_S):
-        seen.health = "NOT_SERVING" if says_so() else "its end"
+    if await recorder.until(lambda: is_not_serving() or recorder.status is not None, HEALTH_S):
+        seen.health = "NOT_SERVING" if is_not_serving() else "its end"
 
 
 async def _slow_review(worker: Worker, seen: ShutdownRecord) -> None:
-    """A Review whose deadline the worker alone knows: what ends it is the worker."""
+    """Send a Review with a deadline that only the worker applies."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
         async with asyncio.timeout(SLOW_MS / 1000 + SOON_S):
-            answer = await worker.review("sleeps", pod(), within_s=None, announced=f"{SLOW_MS}m")
+            answer = await worker.review("sleeps", pod(), timeout_s=None, announced=f"{SLOW_MS}m")
         seen.answers[SLOW_REVIEW] = answer
     except TimeoutError:
         seen.answers[SLOW_REVIEW] = f"nothing {SOON_S:g} s after its deadline"
@@ -179,22 +179,22 @@ async def _slow_review(worker: Worker, seen: ShutdownRecord) -> None:
 
 
 async def _on_stream(worker: Worker, stream: Stream, name: str, seen: ShutdownRecord, play: Play) -> None:
-    """Wait for the notice, do what is to be done then, and see how the stream ends."""
+    """Wait for the drain notice, run *play*, and record the end of the stream."""
     loop = asyncio.get_running_loop()
-    told_at = loop.time()
-    is_told = await stream.until(lambda: any(message.draining for message in stream.messages), SOON_S)
-    at = next((message.at for message in stream.messages if message.draining), told_at)
-    seen.notice_s[name] = at - told_at if is_told else None
+    started_at = loop.time()
+    is_notified = await stream.until(lambda: any(message.draining for message in stream.messages), SOON_S)
+    at = next((message.at for message in stream.messages if message.draining), started_at)
+    seen.notice_s[name] = at - started_at if is_notified else None
     last_at = await play(worker, stream, seen)
     try:
         end = await stream.end(SOON_S)
-        seen.ends[name] = ("OK" if end.code == 0 else in_words(end), stream.ended_at - last_at)
-    except Breach as breach:
-        seen.ends[name] = (breach.found, SOON_S)
+        seen.ends[name] = ("OK" if end.code == 0 else describe(end), stream.ended_at - last_at)
+    except Violation as violation:
+        seen.ends[name] = (violation.found, SOON_S)
 
 
 async def _leave_open(worker: Worker, stream: Stream, seen: ShutdownRecord) -> float:
-    """Write a batch within the half second, and nothing more."""
+    """Write one batch within the quiet period."""
     await asyncio.sleep(CROSSING_S)
     return await _cross(worker, stream, seen, AFTER_THE_NOTICE)
 
@@ -205,7 +205,7 @@ async def _half_close(worker: Worker, stream: Stream, seen: ShutdownRecord) -> f
 
 
 async def _await_slow(worker: Worker, stream: Stream, seen: ShutdownRecord) -> float:
-    """Write a batch at once, then only wait until the call in flight is answered, and half-close."""
+    """Write one batch at once, wait for the answer to the call in flight, and half-close."""
     await _cross(worker, stream, seen, AT_THE_NOTICE)
     if "sleeps" in worker.facts.samples:
         seen.answers[SLOW_CALL] = await _answer(stream, _SLOW, SLOW_MS / 1000 + SOON_S)
@@ -213,15 +213,15 @@ async def _await_slow(worker: Worker, stream: Stream, seen: ShutdownRecord) -> f
 
 
 async def _cross(worker: Worker, stream: Stream, seen: ShutdownRecord, name: str) -> float:
-    """Ask something after the notice, and return when that was."""
+    """Send a call after the notice, and return the time of the write."""
     at = asyncio.get_running_loop().time()
-    await stream.send([(_CROSSING, worker.facts.policy)], [pod()], asked=name)
+    await stream.send([(_CROSSING, worker.facts.policy)], [pod()], action=name)
     seen.answers[name] = await _answer(stream, _CROSSING, SOON_S)
     return at
 
 
-async def _answer(stream: Stream, number: int, within_s: float) -> Answer | str:
+async def _answer(stream: Stream, number: int, timeout_s: float) -> Answer | str:
     try:
-        return await stream.verdict(number, within_s)
-    except Breach as breach:
-        return breach.found
+        return await stream.verdict(number, timeout_s)
+    except Violation as violation:
+        return violation.found

@@ -1,7 +1,7 @@
-"""A ReviewStream as the kit sees it: what was asked on it, and every message that came.
+"""Client side of a ReviewStream, which records every message.
 
-Whatever a worker must never do on any stream is noted here, for whichever rule is being checked: a verdict
-that nobody asked for, a second one, one without an outcome, a message that is none.
+Some violations are detected in every rule: an unsolicited verdict, a second verdict for a call, a verdict
+without an outcome, a message that is not a VerdictBatch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import Answer, in_words
+from workers.conformance.answers import Answer, describe
 from workers.conformance.requests import MAX_MESSAGE_BYTES
-from workers.conformance.rule import ANSWER_S, Breach
+from workers.conformance.rule import ANSWER_S, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
 TIMEOUT_MS: Final = 20_000
-"""Of calls in rules that are not about deadlines."""
+"""Timeout of calls in rules that are not about deadlines."""
 
 _EXACTLY_ONE: Final = "exactly one verdict for each call, with a response or an error"
 
 
 class Message(NamedTuple):
-    """A VerdictBatch that came."""
+    """A received VerdictBatch."""
 
     at: float
-    """On the loop's clock."""
+    """Time of the event loop, in seconds."""
     size: int
     ids: tuple[int, ...]
     draining: bool
 
 
 class Stream:
-    """One ReviewStream. Leaving its context without an error checks that nothing forbidden came on it."""
+    """One ReviewStream, a context manager that raises a Violation if a forbidden message was received."""
 
     def __init__(self, call: Call, mutating: set[str]) -> None:
         self.answers: dict[int, Answer] = {}
-        """By id; ``forget`` makes room for an id that is used again."""
+        """Verdicts by call id; ``forget`` allows an id to be used again."""
         self.came_at: dict[int, float] = {}
         self.messages: list[Message] = []
         self.ended: pb.Error | None = None
-        """How it ended, as an Error whose code is that of the status, 0 for OK."""
+        """The status at the end as an Error, code 0 for OK; None while the stream is open."""
         self.ended_at = 0.0
-        self.asked = "a ReviewStream"
-        """In words."""
+        self.action = "a ReviewStream"
+        """Description of the last action, for violations."""
         self._call = call
         self._mutating = mutating
         self._policies: dict[int, str] = {}
@@ -69,7 +69,7 @@ class Stream:
         if kind is None:
             self._check()
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -78,11 +78,11 @@ class Stream:
         *,
         cancelled: Iterable[int] = (),
         timeout_ms: int = TIMEOUT_MS,
-        asked: str = "",
+        action: str = "",
     ) -> None:
-        """Write one batch of calls: id, policy and, where it is not 0, the position of the payload.
+        """Write one batch of calls: id, policy and, unless it is 0, the index of the payload.
 
-        *asked* says in words what that is, for the report.
+        *action* describes the batch in the report.
         """
         batch = pb.ReviewBatch(cancelled=cancelled)
         for payload in payloads:
@@ -96,11 +96,11 @@ class Stream:
                 timeout_millis=timeout_ms,
             )
             self._policies[number] = policy
-        self.asked = asked or f"a batch of {len(batch.calls)} calls"
+        self.action = action or f"a batch of {len(batch.calls)} calls"
         await self.write(batch.SerializeToString())
 
     def expect_id(self, number: int, policy: str) -> None:
-        """Take note that a message of the rule's own making calls *policy* by this id."""
+        """Expect a verdict for a call that the rule encodes itself."""
         self._policies[number] = policy
 
     async def write(self, message: bytes) -> None:
@@ -108,11 +108,11 @@ class Stream:
         try:
             await self._call.write(message)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            # It is over; the reader knows how.
+            # The stream has ended; the reader gets its status.
             await asyncio.wait([self._reader])
 
     async def half_close(self) -> None:
-        """Say that nothing more will come."""
+        """Half-close the stream."""
         try:
             await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
@@ -123,50 +123,48 @@ class Stream:
         self._call.cancel()
 
     def forget(self, *numbers: int) -> None:
-        """Forget the verdicts of these calls, whose ids are to be used again."""
+        """Forget the verdicts of these calls, so that their ids can be used again."""
         for number in numbers:
             self.answers.pop(number, None)
 
-    # -- being answered ---------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
-    async def verdicts(self, numbers: Iterable[int], within_s: float = ANSWER_S) -> dict[int, Answer]:
-        """Wait for the verdicts of these calls and return all that have come.
+    async def verdicts(self, numbers: Iterable[int], timeout_s: float = ANSWER_S) -> dict[int, Answer]:
+        """Wait for the verdicts of these calls and return all received verdicts.
 
         Raises:
-            Breach: they do not all come, or something comes that must not.
+            Violation: a verdict is missing, or a forbidden message is received.
         """
         wanted = set(numbers)
-        if not await self.until(lambda: wanted <= self.answers.keys(), within_s):
+        if not await self.until(lambda: wanted <= self.answers.keys(), timeout_s):
             missing = sorted(wanted - self.answers.keys())
-            how = f"no verdict within {within_s:g} s" if self.ended is None else self.how_it_ended()
-            text = (
-                f"{how}; {len(missing)} of {len(wanted)} calls have none, the first of them call {missing[0]}"
-            )
-            raise Breach(self.asked, text, _EXACTLY_ONE)
+            how = f"no verdict within {timeout_s:g} s" if self.ended is None else self.describe_end()
+            text = f"{how}; {len(missing)} of {len(wanted)} verdicts are missing, first of call {missing[0]}"
+            raise Violation(self.action, text, _EXACTLY_ONE)
         return self.answers
 
-    async def verdict(self, number: int, within_s: float = ANSWER_S) -> Answer:
+    async def verdict(self, number: int, timeout_s: float = ANSWER_S) -> Answer:
         """Wait for the verdict of one call; like ``verdicts``."""
-        return (await self.verdicts([number], within_s))[number]
+        return (await self.verdicts([number], timeout_s))[number]
 
-    async def end(self, within_s: float = ANSWER_S) -> pb.Error:
+    async def end(self, timeout_s: float = ANSWER_S) -> pb.Error:
         """Wait for the end of the stream and return its status.
 
         Raises:
-            Breach: it does not end.
+            Violation: the stream does not end in time.
         """
-        if not await self.until(lambda: self.ended is not None, within_s):
-            raise Breach(self.asked, f"the stream is still open after {within_s:g} s", "its end")
+        if not await self.until(lambda: self.ended is not None, timeout_s):
+            raise Violation(self.action, f"the stream is still open after {timeout_s:g} s", "its end")
         assert self.ended is not None
         return self.ended
 
-    async def until(self, happened: Callable[[], bool], within_s: float) -> bool:
-        """Wait until something is so, which depends on what comes; False if it is not so in time.
+    async def until(self, happened: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until *happened* is true after a received message; return whether it is true in time.
 
         Raises:
-            Breach: something came that must not.
+            Violation: a forbidden message was received.
         """
-        deadline = self._loop.time() + within_s
+        deadline = self._loop.time() + timeout_s
         while not happened():
             self._check()
             if self._reader.done():
@@ -180,15 +178,15 @@ class Stream:
         self._check()
         return happened()
 
-    def how_it_ended(self) -> str:
-        """Return the end of the stream in words."""
+    def describe_end(self) -> str:
+        """Return a description of the end of the stream."""
         if self.ended is None:
             return "the stream is open"
-        return f"the stream ended with {in_words(self.ended)}"
+        return f"the stream ended with {describe(self.ended)}"
 
     def _check(self) -> None:
         if self._fault:
-            raise Breach(self.asked, self._fault, _EXACTLY_ONE)
+            raise Violation(self.action, self._fault, _EXACTLY_ONE)
 
     async def _read(self) -> None:
         try:
@@ -207,11 +205,11 @@ class Stream:
         try:
             batch = pb.VerdictBatch.FromString(message)
         except DecodeError as error:
-            self._fault = self._fault or f"a message of {len(message)} bytes that is no VerdictBatch: {error}"
+            self._fault = self._fault or f"a message of {len(message)} bytes, not a VerdictBatch: {error}"
             return
         now = self._loop.time()
         if len(message) > MAX_MESSAGE_BYTES:
-            self._fault = f"a message of {len(message)} bytes, more than the {MAX_MESSAGE_BYTES} there may be"
+            self._fault = f"a message of {len(message)} bytes, above the limit of {MAX_MESSAGE_BYTES}"
         ids = tuple(verdict.id for verdict in batch.verdicts)
         self.messages.append(Message(now, len(message), ids, batch.draining))
         for verdict in batch.verdicts:
@@ -232,7 +230,7 @@ class Stream:
             self._fault = self._fault or f"a verdict for call {number} with neither response nor error"
             return
         if number not in self._policies:
-            fault = f"a verdict for call {number}, which was never made"
+            fault = f"a verdict for call {number}, which was never sent"
         elif number in self.answers:
             fault = f"a second verdict for call {number}"
         self._fault = self._fault or fault

@@ -1,4 +1,4 @@
-"""Where the worker is, and the ways in: channels for calls, and connections of the gateway's own making."""
+"""The address of the worker under test: gRPC channels to it, and connections of the gateway's own client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.stream_connection import StreamConnection
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
-    # What the worker refuses or keeps to is to be seen, and not what this side does.
+    # Limits of the client are off, so that only limits of the worker show.
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -34,49 +34,49 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 
 
 class Recorder:
-    """Whom a connection reports to: keeps what came. Make it on a running event loop."""
+    """Records the events of a connection of the gateway's client. Create it on a running event loop."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
         self.is_leaving = False
-        """Whether the worker takes no more calls on this connection."""
+        """Whether the worker has sent GOAWAY."""
         self.status: CallStatus | None = None
-        """How the call ended; None while it goes on."""
+        """Status of the call; None while the call is open."""
         self._news = asyncio.Event()
 
-    async def until(self, happened: Callable[[], bool], within_s: float) -> bool:
-        """Wait until something is so, which depends on what comes; False if it is not so in time."""
+    async def until(self, happened: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until *happened* is true after an event; return whether it is true in time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(timeout_s):
                 while not happened():
                     self._news.clear()
                     await self._news.wait()
         return happened()
 
-    # -- called by the connection -----------------------------------------------------------------------
+    # -- called by the connection -----------------------------------------------------------------
 
     def received(self, message: bytes | bytearray) -> None:
-        """Keep it."""
+        """Record a message."""
         self.messages.append(bytes(message))
         self._news.set()
 
     def writable(self) -> None:
-        """Everything is small enough to be written at once."""
+        """Ignored: all messages are small enough to be written at once."""
 
     def leaving(self) -> None:
-        """The worker takes no more calls on this connection."""
+        """Record a GOAWAY."""
         self.is_leaving = True
         self._news.set()
 
     def ended(self, status: CallStatus) -> None:
-        """The call is over."""
+        """Record the status of the call."""
         self.status = status
         self._news.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One address of the worker, and how to speak to it. To be used as a context manager."""
+    """One address of the worker with its TLS settings; a context manager."""
 
     dialer: Dialer
     tls: WorkerTls | None
@@ -88,7 +88,7 @@ class Target:
         await self.dialer.close()
 
     def open_channel(self, keepalive_ms: int = 0) -> grpc.aio.Channel:
-        """Return a channel with a connection of its own, which pings after so much silence, if any."""
+        """Return a channel with a separate connection; *keepalive_ms* is the idle time before a ping."""
         options = list(_OPTIONS)
         if keepalive_ms:
             options += [("grpc.keepalive_time_ms", keepalive_ms), ("grpc.keepalive_timeout_ms", 10_000)]
@@ -98,22 +98,22 @@ class Target:
         if self.tls.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
         files = (self.tls.ca_file, self.tls.key_file, self.tls.cert_file)
-        # They could be read when the dialer was made.
+        # The files were readable when the connection was opened.
         credentials = grpc.ssl_channel_credentials(
             *(None if file is None else file.read_bytes() for file in files)
         )
         return grpc.aio.secure_channel(self.dialer.address, credentials, options=options)
 
     async def dial(self, path: str, recorder: Recorder) -> StreamConnection:
-        """Return a connection made by the gateway's own code, with a call of *path* begun on it.
+        """Return a connection of the gateway's own client, with a call of *path* started.
 
         Raises:
-            Unreachable: there is nobody, or nobody who speaks HTTP/2.
+            Unreachable: no connection, or no HTTP/2.
         """
         return await self.dialer.dial(path, recorder)
 
     async def is_answered(self) -> bool:
-        """Return whether anybody is there."""
+        """Return whether the address accepts connections."""
         return await self.dialer.knock()
 
 
@@ -122,12 +122,12 @@ async def find_target(address: str, tls: WorkerTls | None) -> Target:
 
     Raises:
         ConfigError: the TLS files cannot be used.
-        GatewayError: none can be reached; says why.
+        GatewayError: no endpoint can be reached.
     """
     try:
         addresses = await addresses_of(parse_target(address))
     except OSError as error:
-        raise GatewayError(f"{address} cannot be looked up: {error.strerror}") from None
+        raise GatewayError(f"{address} cannot be resolved: {error.strerror}") from None
     why = f"{address} has no address"
     for endpoint, host in addresses.items():
         name = host if tls is None or tls.server_name is None else tls.server_name

@@ -1,6 +1,6 @@
-"""The sample policies' vectors: what they are asked, and what each language's has to answer.
+"""Vectors of the sample policies: requests, and the answers that are the same in every language.
 
-The format is described in workers/conformance/README.md.
+workers/conformance/README.md describes the format.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Vector:
 
 
 def load(folder: Path) -> tuple[Vector, ...]:
-    """Return the vectors in *folder*, in the order of the file.
+    """Return the vectors in *folder*, in file order.
 
     Raises:
-        GatewayError: there is no such file, or it has another format.
+        GatewayError: the file does not exist or has another format.
     """
     file = folder / FILE
     try:
         return tuple(map(_vector, orjson.loads(file.read_bytes())))
     except OSError as error:
-        raise GatewayError(f"{file}: {error.strerror}; --vectors DIR says where the vectors are") from None
+        raise GatewayError(f"{file}: {error.strerror}; --vectors DIR names another folder") from None
     except (ValueError, TypeError, KeyError, AttributeError, ParseError) as error:
-        raise GatewayError(f"{file} holds no vectors: {type(error).__name__}: {error}") from None
+        raise GatewayError(f"{file} is not a list of vectors: {type(error).__name__}: {error}") from None
 
 
 def _vector(entry: dict[str, Any]) -> Vector:

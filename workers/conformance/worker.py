@@ -1,4 +1,4 @@
-"""A connection to the worker that is held against the contract, and what is known of it."""
+"""A connection to the worker under test, and the facts about that worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import Answer, in_words, kind
+from workers.conformance.answers import Answer, describe, kind
 from workers.conformance.requests import pod
-from workers.conformance.rule import ANSWER_S, Breach, NotChecked
+from workers.conformance.rule import ANSWER_S, NotChecked, Violation
 from workers.conformance.stream import Stream
 
 if TYPE_CHECKING:
@@ -33,32 +33,32 @@ LIST: Final = f"/{SERVICE}/ListPolicies"
 
 @dataclass(slots=True)
 class Facts:
-    """What was found out about the worker before the first rule."""
+    """Facts about the worker, found before the first rule is checked."""
 
     methods: set[str] = field(default_factory=set)
-    """``Review``, ``ReviewStream``, ``ListPolicies``, ``Check`` and ``Watch``, as far as they are served."""
+    """The served ones of ``Review``, ``ReviewStream``, ``ListPolicies``, ``Check`` and ``Watch``."""
     samples: set[str] = field(default_factory=set)
-    """The sample policies that it serves."""
+    """The sample policies that the worker serves."""
     policy: str = ""
-    """The policy for rules that hold for any; empty if none is known."""
-    usual: str = ""
-    """The kind of its answer to an ordinary Pod."""
+    """The policy for rules that accept any policy; empty if none is known."""
+    baseline: str = ""
+    """The kind of that policy's answer to an ordinary Pod."""
     vectors: tuple[Vector, ...] = ()
-    """Those of the policies in ``samples``."""
+    """Vectors of the policies in ``samples``."""
     mutating: set[str] = field(default_factory=set)
     """Policies that have sent a patch so far."""
     process: Process | None = None
-    """The worker's, if it may be stopped."""
+    """The process of the worker, if the kit may stop it."""
     ping_after_s: float = 0.0
-    """Of silence; 0 where pings are not to be checked, which takes minutes."""
+    """Idle time before a keepalive ping; 0: pings are not checked, which takes minutes."""
     shutdown: ShutdownRecord | None = None
-    """What was seen when it was stopped."""
+    """The observations of the shutdown."""
     pinged: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    """The rules about pings, which are checked side by side."""
+    """The checks of keepalive pings, which run concurrently."""
 
 
 class Worker:
-    """A connection of its own for one rule; to be used as a context manager."""
+    """A separate connection for one rule; a context manager."""
 
     def __init__(self, target: Target, facts: Facts) -> None:
         self.target = target
@@ -76,18 +76,18 @@ class Worker:
         method: str,
         message: bytes,
         *,
-        within_s: float | None = ANSWER_S,
+        timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
     ) -> bytes | pb.Error:
-        """Return what the unary *method* answers, or its status as an Error.
+        """Return the answer of the unary *method*, or its status as an Error.
 
-        *announced* is a deadline for the worker alone, as grpc-timeout writes it; *within_s* is then None,
-        and whoever calls has to bound the time.
+        *announced* is a value of grpc-timeout that only the worker applies. *timeout_s* is then None, and
+        the caller has to bound the time.
         """
         metadata = None if announced is None else (("grpc-timeout", announced),)
         try:
             call: Unary = self._channel.unary_unary(method)
-            answer = await call(message, timeout=within_s, metadata=metadata)
+            answer = await call(message, timeout=timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return pb.Error(code=error.code().value[0], message=error.details() or "")
         assert isinstance(answer, bytes)
@@ -99,17 +99,17 @@ class Worker:
         request: bytes,
         namespace: bytes = b"",
         *,
-        within_s: float | None = ANSWER_S,
+        timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
     ) -> Answer:
         """Return the answer of one Review.
 
         Raises:
-            Breach: it is no ReviewResponse.
+            Violation: the answer is not a ReviewResponse.
         """
-        asked = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
+        message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
         return await self.review_raw(
-            asked.SerializeToString(), policy, within_s=within_s, announced=announced
+            message.SerializeToString(), policy, timeout_s=timeout_s, announced=announced
         )
 
     async def review_raw(
@@ -117,56 +117,58 @@ class Worker:
         message: bytes,
         policy: str,
         *,
-        within_s: float | None = ANSWER_S,
+        timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
     ) -> Answer:
-        """Return the answer of one Review whose *message* need not be one; *policy* is whom it asks.
+        """Return the answer to a Review with the request *message*, which may be malformed, for *policy*.
 
         Raises:
-            Breach: it is no ReviewResponse.
+            Violation: the answer is not a ReviewResponse.
         """
-        answer = await self.call(REVIEW, message, within_s=within_s, announced=announced)
+        answer = await self.call(REVIEW, message, timeout_s=timeout_s, announced=announced)
         if isinstance(answer, pb.Error):
             return answer
         try:
             response = pb.ReviewResponse.FromString(answer)
         except DecodeError as error:
-            raise Breach(f"Review of {policy}", f"{len(answer)} bytes: {error}", "a ReviewResponse") from None
+            raise Violation(
+                f"Review of {policy}", f"{len(answer)} bytes: {error}", "a ReviewResponse"
+            ) from None
         if response.patch:
             self.facts.mutating.add(policy)
         return response
 
-    async def expect_usual(self, after: str) -> None:
-        """Ask the policy for any rule by Review.
+    async def expect_baseline(self, after: str) -> None:
+        """Call ``policy`` by Review.
 
         Raises:
-            Breach: it does not answer as it did before *after*.
+            Violation: after the action *after* the kind of the answer has changed.
         """
-        expect_usual(
+        expect_baseline(
             self.facts, f"Review of {self.policy} after {after}", await self.review(self.policy, pod())
         )
 
     @property
     def policy(self) -> str:
-        """The policy for rules that hold for any."""
+        """The policy for rules that accept any policy."""
         return self.facts.policy
 
     def stream(self) -> Stream:
-        """Open a ReviewStream, to be used as a context manager."""
+        """Open a ReviewStream, a context manager."""
         return Stream(self._channel.stream_stream(STREAM)(), self.facts.mutating)
 
     def watch(self, method: str, message: bytes) -> grpc.aio.UnaryStreamCall[bytes, bytes]:
-        """Begin a call whose answers come one by one."""
+        """Start a call with a stream of answers."""
         call: ServerStream = self._channel.unary_stream(method)
         return call(message)
 
     def need(self, condition: bool, what: str) -> None:
-        """Raise NotChecked with *what* is needed, unless *condition*."""
+        """Raise NotChecked with the requirement *what*, unless *condition*."""
         if not condition:
             raise NotChecked(what)
 
 
-def expect_usual(facts: Facts, asked: str, answer: Answer) -> None:
-    """Raise a Breach unless *answer* is of the kind that the policy for any rule usually gives to a Pod."""
-    if kind(answer) != facts.usual:
-        raise Breach(asked, in_words(answer), f"{facts.usual}, as before")
+def expect_baseline(facts: Facts, action: str, answer: Answer) -> None:
+    """Raise a Violation unless the kind of *answer* is the baseline."""
+    if kind(answer) != facts.baseline:
+        raise Violation(action, describe(answer), f"{facts.baseline}, as before")

@@ -1,1 +1,1 @@
-"""The rules of the worker contract, one module for each group of them."""
+"""The rules of the worker contract, one module for each group."""

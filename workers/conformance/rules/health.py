@@ -1,4 +1,4 @@
-"""The rules of ``grpc.health.v1.Health``, for what is served of it."""
+"""Rules of ``grpc.health.v1.Health``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import in_words
-from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.answers import describe
+from workers.conformance.rule import ANSWER_S, Group, Violation, expect
 from workers.conformance.worker import SERVICE
 
 if TYPE_CHECKING:
@@ -26,40 +26,40 @@ _SILENCE_S: Final = 0.2
 HEALTH: Final = Group("Health", "Check", "Health")
 
 
-@HEALTH.rule("Check says SERVING of the whole server and of the service", asks_a_policy=False)
+@HEALTH.rule("Check returns SERVING for the server and for the service", needs_policy=False)
 async def health_check(worker: Worker) -> None:
-    """The first is what probes ask."""
+    """Probes use the first."""
     for name in _NAMES:
         found = await _check(worker, name)
         expect(found == "SERVING", f"Check of {name!r}", found, "SERVING")
 
 
-@HEALTH.rule("Check answers NOT_FOUND for a service that it does not know", asks_a_policy=False)
+@HEALTH.rule("Check answers NOT_FOUND for an unknown service", needs_policy=False)
 async def health_check_unknown(worker: Worker) -> None:
-    """As gRPC's health checking protocol has it."""
+    """Source: GRPC Health Checking Protocol."""
     found = await _check(worker, _UNKNOWN)
     expect(found.startswith("NOT_FOUND"), f"Check of {_UNKNOWN!r}", found, "NOT_FOUND")
 
 
-@HEALTH.rule("Watch says SERVING of both, and stays", method="Watch", asks_a_policy=False)
+@HEALTH.rule("Watch sends SERVING for both, and stays open", method="Watch", needs_policy=False)
 async def health_watch(worker: Worker) -> None:
-    """The first is what the gateway follows."""
+    """The gateway uses the first."""
     for name in _NAMES:
         found, rest = await _watch(worker, name)
         expect(found == "SERVING", f"Watch of {name!r}", found, "SERVING")
-        expect(not rest, f"Watch of {name!r}", f"SERVING, then {rest}", "no more until something changes")
+        expect(not rest, f"Watch of {name!r}", f"SERVING, then {rest}", "an open watch")
 
 
 @HEALTH.rule(
-    "Watch says SERVICE_UNKNOWN of a service that it does not know, and stays",
+    "Watch sends SERVICE_UNKNOWN for an unknown service, and stays open",
     method="Watch",
-    asks_a_policy=False,
+    needs_policy=False,
 )
 async def health_watch_unknown(worker: Worker) -> None:
-    """It may become known."""
+    """The service may be added later."""
     found, rest = await _watch(worker, _UNKNOWN)
     expect(found == "SERVICE_UNKNOWN", f"Watch of {_UNKNOWN!r}", found, "SERVICE_UNKNOWN")
-    expect(not rest, f"Watch of {_UNKNOWN!r}", f"SERVICE_UNKNOWN, then {rest}", "no more")
+    expect(not rest, f"Watch of {_UNKNOWN!r}", f"SERVICE_UNKNOWN, then {rest}", "an open watch")
 
 
 def request(name: str) -> bytes:
@@ -70,7 +70,7 @@ def request(name: str) -> bytes:
 
 def status(message: bytes) -> str:
     """Return the name of the status in a HealthCheckResponse."""
-    # One enum, number 1; 0 is not written.
+    # One enum field, number 1; the value 0 is not encoded.
     if message == b"":
         return _STATUSES[0]
     if len(message) == 2 and message[0] == 0x08 and message[1] < len(_STATUSES):
@@ -80,11 +80,11 @@ def status(message: bytes) -> str:
 
 async def _check(worker: Worker, name: str) -> str:
     answer = await worker.call(CHECK, request(name))
-    return in_words(answer) if isinstance(answer, pb.Error) else status(answer)
+    return describe(answer) if isinstance(answer, pb.Error) else status(answer)
 
 
 async def _watch(worker: Worker, name: str) -> tuple[str, str]:
-    """Return the first status of a Watch, and what came right after it."""
+    """Return the first status of a Watch, and a status or end right after it."""
     call = worker.watch(WATCH, request(name))
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -95,7 +95,7 @@ async def _watch(worker: Worker, name: str) -> tuple[str, str]:
                 rest = await _next(call)
         return first, rest
     except TimeoutError:
-        raise Breach(f"Watch of {name!r}", f"nothing within {ANSWER_S:g} s", "a status at once") from None
+        raise Violation(f"Watch of {name!r}", f"no status within {ANSWER_S:g} s", "a status") from None
     finally:
         call.cancel()
 

@@ -1,4 +1,4 @@
-"""The rules of pings in silence, which take minutes: checked with ``--keepalive``."""
+"""Rules of keepalive pings, which take minutes: checked with ``--keepalive``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 
 from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
-from workers.conformance.rule import ANSWER_S, Breach, Group
+from workers.conformance.rule import ANSWER_S, Group, Violation
 from workers.conformance.target import Recorder
 from workers.conformance.worker import STREAM
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from workers.conformance.worker import Worker
 
 _PINGS: Final = 5
-"""gRPC's servers put up with two that come too soon, and reset_window once more after a stream has begun."""
+"""gRPC servers tolerate two pings that are too early, and one more after the start of a stream."""
 _WITHIN_S: Final = _PINGS * KEEPALIVE_TIME_S + 4 * KEEPALIVE_TIMEOUT_S
 
 KEEPALIVE: Final = Group("Keepalive", "Review", "Sizes and connections")
 
 
 @KEEPALIVE.rule(
-    f"keeps a connection without calls that is pinged after {KEEPALIVE_TIME_S:g} s of silence",
-    asks_a_policy=False,
-    within_s=_WITHIN_S,
+    f"accepts keepalive pings every {KEEPALIVE_TIME_S:g} s on a connection without calls",
+    needs_policy=False,
+    timeout_s=_WITHIN_S,
 )
 async def keepalive_without_calls(worker: Worker) -> str:
-    """As the gateway has it for Review."""
+    """The gateway sends them for Review."""
     return await _checked(worker, "keepalive_without_calls")
 
 
 @KEEPALIVE.rule(
-    f"keeps a stream whose connection is pinged after {KEEPALIVE_TIME_S:g} s of silence",
+    f"accepts keepalive pings every {KEEPALIVE_TIME_S:g} s on a connection with a stream",
     method="ReviewStream",
-    asks_a_policy=False,
-    within_s=_WITHIN_S,
+    needs_policy=False,
+    timeout_s=_WITHIN_S,
 )
 async def keepalive_with_calls(worker: Worker) -> str:
-    """As the gateway has it for ReviewStream."""
+    """The gateway sends them for ReviewStream."""
     return await _checked(worker, "keepalive_with_calls")
 
 
 async def _checked(worker: Worker, name: str) -> str:
-    """Wait for the rule of that name, which is checked side by side with the other."""
+    """Wait for the check of the rule *name*; both rules are checked concurrently."""
     facts = worker.facts
-    worker.need(facts.ping_after_s > 0, "takes three minutes: say --keepalive")
+    worker.need(facts.ping_after_s > 0, "takes three minutes: use --keepalive")
     if not facts.pinged:
         both = {"keepalive_without_calls": _idle(worker), "keepalive_with_calls": _streaming(worker)}
         facts.pinged = {name: asyncio.create_task(silence) for name, silence in both.items()}
@@ -56,9 +56,9 @@ async def _checked(worker: Worker, name: str) -> str:
 
 
 async def _idle(worker: Worker) -> None:
-    """By gRPC's own keepalive: nothing says that it has pinged, but it hears how it is taken."""
+    """Check with the keepalive of the gRPC library, which shows only whether the connection survives."""
     after_s = worker.facts.ping_after_s
-    asked = f"{_PINGS} pings after {after_s:g} s of silence each, on a connection without calls"
+    action = f"{_PINGS} pings after {after_s:g} s without traffic each, on a connection without calls"
     async with worker.target.open_channel(round(after_s * 1000)) as channel:
         async with asyncio.timeout(ANSWER_S):
             await channel.channel_ready()
@@ -67,18 +67,18 @@ async def _idle(worker: Worker) -> None:
                 await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
         except TimeoutError:
             return
-    raise Breach(asked, "the worker ended the connection", "a connection that stays")
+    raise Violation(action, "the worker closed the connection", "an open connection")
 
 
 async def _streaming(worker: Worker) -> None:
-    """By the gateway's own connection."""
+    """Check with the gateway's own connection."""
     after_s = worker.facts.ping_after_s
-    asked = f"{_PINGS} pings after {after_s:g} s of silence each, on a connection with an open stream"
+    action = f"{_PINGS} pings after {after_s:g} s without traffic each, on a connection with an open stream"
     recorder = Recorder()
     try:
         connection = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
-        raise Breach(asked, str(error), "a stream") from None
+        raise Violation(action, str(error), "a stream") from None
     try:
         for number in range(1, _PINGS + 1):
             await asyncio.sleep(after_s)
@@ -92,8 +92,8 @@ async def _streaming(worker: Worker) -> None:
                     if recorder.status is None
                     else f"{recorder.status.code} {recorder.status.details}"
                 )
-                raise Breach(asked, f"{how} after ping {number}", "a connection that stays")
+                raise Violation(action, f"{how} after ping {number}", "an open connection")
             if connection.owes_a_pong:
-                raise Breach(asked, f"no answer to ping {number}", "an answer")
+                raise Violation(action, f"no acknowledgement of ping {number}", "an acknowledgement")
     finally:
         await connection.close()

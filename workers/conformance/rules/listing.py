@@ -1,4 +1,4 @@
-"""The rules of ``ListPolicies``, which is for people and tools."""
+"""Rules of ``ListPolicies``, which is for people and tools."""
 
 from __future__ import annotations
 
@@ -7,71 +7,74 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import in_words, kind
+from workers.conformance.answers import describe, kind
 from workers.conformance.requests import SAMPLES, pod
-from workers.conformance.rule import Breach, Group, expect
+from workers.conformance.rule import Group, Violation, expect
 from workers.conformance.worker import LIST
 
 if TYPE_CHECKING:
     from workers.conformance.worker import Worker
 
-_ASKED: Final = "ListPolicies"
+_METHOD: Final = "ListPolicies"
 _MUTATING: Final = frozenset(
     ("always-pull-images", "inject-sidecar", "default-resources", "team-from-namespace")
 )
-_MOST_ASKED: Final = 100
+_MOST_CALLS: Final = 100
 
 LISTING: Final = Group("ListPolicies", "ListPolicies", "Methods")
 
 
-@LISTING.rule("lists each policy once, and by its name", asks_a_policy=False)
+@LISTING.rule("lists each policy once, with its name", needs_policy=False)
 async def list_unique(worker: Worker) -> str:
-    """At least one: a worker without any has nothing to say."""
+    """At least one policy."""
     names = [policy.name for policy in await listed(worker)]
     twice = sorted({name for name in names if names.count(name) > 1})
-    expect(bool(names), _ASKED, "no policy", "at least one")
-    expect(all(names), _ASKED, "a policy without a name", "names")
-    expect(not twice, _ASKED, f"{twice[:1]} twice", "each name once")
+    expect(bool(names), _METHOD, "no policy", "at least one")
+    expect(all(names), _METHOD, "a policy without a name", "names")
+    expect(not twice, _METHOD, f"{twice[:1]} twice", "each name once")
     return f"{len(names)} policies"
 
 
-@LISTING.rule("serves what it lists", asks_a_policy=False)
+@LISTING.rule("serves all listed policies", needs_policy=False)
 async def list_served(worker: Worker) -> None:
-    """By Review, with whatever answer but NOT_FOUND."""
-    for policy in (await listed(worker))[:_MOST_ASKED]:
-        answer = await worker.review(policy.name, pod(), within_s=0.2 if policy.name == "sleeps" else 5)
+    """A Review of each policy has any answer except NOT_FOUND."""
+    for policy in (await listed(worker))[:_MOST_CALLS]:
+        answer = await worker.review(policy.name, pod(), timeout_s=0.2 if policy.name == "sleeps" else 5)
         expect(
-            kind(answer) != "NOT_FOUND", f"Review of {policy.name}, which is listed", in_words(answer), "it"
+            kind(answer) != "NOT_FOUND",
+            f"Review of {policy.name}",
+            describe(answer),
+            "any other answer",
         )
 
 
-@LISTING.rule("lists as mutating the policies that send patches", asks_a_policy=False)
+@LISTING.rule("lists policies that send patches as mutating", needs_policy=False)
 async def list_mutating(worker: Worker) -> None:
-    """No policy that is listed as not mutating has answered any rule with a patch."""
+    """Patches of all earlier rules are considered."""
     for policy in await listed(worker):
         if policy.name in worker.facts.mutating:
-            expect(policy.mutating, f"{_ASKED}, after a patch of {policy.name}", "not mutating", "mutating")
+            expect(policy.mutating, f"{_METHOD}, after a patch of {policy.name}", "not mutating", "mutating")
         elif policy.name in SAMPLES:
             expected = policy.name in _MUTATING
             expect(
-                policy.mutating == expected, f"{_ASKED}: {policy.name}", _word(not expected), _word(expected)
+                policy.mutating == expected, f"{_METHOD}: {policy.name}", _name(not expected), _name(expected)
             )
 
 
 async def listed(worker: Worker) -> list[pb.Policy]:
-    """Return what ListPolicies says.
+    """Return the answer of ListPolicies.
 
     Raises:
-        Breach: it is no such list.
+        Violation: an error, or a malformed answer.
     """
     answer = await worker.call(LIST, b"")
     if isinstance(answer, pb.Error):
-        raise Breach(_ASKED, in_words(answer), "a list")
+        raise Violation(_METHOD, describe(answer), "a list")
     try:
         return list(pb.ListPoliciesResponse.FromString(answer).policies)
     except DecodeError as error:
-        raise Breach(_ASKED, f"{len(answer)} bytes: {error}", "a ListPoliciesResponse") from None
+        raise Violation(_METHOD, f"{len(answer)} bytes: {error}", "a ListPoliciesResponse") from None
 
 
-def _word(is_mutating: bool) -> str:
+def _name(is_mutating: bool) -> str:
     return "mutating" if is_mutating else "not mutating"

@@ -1,13 +1,13 @@
 """The rules of how a worker stops, by SIGTERM: checked last, with ``--pid`` or ``--command``.
 
-It is stopped once. What is seen then is noted, and each rule looks at a part of it.
+The worker is stopped once; each rule checks a part of the observations.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workers.conformance.answers import in_words, kind
+from workers.conformance.answers import describe, kind
 from workers.conformance.rule import Group, expect
 from workers.conformance.shutdown_probe import (
     AFTER_THE_NOTICE,
@@ -32,107 +32,103 @@ if TYPE_CHECKING:
 
 _STREAM: Final = "ReviewStream"
 _QUIET_S: Final = 0.45
-"""The half second for which a stream stays open, less what a message may take on its way."""
+"""Half a second, for which a stream has to stay open, less the delay of a message."""
 
-SHUTDOWN: Final = Group("Stopping", "Review", "Draining", within_s=MOST_S)
+SHUTDOWN: Final = Group("Shutdown", "Review", "Draining", timeout_s=MOST_S)
 
 
-@SHUTDOWN.rule("tells every stream that it drains", method=_STREAM)
+@SHUTDOWN.rule("sends the drain notice on every stream", method=_STREAM)
 async def stop_notice(worker: Worker) -> None:
-    """Soon: what the gateway sends meanwhile may be lost."""
-    seen = await _stopped(worker)
+    """Soon, because calls sent meanwhile may be lost."""
+    seen = await _shutdown(worker)
     for name, after_s in seen.notice_s.items():
         expect(after_s is not None, f"{name}, after SIGTERM", f"no notice in {SOON_S:g} s", "draining: true")
 
 
-@SHUTDOWN.rule("answers calls in flight on streams while it drains", method=_STREAM, samples=("sleeps",))
+@SHUTDOWN.rule("answers calls in flight on streams during the drain", method=_STREAM, samples=("sleeps",))
 async def stop_in_flight(worker: Worker) -> None:
-    """A call that takes longer than the quiet after which a stream ends."""
-    _expect_answer(await _stopped(worker), SLOW_CALL, "DEADLINE_EXCEEDED")
+    """Also a call that takes longer than the quiet period of a stream."""
+    _expect_answer(await _shutdown(worker), SLOW_CALL, "DEADLINE_EXCEEDED")
 
 
-@SHUTDOWN.rule("answers a Review in flight while it stops", samples=("sleeps",))
+@SHUTDOWN.rule("answers a Review in flight during the drain", samples=("sleeps",))
 async def stop_in_flight_review(worker: Worker) -> None:
-    """It is not cut off."""
-    seen = await _stopped(worker)
+    """The call is not aborted."""
+    seen = await _shutdown(worker)
     _expect_answer(seen, SLOW_REVIEW, "DEADLINE_EXCEEDED", "CANCELLED")
-    asked = f"a Review of sleeps with {SLOW_MS} ms, and SIGTERM"
-    found = f"its end after {seen.review_took_s:.2f} s"
-    expect(seen.review_took_s > SLOW_MS / 1000 - 0.05, asked, found, "at its deadline")
+    action = f"a Review of sleeps with {SLOW_MS} ms, and SIGTERM"
+    found = f"an end after {seen.review_took_s:.2f} s"
+    expect(seen.review_took_s > SLOW_MS / 1000 - 0.05, action, found, "at its deadline")
 
 
-@SHUTDOWN.rule("answers calls that crossed the notice on their way", method=_STREAM)
+@SHUTDOWN.rule("answers calls sent before the gateway received the drain notice", method=_STREAM)
 async def stop_crossing(worker: Worker) -> None:
-    """At once after it, and within the half second for which a stream stays open."""
-    seen = await _stopped(worker)
+    """Right after the notice, and within the half second for which a stream has to stay open."""
+    seen = await _shutdown(worker)
     for name in (AT_THE_NOTICE, AFTER_THE_NOTICE):
-        _expect_answer(seen, name, worker.facts.usual)
+        _expect_answer(seen, name, worker.facts.baseline)
 
 
-@SHUTDOWN.rule("ends a stream with OK once it is half-closed and nothing is in flight", method=_STREAM)
+@SHUTDOWN.rule("ends a half-closed stream with OK when no call is in flight", method=_STREAM)
 async def stop_half_closed(worker: Worker) -> None:
-    """As the gateway does on the notice."""
-    seen = await _stopped(worker)
+    """The gateway half-closes after the drain notice."""
+    seen = await _shutdown(worker)
     for name in (HALF_CLOSED, IN_FLIGHT):
         _expect_ok(seen, name)
 
 
-@SHUTDOWN.rule(
-    "ends a stream on which nothing comes for half a second with OK, and not before", method=_STREAM
-)
+@SHUTDOWN.rule("ends a stream with OK after half a second without a message, not earlier", method=_STREAM)
 async def stop_quiet(worker: Worker) -> None:
-    """What crossed the notice must not be lost."""
-    seen = await _stopped(worker)
+    """Calls sent before the notice was received must not be lost."""
+    seen = await _shutdown(worker)
     _expect_ok(seen, LEFT_OPEN)
     _, after_s = seen.ends[LEFT_OPEN]
     expect(
         after_s > _QUIET_S,
         LEFT_OPEN,
-        f"its end {after_s:.2f} s after the last batch",
-        "half a second, or more",
+        f"an end {after_s:.2f} s after the last batch",
+        "half a second or later",
     )
 
 
-@SHUTDOWN.rule(
-    "says NOT_SERVING to who watches its health, or ends the watch", method="Watch", asks_a_policy=False
-)
+@SHUTDOWN.rule("sends NOT_SERVING to health watches, or ends them", method="Watch", needs_policy=False)
 async def stop_health(worker: Worker) -> None:
-    """Either moves the gateway to another endpoint."""
-    seen = await _stopped(worker)
+    """After either, the gateway uses another endpoint."""
+    seen = await _shutdown(worker)
     expect(
-        seen.health != "", "a Watch, after SIGTERM", f"nothing in {HEALTH_S:g} s", "NOT_SERVING, or its end"
+        seen.health != "", "a Watch, after SIGTERM", f"no event in {HEALTH_S:g} s", "NOT_SERVING or the end"
     )
 
 
-@SHUTDOWN.rule("takes no new connections", asks_a_policy=False)
+@SHUTDOWN.rule("accepts no new connections", needs_policy=False)
 async def stop_refuses(worker: Worker) -> None:
-    """So that whatever takes its place at the address gets them."""
-    seen = await _stopped(worker)
-    expect(bool(seen.refused), "connecting, while it drains", f"accepted for {SOON_S:g} s", "a refusal")
+    """Its successor at the address gets them."""
+    seen = await _shutdown(worker)
+    expect(bool(seen.refused), "a new connection during the drain", f"accepted for {SOON_S:g} s", "a refusal")
 
 
-@SHUTDOWN.rule("ends with exit status 0 when nothing that anybody waits for is left", asks_a_policy=False)
+@SHUTDOWN.rule("exits with status 0 when no call is left", needs_policy=False)
 async def stop_exit(worker: Worker) -> str:
-    """Before its grace is over, though policies ran for calls and streams that were cancelled."""
-    seen = await _stopped(worker)
-    expect(seen.has_ended, "SIGTERM", f"it still runs {END_S:g} s after its last answer", "its end")
+    """Before the end of the grace period, although policies of cancelled calls may still run."""
+    seen = await _shutdown(worker)
+    expect(seen.has_ended, "SIGTERM", f"still running {END_S:g} s after the last answer", "the exit")
     if seen.exit_status is None:
-        return "the status is known with --command"
+        return "the exit status is only known with --command"
     expect(seen.exit_status == 0, "SIGTERM", f"exit status {seen.exit_status}", "0")
     return ""
 
 
-@SHUTDOWN.rule("removes its unix socket", asks_a_policy=False)
+@SHUTDOWN.rule("removes its unix socket", needs_policy=False)
 async def stop_socket(worker: Worker) -> None:
-    """Whoever finds it would take it for a worker that hangs."""
+    """A leftover socket looks like a hanging worker."""
     worker.need(socket_of(worker) is not None, "needs a worker on unix:PATH")
-    seen = await _stopped(worker)
-    expect(seen.left_socket is None, "SIGTERM", f"{seen.left_socket} is still there", "no socket")
+    seen = await _shutdown(worker)
+    expect(seen.left_socket is None, "SIGTERM", f"{seen.left_socket} still exists", "no socket")
 
 
 def _expect_answer(seen: ShutdownRecord, name: str, *kinds: str) -> None:
     answer = seen.answers[name]
-    found = answer if isinstance(answer, str) else in_words(answer)
+    found = answer if isinstance(answer, str) else describe(answer)
     expect(not isinstance(answer, str) and kind(answer) in kinds, name, found, " or ".join(kinds))
 
 
@@ -141,8 +137,8 @@ def _expect_ok(seen: ShutdownRecord, name: str) -> None:
     expect(how == "OK", f"{name}, after SIGTERM", how, "OK")
 
 
-async def _stopped(worker: Worker) -> ShutdownRecord:
-    """Stop the worker, if that has not been done, and return what was seen."""
+async def _shutdown(worker: Worker) -> ShutdownRecord:
+    """Stop the worker on the first call, and return the observations."""
     facts = worker.facts
     worker.need(facts.process is not None, "needs --pid N or --command WORD...")
     if facts.shutdown is None:

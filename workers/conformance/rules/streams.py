@@ -1,4 +1,4 @@
-"""The rules of streams as a whole: how they end, and that they leave each other alone."""
+"""Rules of whole streams: their end, and their independence of each other."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.dialer import Unreachable
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import expect_kind, in_words, kind
-from workers.conformance.requests import pod, unlike
-from workers.conformance.rule import ANSWER_S, Breach, Group, expect
+from workers.conformance.answers import describe, expect_kind, kind
+from workers.conformance.requests import numbered_pod, pod
+from workers.conformance.rule import ANSWER_S, Group, Violation, expect
 from workers.conformance.rules.unary import GARBAGE, expect_own
 from workers.conformance.target import Recorder
-from workers.conformance.worker import STREAM, expect_usual
+from workers.conformance.worker import STREAM, expect_baseline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,15 +26,15 @@ _CALLS: Final = 50
 STREAMS: Final = Group("Streams", "ReviewStream", "Batching")
 
 
-@STREAMS.rule("is understood by the gateway's own stream")
+@STREAMS.rule("works with the gateway's own HTTP/2 client")
 async def stream_of_the_gateway(worker: Worker) -> None:
-    """Which is not gRPC's: see gateway/dispatch/http2.py."""
+    """The gateway's streams do not use the gRPC library: see gateway/dispatch/http2.py."""
     recorder = Recorder()
-    asked = "a batch over the gateway's own HTTP/2"
+    action = "a batch over the gateway's own HTTP/2"
     try:
         connection = await worker.target.dial(STREAM, recorder)
     except Unreachable as error:
-        raise Breach(asked, str(error), "a stream") from None
+        raise Violation(action, str(error), "a stream") from None
     try:
         batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=pod())])
         for number in range(_CALLS):
@@ -45,102 +45,97 @@ async def stream_of_the_gateway(worker: Worker) -> None:
             return sum(len(pb.VerdictBatch.FromString(message).verdicts) for message in recorder.messages)
 
         await recorder.until(lambda: answered() >= _CALLS or recorder.status is not None, ANSWER_S)
-        expect(answered() == _CALLS, asked, f"{answered()} verdicts", f"{_CALLS}")
+        expect(answered() == _CALLS, action, f"{answered()} verdicts", f"{_CALLS}")
         connection.finish_writing()
         await recorder.until(lambda: recorder.status is not None, ANSWER_S)
-        found = (
-            "an open stream"
-            if recorder.status is None
-            else f"{recorder.status.code} {recorder.status.details}"
-        )
-        expect(
-            recorder.status is not None and recorder.status.code == "OK", f"{asked}, half-closed", found, "OK"
-        )
+        status = recorder.status
+        found = "an open stream" if status is None else f"{status.code} {status.details}"
+        expect(status is not None and status.code == "OK", f"{action}, half-closed", found, "OK")
     finally:
         await connection.close()
 
 
-@STREAMS.rule("answers what is in flight after a half-close, and ends with OK")
+@STREAMS.rule("answers calls in flight after a half-close, then ends the stream with OK")
 async def stream_half_close(worker: Worker) -> None:
-    """No more calls will come, but verdicts will."""
+    """A half-close ends calls, not verdicts."""
     async with worker.stream() as stream:
         calls = [(i, worker.policy) for i in range(_CALLS)]
         ids = list(range(_CALLS))
         if "sleeps" in worker.facts.samples:
             calls.append((_CALLS, "sleeps"))
             ids.append(_CALLS)
-        await stream.send(calls, [pod()], timeout_ms=300, asked=f"{len(calls)} calls, and a half-close")
+        await stream.send(calls, [pod()], timeout_ms=300, action=f"{len(calls)} calls, and a half-close")
         await stream.half_close()
         await stream.verdicts(ids)
         status = await stream.end()
-        expect(status.code == 0, stream.asked, stream.how_it_ended(), "OK")
+        expect(status.code == 0, stream.action, stream.describe_end(), "OK")
 
 
-@STREAMS.rule("ends a stream on which nothing was asked with OK after a half-close")
+@STREAMS.rule("ends an unused stream with OK after a half-close")
 async def stream_half_close_at_once(worker: Worker) -> None:
-    """As the gateway may find that it has nothing to ask."""
+    """The gateway may close a stream without a call."""
     async with worker.stream() as stream:
         await stream.half_close()
         status = await stream.end()
-        expect(status.code == 0, "a stream that is half-closed at once", stream.how_it_ended(), "OK")
+        expect(status.code == 0, "a stream that is half-closed at once", stream.describe_end(), "OK")
 
 
 @STREAMS.rule(
-    "ends a stream on which an id in flight is used again with INVALID_ARGUMENT, and no other",
+    "ends only the stream with INVALID_ARGUMENT after a duplicate id in flight",
     samples=("sleeps",),
 )
 async def stream_duplicate_id(worker: Worker) -> None:
-    """In one batch as well as in two."""
+    """In one batch, and in two batches."""
     async with _another(worker) as other:
         async with worker.stream() as stream:
             await stream.send([(7, "sleeps")], [pod()])
-            await stream.send([(7, "sleeps")], [pod()], asked="two calls of sleeps with id 7, in two batches")
-            expect_kind(stream.asked, await stream.end(), "INVALID_ARGUMENT")
+            await stream.send([(7, "sleeps")], [pod()], action="two calls with id 7 in two batches")
+            expect_kind(stream.action, await stream.end(), "INVALID_ARGUMENT")
         async with worker.stream() as stream:
             await stream.send(
-                [(7, "sleeps"), (7, "sleeps")], [pod()], asked="two calls with id 7 in one batch"
+                [(7, "sleeps"), (7, "sleeps")], [pod()], action="two calls with id 7 in one batch"
             )
-            expect_kind(stream.asked, await stream.end(), "INVALID_ARGUMENT")
+            expect_kind(stream.action, await stream.end(), "INVALID_ARGUMENT")
         await _expect_alive(worker, other)
 
 
-@STREAMS.rule("ends a stream on which no ReviewBatch comes, not with OK, and no other")
+@STREAMS.rule("ends only the stream, not with OK, after a malformed ReviewBatch")
 async def stream_garbage(worker: Worker) -> None:
-    """What is in flight on it has no answer."""
+    """Calls in flight on that stream get no answer."""
     async with _another(worker) as other:
         async with worker.stream() as stream:
             await stream.send([(1, worker.policy)], [pod()])
             await stream.verdict(1)
-            stream.asked = "a message that is no protobuf"
+            stream.action = "a message that is not protobuf"
             await stream.write(GARBAGE)
             status = await stream.end()
-            expect(status.code != 0, stream.asked, stream.how_it_ended(), "a status other than OK")
+            expect(status.code != 0, stream.action, stream.describe_end(), "a status other than OK")
         await _expect_alive(worker, other)
 
 
 @STREAMS.rule(
-    "answers on several streams at once, each on the one it came by",
+    "answers each call on its own stream",
     samples=("deny-latest-tag",),
-    asks_a_policy=False,
+    needs_policy=False,
 )
 async def stream_several(worker: Worker) -> str:
-    """With the same ids on all: they are unique within a stream only."""
+    """All streams use the same ids, which are unique only within a stream."""
     async with contextlib.AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(worker.stream()) for _ in range(_STREAMS)]
         for index, stream in enumerate(streams):
-            payloads = [unlike(1000 * index + number) for number in range(_CALLS)]
+            payloads = [numbered_pod(1000 * index + number) for number in range(_CALLS)]
             calls = [(number, "deny-latest-tag", number) for number in range(_CALLS)]
-            await stream.send(calls, payloads, asked=f"{_STREAMS} streams with {_CALLS} calls each")
+            await stream.send(calls, payloads, action=f"{_STREAMS} streams with {_CALLS} calls each")
         for index, stream in enumerate(streams):
             answers = await stream.verdicts(range(_CALLS))
             for number in range(_CALLS):
-                expect_own(stream.asked, 1000 * index + number, answers[number])
+                expect_own(stream.action, 1000 * index + number, answers[number])
     return f"{_STREAMS} streams"
 
 
-@STREAMS.rule("lives on when a stream with calls in flight is cancelled", section="Cancellation")
+@STREAMS.rule("keeps serving after a stream with calls in flight is cancelled", section="Cancellation")
 async def stream_cancelled(worker: Worker) -> None:
-    """And when one is cut off with verdicts under way."""
+    """Also while it sends verdicts."""
     slow = "sleeps" if "sleeps" in worker.facts.samples else worker.policy
     async with _another(worker) as other:
         for policy in (slow, worker.policy):
@@ -148,21 +143,21 @@ async def stream_cancelled(worker: Worker) -> None:
                 await stream.send([(i, policy) for i in range(1000)], [pod()])
                 stream.cancel()
         await _expect_alive(worker, other)
-        await worker.expect_usual("cancelled streams")
+        await worker.expect_baseline("cancelled streams")
 
 
 @contextlib.asynccontextmanager
 async def _another(worker: Worker) -> AsyncIterator[Stream]:
-    """A stream on the same connection, in use."""
+    """A second stream on the same connection, with a call answered."""
     async with worker.stream() as other:
-        await other.send([(1, worker.policy)], [pod()], asked="a call on a stream")
+        await other.send([(1, worker.policy)], [pod()], action="a call on a stream")
         await other.verdict(1)
         yield other
 
 
 async def _expect_alive(worker: Worker, other: Stream) -> None:
-    await other.send([(2, worker.policy)], [pod()], asked="a call on another stream, after that")
+    await other.send([(2, worker.policy)], [pod()], action="a call on another stream, after that")
     answer = await other.verdict(2)
-    expect_usual(worker.facts, other.asked, answer)
+    expect_baseline(worker.facts, other.action, answer)
     if other.ended is not None:
-        raise Breach(other.asked, f"{in_words(answer)}; then {kind(other.ended)}", "an open stream")
+        raise Violation(other.action, f"{describe(answer)}; then {kind(other.ended)}", "an open stream")

@@ -1,7 +1,7 @@
-"""The sample worker of the Python SDK, which breaks one rule of the contract at a time.
+"""The sample worker of the Python SDK with one injected fault at a time.
 
-``python tests/conformance/lying_worker.py LIE_FILE --listen ADDRESS``. Which lie it tells stands in LIE_FILE,
-which is read at every call; with an empty file it is honest. ``LIES`` has for each rule one lie or more.
+``python tests/conformance/faulty_worker.py FAULT_FILE --listen ADDRESS``. FAULT_FILE contains the name of the
+fault and is read at every call; an empty file means no fault. Each rule has at least one fault in ``FAULTS``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workers.unary import PolicyWorker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIES = {
+FAULTS = {
     "review-vectors": (
         "other-message",
         "other-code",
@@ -107,18 +107,18 @@ LIES = {
     "stop-exit": ("exit-status", "lingers"),
     "stop-socket": ("leaves-socket",),
 }
-"""By rule: each of these makes it fail."""
+"""Faults that violate a rule, by rule."""
 
 DEADLY = ("dies-of-garbage", "hangs-up-on-large")
-"""Lies after which the worker is gone."""
+"""Faults that end the worker."""
 
-# What is changed of them is Final, for honest workers.
+# The changed attributes are Final in the SDK.
 answer: Any = answer_module
 serving: Any = serving_module
 stream: Any = stream_module
 
 LIMIT = 8 << 20
-HONEST_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
+CORRECT_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
 SIZES = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 PINGS = (("grpc.http2.min_ping_interval_without_data_ms", 500), ("grpc.keepalive_permit_without_calls", 1))
 UNKNOWN_FIELD = b"\xc2\x3e\x05hello"
@@ -129,35 +129,35 @@ INVALID, EXHAUSTED, INTERNAL = (
 )
 
 
-class Told:
-    """What lies have to remember; begun anew with each lie."""
+class State:
+    """State of the current fault."""
 
-    def __init__(self, lie: str) -> None:
-        self.lie = lie
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
         self.count = 0
         self.is_broken = False
         self.first: Any = None
         self.turn = asyncio.Lock()
-        self.streams: list[LyingRpc] = []
+        self.streams: list[FaultyRpc] = []
 
 
-class Conscience:
-    """Knows which lie is to be told."""
+class Current:
+    """The current fault."""
 
     file = Path(os.devnull)
-    told = Told("")
+    state = State("")
 
 
-def told() -> Told:
-    """Return what is remembered of the lie in force, and put it in force."""
-    lie = Conscience.file.read_text().strip()
-    if lie != Conscience.told.lie:
-        Conscience.told = Told(lie)
-        answer.MAX_RESPONSE_BYTES = (32 << 20) if lie == "large-answers" else HONEST_MAX_RESPONSE
-        stream.MAX_MESSAGE_BYTES = (32 << 20) if lie == "large-batches" else LIMIT
-        stream.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(lie, 4096)
-        answer.MAX_ERROR_BYTES = 1 << 20 if lie == "long-details" else 2000
-    return Conscience.told
+def current_state() -> State:
+    """Return the state of the current fault, after applying the fault in the file."""
+    fault = Current.file.read_text().strip()
+    if fault != Current.state.fault:
+        Current.state = State(fault)
+        answer.MAX_RESPONSE_BYTES = (32 << 20) if fault == "large-answers" else CORRECT_MAX_RESPONSE
+        stream.MAX_MESSAGE_BYTES = (32 << 20) if fault == "large-batches" else LIMIT
+        stream.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(fault, 4096)
+        answer.MAX_ERROR_BYTES = 1 << 20 if fault == "long-details" else 2000
+    return Current.state
 
 
 def error(code: grpc.StatusCode, text: str) -> pb.Error:
@@ -175,145 +175,145 @@ def is_null(text: bytes) -> bool:
     return text == b"null"
 
 
-class LyingWorker(PolicyWorker):
-    """Review and ListPolicies with lies; streams get a LyingRpc."""
+class FaultyWorker(PolicyWorker):
+    """Review and ListPolicies with faults; streams use a FaultyRpc."""
 
     async def review(self, message: bytes, rpc: Any) -> bytes:
-        now = told()
-        if len(message) > LIMIT and now.lie != "sixteen-mib":
-            if now.lie == "hangs-up-on-large":
+        now = current_state()
+        if len(message) > LIMIT and now.fault != "sixteen-mib":
+            if now.fault == "hangs-up-on-large":
                 os._exit(1)
             await rpc.abort(EXHAUSTED, "larger than max")
         self._unary += 1
         self.idle.clear()
         try:
-            outcome = await self._lied(message, rpc, now)
+            outcome = await self._faulty_outcome(message, rpc, now)
             if isinstance(outcome, pb.Error):
                 await rpc.abort(answer.status_code(outcome), outcome.message)
-            if now.lie == "spaces-in-patch" and outcome.patch:
+            if now.fault == "spaces-in-patch" and outcome.patch:
                 outcome.patch = outcome.patch.replace(b":", b": ")
             return bytes(outcome.SerializeToString())
         finally:
             self._unary -= 1
             self._left()
 
-    async def _lied(self, message: bytes, rpc: Any, now: Told) -> Any:
-        lie = now.lie
+    async def _faulty_outcome(self, message: bytes, rpc: Any, now: State) -> Any:
+        fault = now.fault
         try:
             request = pb.ReviewRequest.FromString(message)
         except Exception:
-            if lie == "dies-of-garbage":
+            if fault == "dies-of-garbage":
                 os._exit(1)
-            if lie == "garbage-is-allowed":
+            if fault == "garbage-is-allowed":
                 return pb.ReviewResponse(allowed=True)
             raise
         if (early := await self._before(request, message, now)) is not None:
             return early
-        if lie == "one-at-a-time":
+        if fault == "one-at-a-time":
             async with now.turn:
                 return await super()._outcome(message, rpc)
         try:
             outcome = await super()._outcome(message, rpc)
         except asyncio.CancelledError:
-            now.is_broken = lie == "fails-after-cancel"
+            now.is_broken = fault == "fails-after-cancel"
             raise
         return self._after(request, outcome, now)
 
-    async def _before(self, request: pb.ReviewRequest, message: bytes, now: Told) -> Any:
-        lie, text = now.lie, request.admission_request
+    async def _before(self, request: pb.ReviewRequest, message: bytes, now: State) -> Any:
+        fault, text = now.fault, request.admission_request
         sleeps = request.policy == "sleeps"
         if now.is_broken:
             return error(INTERNAL, "broken")
-        if lie == "refuses-unknown-fields" and message.endswith(UNKNOWN_FIELD):
+        if fault == "refuses-unknown-fields" and message.endswith(UNKNOWN_FIELD):
             return error(INVALID, "a field that is not known")
-        if lie == "four-mib" and len(message) > 4 << 20:
+        if fault == "four-mib" and len(message) > 4 << 20:
             return error(EXHAUSTED, "larger than max")
-        if sleeps and lie == "early":
+        if sleeps and fault == "early":
             return error(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
-        if sleeps and lie == "allows-at-deadline":
+        if sleeps and fault == "allows-at-deadline":
             await asyncio.sleep(0.25)
             return pb.ReviewResponse(allowed=True)
-        if sleeps and lie == "cuts-off-at-stop":
+        if sleeps and fault == "cuts-off-at-stop":
             while not self._draining:
                 await asyncio.sleep(0.01)
             return error(grpc.StatusCode.UNAVAILABLE, "stopping")
         allowed = (
-            (lie == "unknown-is-allowed" and request.policy not in server.policies)
-            or (lie == "no-json-is-allowed" and not is_json_object(text))
-            or (lie == "null-is-allowed" and is_null(text))
-            or (lie == "namespace-passes" and request.namespace_object)
+            (fault == "unknown-is-allowed" and request.policy not in server.policies)
+            or (fault == "no-json-is-allowed" and not is_json_object(text))
+            or (fault == "null-is-allowed" and is_null(text))
+            or (fault == "namespace-passes" and request.namespace_object)
         )
         if allowed:
             return pb.ReviewResponse(allowed=True)
         if (
-            lie == "namespace-hurts-all"
+            fault == "namespace-hurts-all"
             and request.namespace_object
             and not is_json_object(request.namespace_object)
         ):
             return error(INVALID, "namespace_object is not JSON")
         return None
 
-    def _after(self, request: pb.ReviewRequest, outcome: Any, now: Told) -> Any:
-        lie = now.lie
+    def _after(self, request: pb.ReviewRequest, outcome: Any, now: State) -> Any:
+        fault = now.fault
         now.count += 1
         if isinstance(outcome, pb.Error):
-            if lie == "unknown-without-names":
+            if fault == "unknown-without-names":
                 return error(grpc.StatusCode.NOT_FOUND, "no such policy")
-            if lie == "other-error":
+            if fault == "other-error":
                 return error(grpc.StatusCode.UNKNOWN, "failed")
-            if lie == "half-characters" and outcome.code == INTERNAL.value[0]:
+            if fault == "half-characters" and outcome.code == INTERNAL.value[0]:
                 outcome.message = outcome.message[:500] + "\ufffd"
             return outcome
         changed = pb.ReviewResponse()
         changed.CopyFrom(outcome)
-        if lie == "first-answer-for-all" and request.policy == "deny-latest-tag":
+        if fault == "first-answer-for-all" and request.policy == "deny-latest-tag":
             now.first = now.first or changed
             return now.first
-        if lie == "counts":
+        if fault == "counts":
             changed.warnings.append(f"asked {now.count} times")
-        if lie in ANSWER_LIES:
-            ANSWER_LIES[lie](changed)
+        if fault in ANSWER_FAULTS:
+            ANSWER_FAULTS[fault](changed)
         return changed
 
     async def list_policies(self, message: bytes, rpc: Any) -> bytes:
-        lie = told().lie
+        fault = current_state().fault
         listed = pb.ListPoliciesResponse.FromString(await super().list_policies(message, rpc))
-        if lie == "lists-twice":
+        if fault == "lists-twice":
             listed.policies.append(listed.policies[0])
-        elif lie == "lists-none":
+        elif fault == "lists-none":
             del listed.policies[:]
-        elif lie == "lists-no-list":
+        elif fault == "lists-no-list":
             return b"\xff\xff"
-        elif lie == "lists-more":
+        elif fault == "lists-more":
             listed.policies.add(name="not-there")
-        elif lie in ("lists-none-mutating", "lists-all-mutating"):
+        elif fault in ("lists-none-mutating", "lists-all-mutating"):
             for policy in listed.policies:
-                policy.mutating = lie == "lists-all-mutating"
+                policy.mutating = fault == "lists-all-mutating"
         return bytes(listed.SerializeToString())
 
     async def review_stream(self, messages: object, rpc: Any) -> None:
-        now = told()
-        lying = LyingRpc(rpc, now, self)
+        now = current_state()
+        faulty = FaultyRpc(rpc, now, self)
         if now.is_broken:
             await rpc.abort(INTERNAL, "broken")
         agent = dict(rpc.invocation_metadata()).get("user-agent", "")
-        if now.lie == "grpc-only" and not agent.startswith("grpc"):
+        if now.fault == "grpc-only" and not agent.startswith("grpc"):
             await rpc.abort(INTERNAL, "not gRPC")
-        now.streams.append(lying)
+        now.streams.append(faulty)
         try:
-            await super().review_stream(messages, lying)  # type: ignore[arg-type]
+            await super().review_stream(messages, faulty)  # type: ignore[arg-type]
         except asyncio.CancelledError:
-            now.is_broken = now.lie == "fails-after-stream"
+            now.is_broken = now.fault == "fails-after-stream"
             raise
-        if now.lie == "never-ok":
+        if now.fault == "never-ok":
             await rpc.abort(INTERNAL, "never OK")
 
     def drain(self) -> None:
-        now = told()
-        if now.lie == "deaf-at-stop":
+        now = current_state()
+        if now.fault == "deaf-at-stop":
             for rpc in now.streams:
                 rpc.is_deaf = True
-        if now.lie == "cuts-off-at-stop":
+        if now.fault == "cuts-off-at-stop":
             for found in self._streams:
                 for running in found._running.values():
                     running.cancel()
@@ -324,14 +324,14 @@ class LyingWorker(PolicyWorker):
 
 
 def set_status(**fields: Any) -> Callable[[pb.ReviewResponse], None]:
-    def lie(response: pb.ReviewResponse) -> None:
+    def fault(response: pb.ReviewResponse) -> None:
         if not response.allowed:
             response.status.MergeFrom(pb.Status(**fields))
 
-    return lie
+    return fault
 
 
-ANSWER_LIES: dict[str, Callable[[pb.ReviewResponse], None]] = {
+ANSWER_FAULTS: dict[str, Callable[[pb.ReviewResponse], None]] = {
     "other-message": set_status(message="denied"),
     "other-code": set_status(code=422),
     "no-causes": lambda response: response.status.ClearField("causes"),
@@ -341,10 +341,10 @@ ANSWER_LIES: dict[str, Callable[[pb.ReviewResponse], None]] = {
 }
 
 
-class LyingRpc:
-    """Stands between a stream of the SDK and gRPC: what is read and what is written may be changed."""
+class FaultyRpc:
+    """A layer between a stream of the SDK and gRPC that can change messages in both directions."""
 
-    def __init__(self, rpc: Any, now: Told, worker: LyingWorker) -> None:
+    def __init__(self, rpc: Any, now: State, worker: FaultyWorker) -> None:
         self._rpc = rpc
         self._now = now
         self._worker = worker
@@ -357,9 +357,9 @@ class LyingRpc:
         self.is_over = False
 
     async def abort(self, code: grpc.StatusCode, text: str) -> None:
-        if self._now.lie == "other-code-on-duplicate":
+        if self._now.fault == "other-code-on-duplicate":
             code = INTERNAL
-        if self._now.lie == "ends-all-on-duplicate":
+        if self._now.fault == "ends-all-on-duplicate":
             await self._end_all(code, text)
         await self._rpc.abort(code, text)
 
@@ -393,62 +393,62 @@ class LyingRpc:
         return await reading
 
     async def _half_closed(self) -> None:
-        lie = self._now.lie
-        if lie == "half-close-is-cancel":
+        fault = self._now.fault
+        if fault == "half-close-is-cancel":
             await self._rpc.abort(grpc.StatusCode.CANCELLED, "half-closed")
-        if lie == "half-close-fails":
+        if fault == "half-close-fails":
             await self._rpc.abort(INTERNAL, "half-closed")
-        if lie == "half-close-hangs":
+        if fault == "half-close-hangs":
             await asyncio.sleep(30)
 
     async def _taken(self, message: bytes) -> bytes | None:
-        lie = self._now.lie
-        if len(message) > LIMIT and lie != "sixteen-mib":
-            if lie == "ends-all-on-large":
+        fault = self._now.fault
+        if len(message) > LIMIT and fault != "sixteen-mib":
+            if fault == "ends-all-on-large":
                 await self._end_all(EXHAUSTED, "larger than max")
             await self._rpc.abort(EXHAUSTED, "larger than max")
-        if lie == "four-mib" and len(message) > 4 << 20:
+        if fault == "four-mib" and len(message) > 4 << 20:
             await self._rpc.abort(EXHAUSTED, "larger than max")
-        if lie == "refuses-unknown-fields" and UNKNOWN_FIELD in message:
+        if fault == "refuses-unknown-fields" and UNKNOWN_FIELD in message:
             await self._rpc.abort(INVALID, "a field that is not known")
         try:
             batch = pb.ReviewBatch.FromString(message)
         except Exception:
-            if lie == "passes-over-garbage":
+            if fault == "passes-over-garbage":
                 return None
-            if lie == "ok-on-garbage":
+            if fault == "ok-on-garbage":
                 self.is_over = True
                 return b""
-            if lie == "ends-all-on-garbage":
+            if fault == "ends-all-on-garbage":
                 await self._end_all(INVALID, "garbage")
             raise
         await self._change(batch)
         return bytes(batch.SerializeToString())
 
     async def _change(self, batch: pb.ReviewBatch) -> None:
-        lie = self._now.lie
+        fault = self._now.fault
         served = server.policies
-        if lie == "ends-on-empty" and not batch.calls:
+        if fault == "ends-on-empty" and not batch.calls:
             await self._rpc.abort(INVALID, "empty")
-        if lie == "ends-on-cancelled" and set(batch.cancelled) - self._ids:
+        if fault == "ends-on-cancelled" and set(batch.cancelled) - self._ids:
             await self._rpc.abort(INVALID, "not in flight")
-        if lie == "ends-on-unknown-policy" and any(call.policy not in served for call in batch.calls):
+        if fault == "ends-on-unknown-policy" and any(call.policy not in served for call in batch.calls):
             await self._rpc.abort(grpc.StatusCode.NOT_FOUND, "no such policy")
-        if lie == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
+        if fault == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
             await self._rpc.abort(INVALID, "no such payload")
-        if lie == "ids-once" and any(call.id in self._ids for call in batch.calls):
+        if fault == "ids-once" and any(call.id in self._ids for call in batch.calls):
             await self._rpc.abort(INVALID, "used before")
-        if lie == "passes-over-duplicates":
+        if fault == "passes-over-duplicates":
             seen: set[int] = set()
             calls = [c for c in batch.calls if not (c.id in self._ids | seen or seen.add(c.id))]  # type: ignore[func-returns-value]
             del batch.calls[:]
             batch.calls.extend(calls)
         self._ids.update(call.id for call in batch.calls)
-        if lie in ("ignores-cancelled", "keeps-cancelled"):
+        if fault in ("ignores-cancelled", "keeps-cancelled"):
             del batch.cancelled[:]
-        if lie == "leaks-changes":
+        if fault == "leaks-changes":
             self._leak(batch)
-        if lie == "old-payloads":
+        if fault == "old-payloads":
             self._payloads = self._payloads or list(batch.payloads)
             del batch.payloads[:]
             batch.payloads.extend(self._payloads)
@@ -456,18 +456,18 @@ class LyingRpc:
             self._change_call(call, batch)
 
     def _change_call(self, call: pb.Call, batch: pb.ReviewBatch) -> None:
-        lie = self._now.lie
+        fault = self._now.fault
         self._unanswered.add(call.id)
         self._sleeping |= call.policy == "sleeps"
-        if lie == "clamps-payloads":
+        if fault == "clamps-payloads":
             call.payload = min(call.payload, len(batch.payloads) - 1)
-        elif lie == "no-time-is-much":
+        elif fault == "no-time-is-much":
             call.timeout_millis = call.timeout_millis or 20_000
-        elif lie == "stream-early":
+        elif fault == "stream-early":
             call.timeout_millis //= 4
-        elif lie == "stream-late":
+        elif fault == "stream-late":
             call.timeout_millis += 5_000
-        elif lie == "signed-timeout" and call.timeout_millis >= 2**31:
+        elif fault == "signed-timeout" and call.timeout_millis >= 2**31:
             call.timeout_millis = 1
 
     def _leak(self, batch: pb.ReviewBatch) -> None:
@@ -486,120 +486,122 @@ class LyingRpc:
     # -- writing ----------------------------------------------------------------------------------
 
     async def write(self, message: bytes) -> None:
-        lie = self._now.lie
+        fault = self._now.fault
         batch = pb.VerdictBatch.FromString(message)
-        if lie == "slow-first" and self._sleeping:
+        if fault == "slow-first" and self._sleeping:
             await asyncio.sleep(20)
-        if lie == "no-notice":
+        if fault == "no-notice":
             batch.draining = False
-        if lie == "wrong-stream" and len(self._now.streams) > 1:
+        if fault == "wrong-stream" and len(self._now.streams) > 1:
             others = self._now.streams
             await others[others.index(self) - 1]._rpc.write(message)
             return
-        if lie == "ends-on-large-answer" and any(v.error.code == EXHAUSTED.value[0] for v in batch.verdicts):
+        if fault == "ends-on-large-answer" and any(
+            v.error.code == EXHAUSTED.value[0] for v in batch.verdicts
+        ):
             await self._rpc.abort(EXHAUSTED, "larger than max")
-        if lie == "one-by-one":
+        if fault == "one-by-one":
             for verdict in batch.verdicts:
                 await self._rpc.write(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
             return
         for verdict in list(batch.verdicts):
             self._change_verdict(verdict, batch)
-        await self._rpc.write(b"\xff\xff" if lie == "no-batch" else batch.SerializeToString())
+        await self._rpc.write(b"\xff\xff" if fault == "no-batch" else batch.SerializeToString())
 
     def _change_verdict(self, verdict: pb.Verdict, batch: pb.VerdictBatch) -> None:  # noqa: C901
-        lie = self._now.lie
+        fault = self._now.fault
         is_last = verdict is batch.verdicts[-1] or verdict.id == batch.verdicts[-1].id
         failed = verdict.HasField("error")
-        if lie == "drops-one" and is_last:
+        if fault == "drops-one" and is_last:
             del batch.verdicts[-1]
-        elif lie == "repeats-one" and is_last:
+        elif fault == "repeats-one" and is_last:
             batch.verdicts.append(verdict)
-        elif lie == "invents-one" and is_last:
+        elif fault == "invents-one" and is_last:
             batch.verdicts.add(id=verdict.id + 12345).response.allowed = True
-        elif lie == "no-outcome":
+        elif fault == "no-outcome":
             verdict.ClearField("outcome")
-        elif lie == "code-0":
+        elif fault == "code-0":
             verdict.error.code = 0
-        elif lie == "double-ids":
+        elif fault == "double-ids":
             verdict.id = int(float(verdict.id)) % 2**64
-        elif lie == "signed-ids":
+        elif fault == "signed-ids":
             verdict.id &= 2**63 - 1
-        elif lie == "no-id-0" and verdict.id == 0:
+        elif fault == "no-id-0" and verdict.id == 0:
             verdict.id = 1
-        elif (lie == "stream-unknown-is-allowed" and verdict.error.code == 5) or (
-            lie == "stream-no-json-is-allowed" and verdict.error.code == 3
+        elif (fault == "stream-unknown-is-allowed" and verdict.error.code == 5) or (
+            fault == "stream-no-json-is-allowed" and verdict.error.code == 3
         ):
             verdict.response.allowed = True
-        elif lie == "stream-other-error" and failed:
+        elif fault == "stream-other-error" and failed:
             verdict.error.message += "!"
-        elif lie == "stream-other-message" and verdict.response.status.message:
+        elif fault == "stream-other-message" and verdict.response.status.message:
             verdict.response.status.message += "!"
-        elif lie == "stream-no-patch" and verdict.response.patch:
+        elif fault == "stream-no-patch" and verdict.response.patch:
             verdict.response.ClearField("patch")
-        elif lie == "cut-denials" and verdict.response.status.message:
+        elif fault == "cut-denials" and verdict.response.status.message:
             verdict.response.status.message = verdict.response.status.message[:100]
             verdict.response.status.ClearField("causes")
 
 
-class LyingHealth(health.aio.HealthServicer):  # type: ignore[misc]
-    """Health with lies."""
+class FaultyHealth(health.aio.HealthServicer):  # type: ignore[misc]
+    """Health with faults."""
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
-        lie = told().lie
-        if lie == "not-serving":
+        fault = current_state().fault
+        if fault == "not-serving":
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
-        if lie == "knows-all":
+        if fault == "knows-all":
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
         return await super().Check(request, context)
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802
-        lie = told().lie
-        if lie == "watch-ends":
+        fault = current_state().fault
+        if fault == "watch-ends":
             return
-        if lie in ("not-serving", "knows-all"):
-            status = "NOT_SERVING" if lie == "not-serving" else "SERVING"
+        if fault in ("not-serving", "knows-all"):
+            status = "NOT_SERVING" if fault == "not-serving" else "SERVING"
             await context.write(health_pb2.HealthCheckResponse(status=status))
             await asyncio.sleep(30)
         await super().Watch(request, context)
 
     async def enter_graceful_shutdown(self) -> None:
-        if told().lie != "always-healthy":
+        if current_state().fault != "always-healthy":
             await super().enter_graceful_shutdown()
 
 
-def start_with(lie: str) -> None:
-    """Put a lie in force that cannot be told later."""
-    if lie == "few-pings":
+def start_with(fault: str) -> None:
+    """Apply a fault that has to be present at the start."""
+    if fault == "few-pings":
         serving.OPTIONS = SIZES
-    elif lie == "impatient":
+    elif fault == "impatient":
         stream.QUIET_S = 0.05
-    elif lie == "never-ends-when-quiet":
+    elif fault == "never-ends-when-quiet":
         stream.QUIET_S = 8.0
-    elif lie == "exit-status":
+    elif fault == "exit-status":
         atexit.register(os._exit, 3)
-    elif lie == "lingers":
-        # As if what runs for cancelled calls were waited for.
+    elif fault == "lingers":
+        # As if the worker waited for policies of cancelled calls.
         atexit.register(signal.pause)
-    elif lie == "leaves-socket":
+    elif fault == "leaves-socket":
         # gRPC has removed it by then.
         atexit.register(socket.socket(socket.AF_UNIX).bind, sys.argv[2].removeprefix("unix:"))
-    elif lie == "keeps-open":
-        honest = serving.Serving.stop
+    elif fault == "keeps-open":
+        correct = serving.Serving.stop
 
         async def stop(self: Any, grace_s: float) -> int:
             self._worker.drain()
             await asyncio.sleep(4)
-            return int(await honest(self, grace_s))
+            return int(await correct(self, grace_s))
 
         serving.Serving.stop = stop
 
 
 def main() -> None:
-    Conscience.file = Path(sys.argv.pop(1))
-    serving.PolicyWorker = LyingWorker
-    serving.health.aio.HealthServicer = LyingHealth
+    Current.file = Path(sys.argv.pop(1))
+    serving.PolicyWorker = FaultyWorker
+    serving.health.aio.HealthServicer = FaultyHealth
     serving.OPTIONS = (*SIZES, *PINGS)
-    start_with(Conscience.file.read_text().strip())
+    start_with(Current.file.read_text().strip())
     server.main()
 
 
