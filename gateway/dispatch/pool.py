@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.files import fingerprint
@@ -158,8 +157,8 @@ class Pool:
         for target in self._targets:
             try:
                 self._addresses[target] = await addresses_of(target)
-            except socket.gaierror as error:
-                unresolved.append(f"{target} cannot be resolved: {error.strerror}")
+            except OSError as error:
+                unresolved.append(f"{target} cannot be resolved: {error.strerror or error}")
         reason = "; ".join(unresolved)
         if reason and reason != self._unresolved:
             log.warning("worker pool %s: %s", self.settings.name, reason)

@@ -5,9 +5,10 @@ Source: gRPC name resolution (grpc/doc/naming.md).
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from dataclasses import dataclass
+
+from gateway.dispatch.name_lookup import look_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,14 @@ async def addresses_of(target: DnsName | Addresses) -> dict[str, str | None]:
     """Return the gRPC names of single addresses, each with the host name it was looked up by, if any.
 
     Raises:
-        socket.gaierror: the name cannot be looked up.
+        OSError: the name cannot be looked up.
     """
     if isinstance(target, Addresses):
         return dict.fromkeys(target.names)
-    found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     names: dict[str, str | None] = {}
-    for family, _, _, _, address in sorted(found, key=lambda entry: (entry[0], entry[4])):
+    for family, address in sorted(await look_up(target.host, target.port)):
         if family == socket.AF_INET:
-            names[f"ipv4:{address[0]!s}:{target.port}"] = target.host
+            names[f"ipv4:{address}:{target.port}"] = target.host
         elif family == socket.AF_INET6:
-            names[f"ipv6:[{address[0]!s}]:{target.port}"] = target.host
+            names[f"ipv6:[{address}]:{target.port}"] = target.host
     return names

@@ -1,9 +1,7 @@
-"""TCP connections to a host: its name looked up aside, its addresses tried as Go tries them.
+"""TCP connections to a host: its addresses are tried as Go tries them.
 
-An event loop looks names up in threads of few (two of libuv's), and a name server that does not answer takes
-each for many seconds: a few dead names would keep all others waiting, those of workers too. So every host has
-a thread of its own for it, one at a time. A further address is tried where the one before refuses, or stays
-silent for a while; all go on until one takes the connection.
+The next address is tried where the one before refuses, or stays silent for a while. All attempts go on until
+one of them is connected.
 
 Source: RFC 8305; net/http and net/dial.go of Go (FallbackDelay).
 """
@@ -11,18 +9,16 @@ Source: RFC 8305; net/http and net/dial.go of Go (FallbackDelay).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
-import socket
 import ssl
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from gateway.dispatch.name_lookup import look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Answer = list[str] | Exception
+    from gateway.dispatch.name_lookup import Address
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
@@ -37,7 +33,7 @@ class Host:
     def __init__(self, name: str, port: int) -> None:
         self._name = name
         self._port = port
-        self._lookup: asyncio.Future[list[str]] | None = None
+        self._lookup: asyncio.Task[list[Address]] | None = None
 
     async def connect(
         self, protocol: Callable[[], ProtocolT], context: ssl.SSLContext | None = None, tls_name: str = ""
@@ -83,45 +79,17 @@ class Host:
             self._lookup.cancel()
 
     async def _addresses(self) -> list[str]:
-        """Return what the name stands for; all who wait share one question."""
-        with contextlib.suppress(ValueError):
-            return [str(ipaddress.ip_address(self._name))]
+        """Return the addresses of the name; concurrent callers share one look-up."""
         if self._lookup is None:
-            self._lookup = asyncio.get_running_loop().create_future()
+            self._lookup = asyncio.get_running_loop().create_task(look_up(self._name, self._port))
             self._lookup.add_done_callback(self._looked_up)
-            # Not waited for when the gateway ends, as an executor's threads would be.
-            thread = threading.Thread(target=self._look_up, args=(self._lookup,), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                _settle(self._lookup, OSError(str(error)))
-        return await asyncio.shield(self._lookup)
+        return [address for _, address in await asyncio.shield(self._lookup)]
 
-    def _looked_up(self, lookup: asyncio.Future[list[str]]) -> None:
+    def _looked_up(self, lookup: asyncio.Task[list[Address]]) -> None:
         self._lookup = None
         if not lookup.cancelled():
             # Perhaps nobody waits any more.
             lookup.exception()
-
-    def _look_up(self, lookup: asyncio.Future[list[str]]) -> None:
-        answer: Answer
-        try:
-            found = socket.getaddrinfo(self._name, self._port, type=socket.SOCK_STREAM)
-            answer = [str(address[0]) for *_, address in found]
-        except (OSError, ValueError) as error:
-            answer = error
-        # The loop may be closed by now.
-        with contextlib.suppress(RuntimeError):
-            lookup.get_loop().call_soon_threadsafe(_settle, lookup, answer)
-
-
-def _settle(lookup: asyncio.Future[list[str]], answer: Answer) -> None:
-    if lookup.done():
-        return
-    if isinstance(answer, Exception):
-        lookup.set_exception(answer)
-    else:
-        lookup.set_result(answer)
 
 
 def _hang_up(attempt: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
