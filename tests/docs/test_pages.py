@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import Any
 
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
+from workers import Denied, PolicyServer, Review
 
 README = (ROOT / "README.md").read_text()
 
@@ -57,3 +59,14 @@ def dedented(readme: str) -> str:
     if "java" in readme:
         return re.sub(r"^ {8}", "", text, flags=re.MULTILINE)
     return text
+
+
+def test_the_policy_of_the_readme_denies_a_pod_without_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PolicyServer, "main", lambda _: None)
+    block = re.search(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert block
+    names: dict[str, Any] = {}
+    exec(compile(block[1], "README.md", "exec"), names)
+    pod = {"metadata": {"name": "web"}}
+    with pytest.raises(Denied, match="names its team"):
+        names["require_team_label"](Review.from_json({"operation": "CREATE", "object": pod}))
