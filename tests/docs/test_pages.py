@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli import main
 from tests.docs.pages import DOCS, ROOT
 from workers import Denied, PolicyServer, Review
 
@@ -70,3 +71,11 @@ def test_the_policy_of_the_readme_denies_a_pod_without_a_team(monkeypatch: pytes
     pod = {"metadata": {"name": "web"}}
     with pytest.raises(Denied, match="names its team"):
         names["require_team_label"](Review.from_json({"operation": "CREATE", "object": pod}))
+
+
+def test_every_command_has_a_section(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
+    sections = re.findall(r"^## (\w+)$", (DOCS / "commands.md").read_text(), re.MULTILINE)
+    assert sorted(commands) == sorted(sections)
