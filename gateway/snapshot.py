@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.conditions.resolver import Authorize
+    from gateway.config.kubeconfig import KubeconfigUser
     from gateway.config.model import AuditLevel, Config, WorkerPool
-    from gateway.config.webhook_users import WebhookUser, WebhookUsers
+    from gateway.config.webhook_users import WebhookUsers
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Failed
     from gateway.dispatch.backends import Backend
@@ -161,7 +162,7 @@ class Pools:
             raise
         return prepared
 
-    def _server(self, client: HttpsClient, user: WebhookUser | None) -> HttpsServer:
+    def _server(self, client: HttpsClient, user: KubeconfigUser | None) -> HttpsServer:
         # Without HTTPS webhooks nothing of what they need is loaded.
         from gateway.dispatch.https.server import POOL, HttpsServer
 

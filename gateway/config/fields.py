@@ -146,6 +146,13 @@ class Fields:
         self.problem(name, f"found {found}, expected {one_of(allowed)}")
         return allowed[0]
 
+    def boolean(self, name: str) -> bool:
+        """Whether the field is true; absent, it is false."""
+        value = self._take(name)
+        if value is not None and not isinstance(value, bool):
+            self.problem(name, f"found {described(value)}, expected true or false")
+        return value is True
+
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         """The whole number of the field, from *low* to *high*, or *default*."""
         value = self._take(name)

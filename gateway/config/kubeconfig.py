@@ -1,40 +1,90 @@
-"""Kubeconfigs: which cluster and which user a context stands for.
+"""Kubeconfigs: which cluster and which user a context names, and what is in their entries.
 
-Only what is needed to choose is read here, so that a configuration can be checked without a cluster, and
-entries that other tools keep in the same file do not matter.
+A configuration is checked without a cluster: :func:`read_kubernetes` checks that the context exists.
+:func:`read_kubeconfig` also reads the files that the chosen cluster and user name. Other entries of the file
+are not checked.
 
-Source: k8s.io/client-go tools/clientcmd/api/v1/types.go.
+Source: k8s.io/client-go tools/clientcmd/api/v1/types.go; tools/clientcmd/client_config.go (relative paths);
+transport/round_trippers.go (impersonation); pkg/apis/clientauthentication/v1 (exec).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
+from gateway.config.credentials import NoCredentialError, certificate_key, public_key, roots_among
+from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import Kubernetes
 from gateway.config.parsing import parse_yaml
 from gateway.text import described, did_you_mean, one_of, printable, shown, url_without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gateway.config.fields import Fields
-
     Entry = Mapping[str, object]
+
+_NOT_IN_HEADER: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_TOKEN_CHARS: Final = "!#$&'*+^|~"
+"""Characters of a header's name that are not quoted, beside letters, digits and those never quoted."""
+_EXEC_GROUP: Final = "client.authentication.k8s.io/"
+_EXEC_VERSIONS: Final = (f"{_EXEC_GROUP}v1", f"{_EXEC_GROUP}v1beta1")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A program that makes credentials (``exec``)."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Added to the gateway's own environment."""
+    api_version: str = _EXEC_VERSIONS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigUser:
+    """One user. Its secrets are excluded from repr."""
+
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    """Takes precedence over ``token``, and is read again from time to time."""
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password."""
+    certificate_pem: bytes = field(default=b"", repr=False)
+    key_pem: bytes = field(default=b"", repr=False)
+    plugin: ExecPlugin | None = None
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Names and values of headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigCluster:
+    """One API server."""
+
+    server: str
+    ca_pem: bytes = b""
+    """Empty: the system's roots."""
+    is_insecure: bool = False
+    """Whether the server's certificate is not verified; only without ``ca_pem``."""
+    server_name: str = ""
+    """The name that the certificate has to hold, if not that of ``server``."""
+    proxy_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
     """One context of a kubeconfig."""
 
-    cluster: Entry
-    """As written; ``server`` is in it."""
-    user: Entry
-    """As written; empty for a context without a user."""
-    namespace: str | None = None
-    """The context's own; None: it names none."""
+    cluster: KubeconfigCluster
+    user: KubeconfigUser
+    namespace: str = "default"
 
 
 def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
@@ -56,20 +106,28 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
             _check_context(fields, path, document, context)
     elif context is not None:
         fields.problem("context", "needs kubeconfig: the service account of a pod has no contexts")
-    custom_resources = fields.content["customResources"] if fields.has("customResources") else False
-    if not isinstance(custom_resources, bool):
-        fields.problem("customResources", f"found {described(custom_resources)}, expected true or false")
+    custom_resources = fields.boolean("customResources")
     fields.finish()
-    return Kubernetes(path, context, custom_resources is True)
+    return Kubernetes(path, context, custom_resources)
 
 
 def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
-    """Return what *context*, or the file's ``current-context``, stands for in the kubeconfig at *path*.
+    """Return the cluster and the user of *context*, or of ``current-context``, in the kubeconfig at *path*.
 
     Raises:
-        UnusableFileError: the file cannot be read or is no kubeconfig, or has no such context.
+        UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
     """
-    return _choose(read_document(path), context)
+    cluster, user, namespace = _choose(read_document(path), context)
+    report = Report("")
+    reader = KubeconfigReader(path)
+    found = Kubeconfig(
+        reader.cluster(Fields(cluster, "cluster", report)),
+        reader.user(Fields(user, "user", report)),
+        namespace,
+    )
+    for place, message in report.found:
+        raise UnusableFileError(f"cannot be used: {place}: {message}")
+    return found
 
 
 def _check_context(fields: Fields, path: Path, document: Entry, context: str | None) -> None:
@@ -91,8 +149,8 @@ def read_document(path: Path) -> dict[str, object]:
         raise UnusableFileError("is not UTF-8 text") from None
     documents = list(parse_yaml(text))
     for document in documents:
-        for field, message in document.found:
-            reason = ": ".join(filter(None, (field, message)))
+        for place, message in document.found:
+            reason = ": ".join(filter(None, (place, message)))
             raise UnusableFileError(f"cannot be read as a kubeconfig: {reason}")
     if len(documents) != 1:
         raise UnusableFileError(f"holds {len(documents)} documents, expected one kubeconfig")
@@ -105,7 +163,8 @@ def read_document(path: Path) -> dict[str, object]:
     return root
 
 
-def _choose(document: Entry, context: str | None) -> Kubeconfig:
+def _choose(document: Entry, context: str | None) -> tuple[Entry, Entry, str]:
+    """Return the entries of the cluster and the user, and the namespace."""
     name = context if context is not None else document.get("current-context")
     if not isinstance(name, str) or not name:
         raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")
@@ -118,10 +177,10 @@ def _choose(document: Entry, context: str | None) -> Kubeconfig:
             f"has the server {found} for the cluster of context {shown(name)}, expected an https URL"
         )
     user, namespace = chosen.get("user"), chosen.get("namespace")
-    return Kubeconfig(
+    return (
         cluster,
         _entry(document, "user", _reference(chosen, "user", name)) if user else {},
-        namespace if isinstance(namespace, str) and namespace else None,
+        namespace if isinstance(namespace, str) and namespace else "default",
     )
 
 
@@ -147,3 +206,140 @@ def _entry(document: Entry, kind: str, name: str) -> Entry:
         raise UnusableFileError(f"has {described(entry)} for the {kind} {shown(name)}, expected a mapping")
     expected = f"; expected {one_of(map(shown, found))}{did_you_mean(name, found)}" if found else ""
     raise UnusableFileError(f"has no {kind} {shown(name)}{expected}")
+
+
+class KubeconfigReader:
+    """Reads entries of the kubeconfig at *path*. ``files`` are those read so far, except for token files."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.parent
+        self.files = [path]
+
+    def cluster(self, fields: Fields) -> KubeconfigCluster:
+        """Return the cluster with these *fields*."""
+        bundles: list[bytes] = []
+        self._pem(fields, "certificate-authority", lambda pem: bundles.append(roots_among(pem)[0]))
+        ca_pem = b"".join(bundles)
+        return KubeconfigCluster(
+            fields.required_string("server"),
+            ca_pem,
+            not ca_pem and fields.boolean("insecure-skip-tls-verify"),
+            fields.optional_string("tls-server-name"),
+            fields.optional_string("proxy-url"),
+        )
+
+    def user(self, fields: Fields) -> KubeconfigUser:
+        """Return the user with these *fields*."""
+        if (provider := fields.mapping("auth-provider")) is not None:
+            name = shown(provider.optional_string("name"))
+            fields.problem("auth-provider", f"found {name}, and no such provider is supported; expected exec")
+        token, token_file = fields.optional_string("token", _header_value), self._token_file(fields)
+        username, password = fields.optional_string("username"), fields.optional_string("password")
+        if username and (token or token_file):
+            fields.problem("username", "has to be left out with a token, of which a request has one only")
+        if ":" in username:
+            fields.problem("username", "has a colon, which no user of basic authentication may have")
+        certificate_pem, key_pem = self._key_pair(fields)
+        return KubeconfigUser(
+            token,
+            token_file,
+            (username, password) if username else None,
+            certificate_pem,
+            key_pem,
+            self._plugin(fields.mapping("exec")),
+            _impersonation(fields),
+        )
+
+    def _token_file(self, fields: Fields) -> Path | None:
+        text = fields.optional_string("tokenFile")
+        if not text:
+            return None
+        path = self._folder / text
+        try:
+            read_token(path)
+        except UnusableFileError as error:
+            fields.problem("tokenFile", f"{printable(path)} {error}")
+        return path
+
+    def _key_pair(self, fields: Fields) -> tuple[bytes, bytes]:
+        keys: list[bytes] = []
+        certificate = self._pem(fields, "client-certificate", lambda pem: keys.append(certificate_key(pem)))
+        key = self._pem(fields, "client-key", lambda pem: keys.append(public_key(pem)))
+        if bool(certificate) != bool(key):
+            absent = "client-key" if certificate else "client-certificate"
+            if not fields.has(absent) and not fields.has(f"{absent}-data"):
+                fields.problem(absent, "is required, since its counterpart is there")
+        elif len(keys) == 2 and keys[0] != keys[1]:
+            fields.problem("client-key", "is not the key of client-certificate")
+        return certificate, key
+
+    def _pem(self, fields: Fields, name: str, check: Callable[[bytes], object]) -> bytes:
+        """Return what the member *name*``-data`` holds, or the file that *name* gives."""
+        text, file = fields.optional_string(f"{name}-data"), fields.optional_string(name)
+        try:
+            if text:
+                pem = base64.b64decode(text, validate=True)
+            elif file:
+                self.files.append(self._folder / file)
+                pem = read_file(self._folder / file)
+            else:
+                return b""
+            check(pem)
+        except binascii.Error:
+            fields.problem(f"{name}-data", "is not base64")
+        except UnusableFileError as error:
+            place = "" if text else f"{printable(self._folder / file)} "
+            fields.problem(f"{name}-data" if text else name, f"{place}{error}")
+        else:
+            return pem
+        return b""
+
+    def _plugin(self, fields: Fields | None) -> ExecPlugin | None:
+        if fields is None:
+            return None
+        command = fields.required_string("command")
+        if "/" in command:
+            command = str(self._folder / command)
+        variables = tuple(
+            (entry.required_string("name"), entry.optional_string("value"))
+            for entry in fields.mappings("env")
+        )
+        if fields.optional_string("interactiveMode") == "Always":
+            fields.problem("interactiveMode", "found Always, and nobody is there to answer it")
+        return ExecPlugin(
+            command, fields.strings("args"), variables, fields.choice("apiVersion", _EXEC_VERSIONS)
+        )
+
+
+def read_token(path: Path) -> str:
+    """Return the token in the file at *path*.
+
+    Raises:
+        MissingFileError, NoCredentialError: there is no such file, or it is blank.
+        UnusableFileError: the file cannot be used for another reason.
+    """
+    token = read_file(path).decode("latin-1").strip()
+    if not token:
+        raise NoCredentialError("holds no token")
+    if _header_value(token):
+        raise UnusableFileError("holds more than one line, expected a token")
+    return token
+
+
+def _impersonation(fields: Fields) -> tuple[tuple[str, str], ...]:
+    headers = []
+    for name, header in (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid")):
+        if text := fields.optional_string(name, _header_value):
+            headers.append((header, text))
+    headers += [("Impersonate-Group", group) for group in fields.strings("as-groups", _header_value)]
+    extra = fields.group("as-user-extra")
+    for key in extra.content:
+        name = f"Impersonate-Extra-{quote(key.lower(), safe=_TOKEN_CHARS)}"
+        headers += [(name, value) for value in extra.strings(key, _header_value)]
+    if headers and headers[0][0] != "Impersonate-User":
+        fields.problem("as", "is required with as-uid, as-groups and as-user-extra")
+    return tuple(headers)
+
+
+def _header_value(text: str) -> str | None:
+    return "has characters that no header may have" if _NOT_IN_HEADER.search(text) else None

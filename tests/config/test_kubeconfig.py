@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from gateway.config.kubeconfig import read_kubeconfig
+from gateway.config.kubeconfig import KubeconfigUser, read_kubeconfig
 from gateway.config.load import load
 from gateway.config.model import Kubernetes
 from gateway.errors import ConfigError
@@ -152,8 +152,8 @@ def test_entries_of_other_contexts_do_not_matter(tmp_path: Path) -> None:
     users = [5, {"name": 5}, {"name": "me", "user": {"token": "t"}}, {"name": "me", "user": {"token": "u"}}]
     write(tmp_path, {}, kubeconfig(users=users))
     chosen = read_kubeconfig(tmp_path / "kube", None)
-    assert (chosen.cluster, chosen.user) == ({"server": SERVER}, {"token": "t"})
-    assert read_kubeconfig(tmp_path / "kube", "red").user == {}
+    assert (chosen.cluster.server, chosen.user.token) == (SERVER, "t")
+    assert read_kubeconfig(tmp_path / "kube", "red").user == KubeconfigUser()
 
 
 def test_namespace_documents_do_not_count_and_that_is_said(

@@ -9,8 +9,9 @@ import orjson
 import pytest
 import trustme
 
+from gateway.config.kubeconfig import KubeconfigUser
 from gateway.config.load import load
-from gateway.config.webhook_users import WebhookUser, WebhookUsers
+from gateway.config.webhook_users import WebhookUsers
 from gateway.core.webhook import HttpsClient
 from gateway.errors import ConfigError
 
@@ -31,7 +32,7 @@ ORDER = (
 
 
 def users(*names: str) -> WebhookUsers:
-    return WebhookUsers((), {name: WebhookUser(token=name) for name in names}, "me")
+    return WebhookUsers((), {name: KubeconfigUser(token=name) for name in names}, "me")
 
 
 @pytest.mark.parametrize("place", range(len(ORDER)))
@@ -58,7 +59,7 @@ def test_other_users_are_not_for_it(url: str, name: str) -> None:
 
 def test_an_ipv6_address_has_its_brackets() -> None:
     found = users("[::1]:8443").find(HttpsClient("https://[::1]:8443/"))
-    assert found == WebhookUser(token="[::1]:8443")
+    assert found == KubeconfigUser(token="[::1]:8443")
 
 
 @pytest.mark.parametrize("place", range(len(ORDER)))
@@ -103,7 +104,7 @@ def test_all_credentials_are_read(tmp_path: Path) -> None:
     assert found.current == "u1"
     assert found.files == (tmp_path / "users.kubeconfig", tmp_path / "key.pem")
     by_number = [found.by_name[f"u{number}"] for number in range(5)]
-    assert by_number[0] == WebhookUser("t", tmp_path / "token")
+    assert by_number[0] == KubeconfigUser("t", tmp_path / "token")
     assert by_number[1].basic == ("u", "p")
     assert (by_number[2].certificate_pem, by_number[2].key_pem) == (certificate, key)
     assert by_number[3].plugin is not None

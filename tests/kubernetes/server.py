@@ -71,6 +71,8 @@ class ApiServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, str]]] = []
         """Kind and parameters of each."""
         self.authorizations: list[str | None] = []
+        self.impersonations: list[list[tuple[str, str]]] = []
+        """Of each request that has some, the headers."""
         self.watches = 0
         """How many are open."""
         self._epoch = 0
@@ -343,6 +345,13 @@ class _Handler(BaseHTTPRequestHandler):
         with server.changed:
             server.requests.append((kind, parameters))
             server.authorizations.append(authorization)
+            impersonation = [
+                (name.lower(), value.encode("latin-1").decode())
+                for name, value in self.headers.items()
+                if name.lower().startswith("impersonate-")
+            ]
+            if impersonation:
+                server.impersonations.append(impersonation)
             fault = server.faults[kind].popleft() if server.faults[kind] else None
             server.changed.notify_all()
         if server.token is not None and authorization != f"Bearer {server.token}":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import ssl
 import sys
 from collections import Counter
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import Kubernetes
+from gateway.credentials import exec_plugin
 from gateway.errors import ClusterError
 from gateway.kubernetes import access, namespace_lookups
 from gateway.kubernetes.access import ClusterAccess, connect
 from gateway.kubernetes.namespaces import ClusterNamespaces
 from tests.kubernetes.server import ApiServer, hang_up, refuse
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,13 +143,21 @@ def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: st
     ("plugin", "why"),
     [
         ({"command": "./missing", "apiVersion": V1}, "No such file"),
-        ({"command": "false", "apiVersion": V1}, "Exec false returned 1"),
-        ({"command": "true", "apiVersion": V1}, "column 1"),
-        ({"command": "true", "apiVersion": "v7"}, "auth exec api version v7 not implemented"),
-        ({"command": "true"}, "apiVersion"),
+        ({"command": "false", "apiVersion": V1}, "exec: false: ended with status 1"),
+        ({"command": "true", "apiVersion": V1}, "exec: true: Input data was truncated"),
+        ({"command": "true", "apiVersion": "v7"}, 'exec.apiVersion: found "v7", expected'),
+        ({"command": "true"}, "exec.apiVersion: is required"),
         *(
-            ({"command": "echo", "args": [printed], "apiVersion": V1}, "Exec echo prints no ExecCredential")
-            for printed in ("[]", "{}", '{"status": null}', '{"status": {"token": null}}')
+            ({"command": "echo", "args": [printed], "apiVersion": V1}, f"exec: echo: {why}")
+            for printed, why in (
+                ("[]", "Expected `object`, got `array`"),
+                ("{}", "Object missing required field `status`"),
+                ('{"status": null}', "Expected `object`, got `null`"),
+            )
+        ),
+        (
+            {"command": "echo", "args": ['{"status": {"token": null}}'], "apiVersion": V1},
+            "exec: echo prints an ExecCredential with neither a token nor a certificate",
         ),
     ],
 )
@@ -174,7 +185,8 @@ def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
         assert len(told) == 1
 
     asyncio.run(scenario())
-    assert not runs_with_group(started.read_text().strip())
+    leader = started.read_text().strip()
+    eventually(lambda: not runs_with_group(leader), "no process of the plug-in runs")
 
 
 def runs_with_group(leader: str) -> bool:
@@ -187,7 +199,10 @@ def runs_with_group(leader: str) -> bool:
     return False
 
 
-def test_a_token_that_was_refused_is_made_anew_once_for_all(server: ApiServer, tmp_path: Path) -> None:
+def test_a_token_that_was_refused_is_made_anew_once_for_all(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
     server.put("red")
     (tmp_path / "token").write_text("first")
     script = f"""cd {tmp_path}; echo x >> ran; printf '{{"status": {{"token": "%s"}}}}' $(cat token)"""
@@ -206,9 +221,50 @@ def test_a_token_that_was_refused_is_made_anew_once_for_all(server: ApiServer, t
     assert (tmp_path / "ran").read_text().split() == ["x"] * 2
 
 
+def test_impersonation(server: ApiServer, tmp_path: Path) -> None:
+    server.put("red")
+    user: dict[str, Any] = {
+        "as": "Ł",
+        "as-groups": ["a", "b"],
+        "as-uid": "7",
+        "as-user-extra": {"Scope": ["x", "y"]},
+    }
+    reach(Kubernetes(server.kubeconfig(tmp_path, token="t", **user)))
+    assert server.authorizations == ["Bearer t"]
+    assert server.impersonations == [
+        [
+            ("impersonate-user", "Ł"),
+            ("impersonate-uid", "7"),
+            ("impersonate-group", "a"),
+            ("impersonate-group", "b"),
+            ("impersonate-extra-scope", "x"),
+            ("impersonate-extra-scope", "y"),
+        ]
+    ]
+
+
+def test_a_server_whose_certificate_is_not_verified(tls_server: ApiServer, tmp_path: Path) -> None:
+    reach(Kubernetes(tls_server.kubeconfig(tmp_path, {"insecure-skip-tls-verify": True}, token="t")))
+
+
+def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
+    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    issued = authority.issue_cert("admin@cluster.test")
+    status = {
+        "clientCertificateData": issued.cert_chain_pems[0].bytes().decode(),
+        "clientKeyData": issued.private_key_pem.bytes().decode(),
+    }
+    plugin = {"apiVersion": V1, "command": "echo", "args": [json.dumps({"status": status})]}
+    roots = {"certificate-authority-data": encoded(authority.cert_pem)}
+    with pytest.raises(ClusterError, match="prints a certificate and no token"):
+        reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, exec=plugin)))
+    assert tls_server.requests == []
+
+
 @pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
 def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
-    with pytest.raises(ClusterError, match="has the token a character that no header field may") as caught:
+    with pytest.raises(ClusterError, match="token: has characters that no header may have") as caught:
         reach(Kubernetes(server.kubeconfig(tmp_path, token=token)))
     assert "ret" not in str(caught.value)
 
@@ -317,13 +373,13 @@ def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp
 
 def test_what_is_no_pod_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is no pod"):
+    with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is not a pod"):
         connect(Kubernetes(), tmp_path)
 
 
 def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
     (pod / "token").unlink()
-    with pytest.raises(ClusterError, match=r"no .*token; has the pod automountServiceAccountToken: false"):
+    with pytest.raises(ClusterError, match=r"no .*token; is automountServiceAccountToken false"):
         connect(Kubernetes(), pod)
 
 
@@ -331,13 +387,13 @@ def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
     ("cluster", "user", "why"),
     [
         ({"certificate-authority": "missing.pem"}, {}, "missing.pem cannot be read: No such file"),
-        ({"certificate-authority-data": "?"}, {}, "certificate-authority-data is not base64"),
-        ({}, {"client-certificate-data": "MTIz"}, "client-certificate-data holds no PEM certificate"),
-        ({}, {"client-key-data": "MTIz"}, "client-key-data holds no PEM private key"),
+        ({"certificate-authority-data": "?"}, {}, "cluster.certificate-authority-data: is not base64"),
+        ({}, {"client-certificate-data": "MTIz"}, "user.client-certificate-data: holds no PEM certificate"),
+        ({}, {"client-key-data": "MTIz"}, "user.client-key-data: holds no PEM private key"),
         ({}, {"client-certificate": "missing.crt"}, "missing.crt cannot be read: No such file"),
-        ({}, {"token": 5}, "Expected `str | null`, got `int`"),
-        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider not supported"),
-        ({}, {"as": "someone", "token": "t"}, "the user has as, and impersonation is not supported"),
+        ({}, {"token": 5}, "user.token: found the number 5, expected"),
+        ({}, {"auth-provider": {"name": "gcp"}}, 'auth-provider: found "gcp"'),
+        ({}, {"as-groups": ["g"], "token": "t"}, "as: is required with as-uid, as-groups"),
         ({"server": "https://[::1"}, {}, "cannot be used"),
         ({"server": "ftp://x"}, {}, "expected an https URL"),
         ({"proxy-url": "socks5://127.0.0.1:1"}, {}, "SOCKS proxy"),

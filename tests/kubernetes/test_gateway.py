@@ -246,8 +246,8 @@ def test_a_start_outside_of_a_pod_says_what_is_missing(
     ended = run("serve", "--config", str(tmp_path), *flags, *pair)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
-        "GatewayConfiguration: kubernetes: the service account is not there: KUBERNETES_SERVICE_HOST is not "
-        "set, so this is no pod; name a kubeconfig"
+        "GatewayConfiguration: kubernetes: the service account is missing: KUBERNETES_SERVICE_HOST is not "
+        "set, so this is not a pod; set a kubeconfig"
     )
     assert "Traceback" not in ended.stderr
 
@@ -255,7 +255,7 @@ def test_a_start_outside_of_a_pod_says_what_is_missing(
 def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
     code = (
         "import sys, gateway.cli, gateway.process.serve, gateway.offline\n"
-        "heavy = {'lightkube', 'httpx2', 'gateway.kubernetes.access', 'gateway.cel'}\n"
+        "heavy = {'httpx2', 'gateway.kubernetes.access', 'gateway.cel'}\n"
         "print(heavy & set(sys.modules) or 'none')"
     )
     loaded = subprocess.run(

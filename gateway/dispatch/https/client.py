@@ -44,11 +44,13 @@ class HttpRequest:
 
     __slots__ = ("body", "headers", "host", "path")
 
-    def __init__(self, url: str, headers: str, body: Sequence[bytes | memoryview]) -> None:
-        """Ask at *url*, which has no query, with *headers* as lines beside the usual ones."""
+    def __init__(
+        self, url: str, headers: Sequence[tuple[str, str]], body: Sequence[bytes | memoryview]
+    ) -> None:
+        """*url* has no query. *headers* are sent beside the usual ones."""
         parts = urlsplit(url)
         self.host, self.path = parts.netloc, parts.path
-        self.headers = headers
+        self.headers = "".join(f"{name}: {value}\r\n" for name, value in headers)
         self.body = body
 
     def head(self, target: str) -> bytes:

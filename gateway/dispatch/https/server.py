@@ -15,7 +15,9 @@ import uuid
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from gateway.credentials.user_credentials import CredentialsError, UserCredentials
+from gateway.config.kubeconfig import KubeconfigUser
+from gateway.credentials.exec_plugin import CredentialsError
+from gateway.credentials.user_credentials import UserCredentials
 from gateway.dispatch.https.client import HttpRequest, ask
 from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
 from gateway.dispatch.https.connection_pool import ConnectionPool
@@ -25,12 +27,12 @@ from gateway.dispatch.https.response import judge
 from gateway.dispatch.https.review import failed_before, failed_call, write_review
 from gateway.dispatch.in_flight import InFlightCalls
 from gateway.dispatch.verdicts import failed_status
+from gateway.errors import ConfigError, Problem
 from gateway.work_queue import WorkQueue, finish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.config.webhook_users import WebhookUser
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.core.webhook import HttpsClient
@@ -62,7 +64,7 @@ class HttpsServer(InFlightCalls):
     def __init__(
         self,
         client: HttpsClient,
-        user: WebhookUser | None,
+        user: KubeconfigUser | None,
         deadlines: TimerWheel,
         metrics: PoolMetrics,
         environment: Mapping[str, str] = os.environ,
@@ -76,7 +78,10 @@ class HttpsServer(InFlightCalls):
         self.client = client
         self.user = user
         self._metrics = metrics
-        self._identity = UserCredentials(client, user)
+        try:
+            self._credentials = UserCredentials(user or KubeconfigUser(), client.url, client.ca_pem)
+        except CredentialsError as error:
+            raise ConfigError([Problem("clientConfig", client.url, str(error))]) from error
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
         self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
@@ -132,7 +137,7 @@ class HttpsServer(InFlightCalls):
         for group, index in tasks:
             self._finish((group, index), failed_call("the gateway ends its connections"), "CANCELLED")
         self.connections.close()
-        await self._identity.close()
+        await self._credentials.close()
         self._metrics.forget(self.client.url)
 
     def _start(self, place: tuple[CallGroup, int], call: Call) -> None:
@@ -169,7 +174,7 @@ class HttpsServer(InFlightCalls):
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
         announced = f"{max(1, math.ceil(group.deadline.remaining_s(self._timers.now())))}s"
         try:
-            headers, context = await self._identity.prove()
+            headers, context = await self._credentials.get()
             question = HttpRequest(self.client.url, headers, body)
             may_repeat = webhook.side_effects == "None"
             response = await ask(question, announced, self.connections, context, room, may_repeat=may_repeat)
@@ -179,7 +184,7 @@ class HttpsServer(InFlightCalls):
             code = "RESOURCE_EXHAUSTED" if isinstance(error, AnswerTooLargeError) else "UNAVAILABLE"
             return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}?timeout={announced}": {error}')
         if response.status == 401:
-            self._identity.refused()
+            self._credentials.reject(headers)
         steps = judge(response, webhook, uid)
         if len(response.body) <= READ_AT_ONCE_BYTES:
             return finish(steps)

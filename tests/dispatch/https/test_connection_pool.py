@@ -13,7 +13,7 @@ import pytest
 
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.core.webhook import HttpsClient
-from gateway.credentials.user_credentials import tls_context
+from gateway.credentials.tls import tls_context
 from gateway.dispatch.https import connection_pool, server
 
 if TYPE_CHECKING:

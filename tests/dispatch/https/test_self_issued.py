@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway.credentials.user_credentials import tls_context
+from gateway.credentials.tls import tls_context
 from gateway.dispatch.https.connection import ExchangeError
 from gateway.dispatch.https.connection_pool import ConnectionPool
 

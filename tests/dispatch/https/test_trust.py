@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.webhook_users import Plugin, WebhookUser
+from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.core.webhook import HttpsClient
-from gateway.credentials import user_credentials
+from gateway.credentials import exec_plugin, user_credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,14 +90,14 @@ def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> 
     token_file.write_text("from-file\n")
     basic = base64.b64encode(b"u:p:w").decode()
     for user, expected in (
-        (WebhookUser(token="t1"), "Bearer t1"),
-        (WebhookUser(token="t1", token_file=token_file), "Bearer from-file"),
-        (WebhookUser(basic=("u", "p:w")), f"Basic {basic}"),
+        (KubeconfigUser(token="t1"), "Bearer t1"),
+        (KubeconfigUser(token="t1", token_file=token_file), "Bearer from-file"),
+        (KubeconfigUser(basic=("u", "p:w")), f"Basic {basic}"),
         (None, None),
     ):
         assert ask(on_bed, client, user=user) == [ALLOWED]
         assert said(webhook, client)["headers"].get("Authorization") == expected
-    user = WebhookUser(impersonation=(("Impersonate-User", "Ł"), ("Impersonate-Group", "g")))
+    user = KubeconfigUser(impersonation=(("Impersonate-User", "Ł"), ("Impersonate-Group", "g")))
     assert ask(on_bed, client, user=user) == [ALLOWED]
     as_bytes = said(webhook, client)["headers"]["Impersonate-User"].encode("latin-1")
     assert as_bytes.decode() == "Ł"
@@ -111,7 +111,7 @@ def test_a_token_is_read_again(
     token_file.write_text("first")
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=WebhookUser(token_file=token_file))
+        bed.add_server(client, user=KubeconfigUser(token_file=token_file))
         await bed.settle({"client": client}, {"client": client})
         token_file.write_text("second")
         await bed.ask({"client": client})
@@ -126,7 +126,7 @@ def test_a_token_is_read_again(
 
 
 def test_a_token_file_that_is_gone(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
-    user = WebhookUser(token_file=tmp_path / "token")
+    user = KubeconfigUser(token_file=tmp_path / "token")
     (verdict,) = ask(on_bed, webhook.client(), user=user)
     assert verdict.cause.startswith(f"could not get REST client: {tmp_path}/token cannot be read")
 
@@ -146,7 +146,7 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     token_file.write_text("first")
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=WebhookUser(token="beside", token_file=token_file))
+        bed.add_server(client, user=KubeconfigUser(token="beside", token_file=token_file))
         assert await bed.ask({"client": client}) == ALLOWED
         if content is None:
             token_file.unlink()
@@ -164,20 +164,20 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     on_bed(test)
     said = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
     assert said == ["Bearer first", "Bearer first", "Bearer second"]
-    assert sum("the token is revoked" in message for message in caplog.messages) == 1
+    assert sum("token revoked" in message for message in caplog.messages) == 1
 
 
 def test_the_gateways_own_certificate(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client({"certificate": True}, "asking")
     pair = webhook.ca.issue_cert(common_name="the-gateway")
     certificate, key = pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
-    assert ask(on_bed, client, user=WebhookUser(certificate_pem=certificate, key_pem=key)) == [ALLOWED]
+    assert ask(on_bed, client, user=KubeconfigUser(certificate_pem=certificate, key_pem=key)) == [ALLOWED]
     assert "the-gateway" in said(webhook, client)["certificate"]
     assert ask(on_bed, client) == [ALLOWED]
     assert not said(webhook, client)["certificate"]
 
 
-def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
+def plugin(tmp_path: Path, status: Any, code: int = 0) -> ExecPlugin:
     count = tmp_path / "count"
     printed = json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "status": status})
     program = (
@@ -185,13 +185,13 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> Plugin:
         f"assert 'v1' in os.environ['KUBERNETES_EXEC_INFO']; print({printed!r}); "
         f"print('a secret', file=sys.stderr); sys.exit({code})"
     )
-    return Plugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
+    return ExecPlugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
 
 
 def test_credentials_that_a_program_makes(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_credentials, "RUN_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
     client = webhook.client({"exec": True}, "asking")
     pair = webhook.ca.issue_cert(common_name="made")
     status = {
@@ -200,9 +200,9 @@ def test_credentials_that_a_program_makes(
         "clientKeyData": pair.private_key_pem.bytes().decode(),
     }
     for extra, runs in (({}, 1), ({"expirationTimestamp": "2001-01-01T00:00:00Z"}, 2)):
-        user = WebhookUser(plugin=plugin(tmp_path, status | extra))
+        user = KubeconfigUser(plugin=plugin(tmp_path, status | extra))
 
-        async def test(bed: Bed, user: WebhookUser = user) -> None:
+        async def test(bed: Bed, user: KubeconfigUser = user) -> None:
             bed.add_server(client, user=user)
             for _ in range(2):
                 assert await bed.settle({"client": client}, {"client": client})
@@ -220,10 +220,12 @@ def test_a_program_may_take_longer_than_a_call(
     client, gate = webhook.client({"slow exec": True}), tmp_path / "gate"
     os.mkfifo(gate)
     made = plugin(tmp_path, {"token": "late"})
-    waits = Plugin(made.command, ("-c", f"open({str(gate)!r}).read(); {made.arguments[1]}"), made.variables)
+    waits = ExecPlugin(
+        made.command, ("-c", f"open({str(gate)!r}).read(); {made.arguments[1]}"), made.variables
+    )
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=WebhookUser(plugin=waits))
+        bed.add_server(client, user=KubeconfigUser(plugin=waits))
         verdict = await bed.ask({"client": client}, budget_s=0.05)
         assert isinstance(verdict, Failed)
         assert verdict.cause.startswith("DEADLINE_EXCEEDED")
@@ -238,11 +240,11 @@ def test_a_program_may_take_longer_than_a_call(
     (tmp_path / "count").unlink()
 
     async def hangs(bed: Bed) -> None:
-        monkeypatch.setattr(user_credentials, "MADE_WITHIN_S", 0.05)
-        bed.add_server(client, user=WebhookUser(plugin=waits))
+        monkeypatch.setattr(exec_plugin, "RUN_TIMEOUT_S", 0.05)
+        bed.add_server(client, user=KubeconfigUser(plugin=waits))
         verdict = await bed.ask({"client": client})
         assert isinstance(verdict, Failed)
-        assert verdict.cause.endswith(": no end within 0.05s")
+        assert verdict.cause.endswith(": not finished within 0.05s")
 
     on_bed(hangs)
 
@@ -250,11 +252,11 @@ def test_a_program_may_take_longer_than_a_call(
 def test_a_program_that_fails(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), Plugin(str(tmp_path / "absent"))):
+    for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), ExecPlugin(str(tmp_path / "absent"))):
         client = webhook.client()
 
-        async def test(bed: Bed, client: HttpsClient = client, made: Plugin = made) -> None:
-            bed.add_server(client, user=WebhookUser(plugin=made))
+        async def test(bed: Bed, client: HttpsClient = client, made: ExecPlugin = made) -> None:
+            bed.add_server(client, user=KubeconfigUser(plugin=made))
             for _ in range(2):
                 verdict = await bed.ask({"client": client})
                 assert isinstance(verdict, Failed)
@@ -266,7 +268,7 @@ def test_a_program_that_fails(
         if (tmp_path / "count").exists():
             assert (tmp_path / "count").read_text() == "xy", "a program that fails is not run for every call"
             (tmp_path / "count").unlink()
-    assert "returned 3: a secret" in caplog.text
+    assert "ended with status 3: a secret" in caplog.text
 
 
 def test_through_a_proxy(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
