@@ -3,7 +3,8 @@
 It speaks gRPC with nothing of the SDK, so that tests of the gateway do not lean on it. Members of a script,
 all optional:
 
-- ``delay_ms`` before answering (``[low, high]`` draws one), ``hang`` (never answers), ``exit`` (dies)
+- ``delay_ms`` before answering (``[low, high]`` draws one), ``until`` (answers once that file exists),
+  ``hang`` (never answers), ``exit`` (dies)
 - ``deny`` with ``code``, ``message``, ``reason``, ``causes``, and only ``when`` there is this label;
   ``warnings``; ``annotations``
 - ``patch`` (a list of operations, or text to be sent as it is), ``label`` (adds it where it is missing)
@@ -129,6 +130,8 @@ async def wait(script: dict[str, Any]) -> None:
         os._exit(1)
     if delay:
         await asyncio.sleep(delay / 1000)
+    while "until" in script and not os.path.exists(script["until"]):  # noqa: ASYNC240, PTH110
+        await asyncio.sleep(0.01)
 
 
 @dataclass(eq=False)

@@ -88,19 +88,22 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_sent_elsewhere(
 def test_what_takes_longer_than_drain_seconds_is_ended_then(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
+    go_on = tmp_path / "go-on"
     (tmp_path / "c.yaml").write_text(
-        settings_document(drainSeconds=1)
+        settings_document(drainSeconds=5)
         + pool_document("pool", start_worker().target)
         + webhook_document("validate", "hangs", "pool", {"hang": True}, timeoutSeconds=30)
-        + webhook_document("validate", "ends", "pool", {"delay_ms": 400})
+        + webhook_document("validate", "ends", "pool", {"until": str(go_on)}, timeoutSeconds=30)
     )
     gateway = start_gateway(tmp_path)
     with (
-        Load(gateway, "/validate/hangs", POD, connections=4, count=4) as hanging,
-        Load(gateway, "/validate/ends", POD, connections=4, count=4) as ending,
+        Load(gateway, "/validate/hangs?timeout=30s", POD, connections=4, count=4) as hanging,
+        Load(gateway, "/validate/ends?timeout=30s", POD, connections=4, count=4) as ending,
     ):
         eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 8)
         gateway.signal(signal.SIGTERM)
+        gateway.expect("stopping")
+        go_on.touch()
     assert gateway.wait() == 0, gateway.log
     assert (ending.tally.allowed, ending.tally.lost) == (4, 0), ending.tally
     assert (hanging.tally.answered, hanging.tally.lost) == (0, 4), hanging.tally

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -29,8 +28,6 @@ pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
 FAKE = ROOT / "tests" / "fakes" / "worker.py"
-BACKOFFS_S = (0.25, 0.5, 1.0)
-"""What lies between the end of a process and its next start, at least, when it ends again and again."""
 REVIEWS_DONE = "admission_gateway_review_duration_seconds_count"
 
 
@@ -110,36 +107,10 @@ def test_a_killed_process_loses_what_was_in_flight_on_its_connections_and_nothin
     assert watch.counts[-1] <= tally.answered + tally.lost
 
 
-def test_a_process_that_is_killed_again_and_again_is_started_ever_more_seldom(
+def test_a_worker_that_ends_at_once_costs_others_nothing(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
-    )
-    gateway = start_gateway(tmp_path, "--processes", "2")
-    victim, steady = children_of(gateway.child.pid)
-    pauses_s = []
-    with Load(gateway, "/validate", POD, connections=8) as load:
-        for _ in BACKOFFS_S:
-            load.wait_for(20)
-            known = set(children_of(gateway.child.pid))
-            os.kill(victim, signal.SIGKILL)
-            killed_at = time.monotonic()
-            eventually(lambda known=known: set(children_of(gateway.child.pid)) - known)  # type: ignore[misc]
-            pauses_s.append(time.monotonic() - killed_at)
-            (victim,) = set(children_of(gateway.child.pid)) - {steady}
-        load.wait_for(50)
-    assert all(pause_s >= least_s for pause_s, least_s in zip(pauses_s, BACKOFFS_S, strict=True)), pauses_s
-    # Only the first kill met connections: what never came up had none.
-    assert load.tally.lost <= 8
-    assert load.tally.failed == 0
-    assert gateway.admin("/readyz")[0] == 200
-
-
-def test_a_worker_that_ends_at_once_is_started_ever_more_seldom(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    """What is in force meanwhile is served as before."""
+    """What is in force is served while the new worker is started again and again."""
     starts = tmp_path / "starts"
     config = tmp_path / "config"
     config.mkdir()
@@ -147,15 +118,11 @@ def test_a_worker_that_ends_at_once_is_started_ever_more_seldom(
     (config / "c.yaml").write_text(served)
     gateway = start_gateway(config)
     with Load(gateway, "/validate/v", POD, connections=4, rate=100) as load:
-        broken = command_pool("own", "sh", "-c", 'date +%s%N >> "$0"; exit 1', str(starts))
+        broken = command_pool("own", "sh", "-c", 'echo >> "$0"; exit 1', str(starts))
         write_whole(config / "c.yaml", served + broken + webhook_document("validate", "w", "own", {}))
         gateway.signal(signal.SIGHUP)
-        eventually(lambda: len(lines(starts)) > len(BACKOFFS_S))
+        eventually(lambda: len(lines(starts)) >= 3)
         load.wait_for(10)
-    moments = [int(line) / 1e9 for line in lines(starts)[: len(BACKOFFS_S) + 1]]
-    pauses_s = [after - before for before, after in itertools.pairwise(moments)]
-    # Of each pause some is the start itself, on both sides, so it can be a little shorter.
-    assert all(pause_s >= 0.8 * least_s for pause_s, least_s in zip(pauses_s, BACKOFFS_S, strict=True))
     assert (load.tally.lost, load.tally.failed) == (0, 0), load.tally
 
 

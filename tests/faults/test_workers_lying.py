@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,20 +46,21 @@ class Lie:
     """Pattern of what the user reads; empty: the request is allowed."""
     ends_stream: bool = True
     """Whether the stream is replaced, since what else comes on it may be as wrong."""
-    webhook: dict[str, Any] = field(default_factory=lambda: {"timeoutSeconds": 1})
+    timeout_s: int = 10
+    """Of its own webhook: short where the answer never comes."""
 
 
 LIES = {
     # Verdicts cross the notice that they are not wanted any more; that alone is no lie.
-    "late": Lie({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False),
+    "late": Lie({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False, timeout_s=1),
     "twice": Lie({"twice": True}),
-    "unknown id": Lie({"wrong_id": True}, LATE),
-    "another's id": Lie({"others_id": True}, f"(?:{LATE})?"),
+    "unknown id": Lie({"wrong_id": True}, LATE, timeout_s=1),
+    "another's id": Lie({"others_id": True}, f"(?:{LATE})?", timeout_s=1),
     "garbage": Lie({"garbage": True}, "malformed answer: no ReviewResponse"),
     "no outcome": Lie({"empty": True}, "malformed answer: a verdict without an outcome", ends_stream=False),
     "the end": Lie({"end": True}, "UNAVAILABLE: the worker ended the stream|"),
     "flood": Lie({"flood": True}),
-    "9 MiB": Lie({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*", webhook={}),
+    "9 MiB": Lie({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
 }
 
 
@@ -80,7 +81,7 @@ def test_a_lie_is_felt_by_its_own_webhook_alone(
     configuration = (
         pool_document("liar", liar.target)
         + pool_document("other", other.target)
-        + webhook_document("validate", "lie", "liar", lie.script, **lie.webhook)
+        + webhook_document("validate", "lie", "liar", lie.script, timeoutSeconds=lie.timeout_s)
         + webhook_document("validate", "honest", "liar", {"delay_ms": 20})
         + webhook_document("validate", "report", "liar", {"report": True})
         + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})

@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, run_command, webhook_document
 from tests.kubernetes.server import ApiServer
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,11 +120,10 @@ def test_nobody_waits_for_an_expression_that_takes_long(serve: Callable[..., Gat
         gateway.review("/validate", heavy)
         answers.append("heavy")
 
-    threads = [threading.Thread(target=think) for _ in range(4)]
+    threads = [threading.Thread(target=think) for _ in range(8)]
     for thread in threads:
         thread.start()
-    while gateway.metric("admission_gateway_reviews_in_flight") < 2:
-        assert "heavy" not in answers
+    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") >= 2)
     connection = gateway.connect()
     light = review_of()
     for _ in range(20):

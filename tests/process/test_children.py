@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.process.children import Child
+from gateway.process.children import FIRST_BACKOFF_S, MAX_BACKOFF_S, Child
 from tests.process.kit import lines, runs
 from tests.waiting import until
 
@@ -90,6 +90,26 @@ def test_what_a_command_leaves_behind_is_gone_when_it_is_started_again(tmp_path:
         await child.stop(GRACE_S)
 
     asyncio.run(main())
+
+
+def test_the_back_off_doubles_up_to_its_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, pauses_s = asyncio.sleep, list[float]()
+
+    async def without_pause(delay_s: float) -> None:
+        if delay_s >= FIRST_BACKOFF_S:
+            pauses_s.append(delay_s)
+            delay_s = 0.0
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", without_pause)
+
+    async def main() -> None:
+        child = Child("x", ["false"])
+        await until(lambda: len(pauses_s) >= 8)
+        await child.stop(GRACE_S)
+
+    asyncio.run(main())
+    assert pauses_s[:8] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, MAX_BACKOFF_S, MAX_BACKOFF_S]
 
 
 def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
