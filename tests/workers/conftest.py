@@ -24,6 +24,8 @@ OPTIONS = [
     ("grpc.max_send_message_length", LIMIT),
     # A flow control window that grows with the connection's speed would take what nobody reads.
     ("grpc.http2.bdp_probe", 0),
+    # Channels to one address share connections by default: a new one could begin on one that is just closing.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 REVIEWS = Path(__file__).parents[1] / "reviews"
 
@@ -45,7 +47,7 @@ class Worker:
         )
 
     async def unary(
-        self, policy: str, request: bytes = POD, namespace: bytes = b"", timeout_s: float = 10
+        self, policy: str, request: bytes = POD, namespace: bytes = b"", timeout_s: float = 60
     ) -> Any:
         """Return the ReviewResponse, or an Error made of the status."""
         message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
