@@ -1,73 +1,125 @@
-"""``python -m loadtest.bench``: what the gateway costs above its own front end, and whether targets are met.
+"""``python -m loadtest.bench``: CPU, throughput and latency of the gateway, compared with its floor.
 
-Starts everything itself on free ports, a group of cases at a time: floor, gateways, workers. Measures the
-cases in turn, the group's reference at the start, in the middle and at the end of each round, and prints
-tables. Exit status 0 if no acceptance line fails, 1 if one does or if an answer was wrong.
+For each group of cases it starts the servers and workers on free ports, measures the cases in several rounds,
+and stops them. It prints the tables and writes them to a file. Exit status 0 if no target fails, 1 if one
+fails or if an answer was wrong.
 """
 
 from __future__ import annotations
 
+import argparse
+import signal
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from loadtest import languages, sdk_cost
-from loadtest.launch import BenchError
-from loadtest.lines import DIFFERENCES, LINES, SDK, Found, judge
-from loadtest.plan import parse
-from loadtest.report import PICTURES, cores, figures, lines_table, machine, markdown, remarks, versions
+from loadtest import worker_cost
+from loadtest.cases import CASES, CONNECTIONS, GROUPS
+from loadtest.report import cores, figures, machine, markdown, remarks, targets_table, versions
+from loadtest.results import Timing, measure
 from loadtest.reviews import POD, write_reviews
-from loadtest.serial import differences
-from loadtest.servers import fleet
-from loadtest.windows import measure
+from loadtest.servers import ROOT, BenchError, run_servers
+from loadtest.targets import SDK, TARGETS, Found, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from loadtest.cases import Group
-    from loadtest.lines import Result
-    from loadtest.plan import Plan
-    from loadtest.servers import Fleet
-    from loadtest.windows import Round, Timing, Window
+    from loadtest.cases import Case, Group
+    from loadtest.results import Round, Window
+    from loadtest.servers import Running
 
-
+RESULTS: Final = ROOT / "loadtest" / "results"
+FULL: Final = Timing(warmup_s=0.3, window_s=1.4)
+QUICK: Final = Timing(warmup_s=0.2, window_s=0.5)
+LANGUAGES: Final = "languages"
 SDK_WINDOWS: Final = 6.0
-"""How long the Python worker is measured, in windows."""
+"""Time for the Python worker, in windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run."""
+
+    groups: tuple[Group, ...]
+    timing: Timing
+    sdk: bool
+    """Whether to measure the Python worker without a gateway."""
+    languages: worker_cost.Timing | None = None
+    """Timing of the workers in all languages; None to leave them out."""
+    connections: int = CONNECTIONS
+    """Replaces ``CONNECTIONS``, which the titles name."""
+
+    def __str__(self) -> str:
+        rounds = " or ".join(str(count) for count in sorted({group.rounds for group in self.groups}))
+        changed = f"; {self.connections} connections instead of {CONNECTIONS}"
+        return (
+            f"Pod review of {POD.stat().st_size:,} bytes over TLS unless a case says otherwise; "
+            f"rounds: {rounds}, {self.timing.window_s:g} s a case after {self.timing.warmup_s:g} s of "
+            "warm-up; one gateway process, metrics on; policies that return at once"
+            f"{changed if self.connections != CONNECTIONS else ''}"
+        )
+
+
+def select(group: Group, names: Collection[str]) -> Group | None:
+    """Return *group* with the cases in *names*, always with its reference; None if none is named."""
+    if group.name in names:
+        return group
+    cases = tuple(case for case in group.cases if case.name in names)
+    return replace(group, cases=cases) if cases or group.reference.name in names else None
+
+
+def adjust(group: Group, rounds: int | None, connections: int | None) -> Group:
+    """Return *group* with other rounds, and other connections where a case has the usual number."""
+
+    def changed(case: Case) -> Case:
+        if connections is None or case.load.connections != CONNECTIONS:
+            return case
+        return replace(case, load=replace(case.load, connections=connections))
+
+    return replace(
+        group,
+        reference=changed(group.reference),
+        cases=tuple(changed(case) for case in group.cases),
+        rounds=rounds or group.rounds,
+    )
 
 
 def measure_group(
-    group: Group, timing: Timing, running: Fleet, reviews: Mapping[str, Path]
+    group: Group, timing: Timing, running: Running, reviews: Mapping[str, Path]
 ) -> Iterator[Round]:
-    """Yield the rounds of *group*; progress goes to standard error.
+    """Yield the rounds of *group*; progress is printed to standard error.
 
     Raises:
-        BenchError: something was answered wrongly.
+        BenchError: an answer was wrong.
     """
     for number in range(group.rounds):
         windows: list[Window] = []
         for case in group.order(number):
-            if case.front in running.missing:
+            if case.server in running.missing:
                 continue
             full = [window.reviews_per_s for window in windows if window.case == group.reference.name]
             windows.append(measure(case, fmean(full) if full else 0.0, timing, running, reviews))
             found = windows[-1]
-            say(
-                f"{group.name} {number + 1}/{group.rounds}  {case.name:<18} {found.front_us:8.1f} us "
-                f"{found.reviews_per_s:9,.0f}/s  p50 {found.p50_ms:.2f}  p99 {found.p99_ms:.2f} ms"
+            print(
+                f"{group.name} {number + 1}/{group.rounds}  {case.name:<18} {found.gateway_us:8.1f} us "
+                f"{found.reviews_per_s:9,.0f}/s  p50 {found.p50_ms:.2f}  p99 {found.p99_ms:.2f} ms",
+                file=sys.stderr,
+                flush=True,
             )
         yield tuple(windows)
 
 
 def run(plan: Plan) -> Found:
-    """Return what *plan* finds.
+    """Return the results of *plan*.
 
     Raises:
-        BenchError: something did not start, or answered wrongly.
+        BenchError: a process did not start, or an answer was wrong.
     """
     rounds: list[Round] = []
     numbers: dict[str, float] = {}
@@ -76,58 +128,77 @@ def run(plan: Plan) -> Found:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loadtest-")))
             reviews = write_reviews(folder)
-            running = stack.enter_context(fleet(POD, group.fronts, folder))
+            running = stack.enter_context(run_servers(POD, group.servers, folder))
             missing |= {
-                case.name: running.missing[case.front]
+                case.name: running.missing[case.server]
                 for case in group.cases
-                if case.front in running.missing
+                if case.server in running.missing
             }
-            if {"slow", "serial"} <= running.fronts.keys():
-                numbers[DIFFERENCES] = differences(running, POD.read_bytes())
             rounds += measure_group(group, plan.timing, running, reviews)
     notes = []
     if plan.sdk:
-        try:
-            cost = sdk_cost.measure(SDK_WINDOWS * plan.timing.window_s)
-        except sdk_cost.SeemedSlow as error:
-            # On a machine with other work a policy can seem slow, which is no reason to lose all the rest.
-            missing[SDK] = str(error)
+        cost = worker_cost.measure_python(SDK_WINDOWS * plan.timing.window_s)
+        if cost.log:
+            missing[SDK] = f"the worker logged: {cost.log}"
         else:
             numbers[SDK] = cost.times_parse
-            notes.append(f"### The Python worker on its own\n\n{cost}")
+        notes.append(f"### The Python worker without a gateway\n\n{cost}")
     if plan.languages is not None:
-        try:
-            costs = languages.measure(plan.languages)
-        except sdk_cost.SeemedSlow as error:
-            missing[languages.GROUP] = str(error)
-        else:
-            missing |= costs.missing
-            if costs.rounds:
-                notes.append(f"### {languages.TITLE}\n\n{languages.EXPLANATION}\n\n{costs}")
+        costs = worker_cost.measure_languages(plan.languages)
+        missing |= costs.missing
+        if costs.rounds:
+            notes.append(f"### {worker_cost.TITLE}\n\n{worker_cost.EXPLANATION}\n\n{costs}")
     return Found(rounds, numbers, missing, cores(), notes)
 
 
-def say(line: str) -> None:
-    """Print *line* to standard error."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def write(output: Path, found: Found, results: Sequence[Result], how: str, took_s: float) -> None:
-    """Write the report to *output*, and the pictures beside it under names that begin alike."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    pictures = []
-    for name, draw in PICTURES.items():
-        picture = draw(found.rounds)
-        if picture is not None:
-            path = output.with_name(f"{output.stem}-{name}")
-            path.write_text(picture)
-            pictures.append(path.name)
-    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, took {took_s:.0f} s"
-    output.write_text(markdown(found, results, how, [machine(), versions(), when], pictures))
+def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
+    """Return the plan and the file to write."""
+    groups = [group.name for group in GROUPS]
+    parser = argparse.ArgumentParser(
+        "loadtest.bench",
+        description="Compares the gateway with its floor and its targets.",
+        epilog=f"Groups: {', '.join(groups)}, {SDK}, {LANGUAGES}. Cases: {', '.join(CASES)}.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="below two minutes: one round of short windows")
+    add("--rounds", type=int, metavar="N", help="default: 3 or 4, by group; quick 1")
+    add(
+        "--window", type=float, metavar="SECONDS", help=f"default {FULL.window_s:g}, quick {QUICK.window_s:g}"
+    )
+    add(
+        "--warmup", type=float, metavar="SECONDS", help=f"default {FULL.warmup_s:g}, quick {QUICK.warmup_s:g}"
+    )
+    add("--connections", type=int, metavar="N", help=f"instead of {CONNECTIONS}")
+    add(
+        *("--only", "--cases"),
+        nargs="+",
+        choices=[*groups, SDK, LANGUAGES, *CASES],
+        metavar="NAME",
+        help="groups, or cases with the reference of their group",
+    )
+    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE.md")
+    options = parser.parse_args(argv)
+    names = options.only or [*groups, SDK, LANGUAGES]
+    usual = QUICK if options.quick else FULL
+    selected = [select(group, names) for group in GROUPS]
+    rounds = options.rounds or (1 if options.quick else None)
+    languages = worker_cost.QUICK if options.quick else worker_cost.Timing()
+    plan = Plan(
+        tuple(adjust(group, rounds, options.connections) for group in selected if group is not None),
+        Timing(
+            usual.warmup_s if options.warmup is None else options.warmup, options.window or usual.window_s
+        ),
+        sdk=SDK in names,
+        languages=languages if LANGUAGES in names else None,
+        connections=options.connections or CONNECTIONS,
+    )
+    suffix = "-quick" if options.quick else ""
+    return plan, options.output or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}{suffix}.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan, output = parse(argv)
     began = time.monotonic()
     try:
@@ -135,9 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(f"loadtest.bench: {error}", file=sys.stderr)
         return 1
-    results = judge(LINES, found)
-    write(output, found, results, str(plan), time.monotonic() - began)
-    print(*figures(found), lines_table(results), *remarks(found), f"written to {output}", sep="\n\n")
+    results = judge(TARGETS, found)
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, took {time.monotonic() - began:.0f} s"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(markdown(found, results, str(plan), [machine(), versions(), when]))
+    print(*figures(found), targets_table(results), *remarks(found), f"written to {output}", sep="\n\n")
     return 1 if any(result.verdict == "FAIL" for result in results) else 0
 
 

@@ -1,7 +1,7 @@
-"""What the benchmark measures, as a list: which front end, what is sent to it, what it is measured beside.
+"""The cases of the benchmark: a server, the load on it, and the reference that it is compared with.
 
-A group is measured together, its reference first, in the middle and last in each round. What the figures
-have to be is in ``loadtest.lines``.
+The cases of a group are measured together, with the reference at the start, in the middle and at the end of
+each round. The limits are in ``loadtest.targets``.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ CONNECTIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent, and when."""
+    """The reviews that are sent; a closed loop without *share* and *rate*."""
 
     connections: int = CONNECTIONS
     share: float = 0.0
-    """Open loop: reviews arrive by the clock, at this share of the rate of the group's reference."""
+    """Open loop at this share of the throughput of the group's reference."""
     rate: float = 0.0
-    """Open loop at this many reviews a second."""
-    handshake: Literal["once", "full", "resumed"] = "once"
-    """Whether each review has a connection of its own, and whether that resumes a TLS session."""
-    review: Literal["pod", "large"] = "pod"
-    """A Pod of 6 KB or one of 1 MiB."""
+    """Open loop of so many reviews a second."""
+    is_fresh: bool = False
+    """Whether each review has a new connection."""
+    review: Literal["pod", "large", "update"] = "pod"
+    """A Pod of 6 KB, a Pod of 1 MiB, or an update with two Pods of 3 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure."""
+    """One load on one path of one server."""
 
     name: str
     title: str
-    front: str
-    """Who answers: one of ``loadtest.configuration.GATEWAYS``, ``floor``, ``floor-tickets``, ``baseline`` or
-    ``agnhost``."""
+    server: str
+    """One of ``loadtest.gateways.GATEWAYS``, ``floor``, ``baseline`` or ``agnhost``."""
     path: str
     load: Load = Load()
-    beside: Load | None = None
-    """Sent to the same place at the same time and not measured."""
+    background: Load | None = None
+    """Sent to the same path at the same time; its latency is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cases of which the ratios count."""
+    """Cases that are compared with one reference."""
 
     name: str
     title: str
@@ -55,17 +54,17 @@ class Group:
     cases: tuple[Case, ...]
     rounds: int = 3
     is_paced: bool = False
-    """Rates follow from what the reference reaches: it is measured first in each round, and only there."""
+    """The rates are shares of the reference's throughput: it is measured once in each round, at the start."""
 
     @property
-    def fronts(self) -> tuple[str, ...]:
-        """The front ends that the group needs."""
-        return tuple(dict.fromkeys(case.front for case in (self.reference, *self.cases)))
+    def servers(self) -> tuple[str, ...]:
+        """The servers that the group needs."""
+        return tuple(dict.fromkeys(case.server for case in (self.reference, *self.cases)))
 
     def order(self, number: int) -> list[Case]:
-        """Return what is measured in round *number*, in this order.
+        """Return the cases of round *number* in the order in which they are measured.
 
-        Every other round is backwards, so that a machine that gets slower favours no case.
+        Odd rounds reverse the order, so that a machine that becomes slower favours no case.
         """
         others = list(self.cases)
         if number % 2:
@@ -80,15 +79,16 @@ class Group:
 FLOOR: Final = Case("floor", "floor: same front end, orjson.loads, fixed answer", "floor", FLOOR_PATH)
 _FOUR: Final = "/validate/policies-4"
 _ALONE: Final = Load(connections=1)
-_FRESH: Final = Load(connections=16, handshake="full")
-_RESUMED: Final = Load(connections=16, handshake="resumed")
+_FRESH: Final = Load(connections=16, is_fresh=True)
 _LARGE: Final = Load(connections=4, review="large")
 _PODS: Final = Load(share=0.25)
 _SOME_LARGE: Final = Load(connections=2, rate=5.0, review="large")
+_FEW_PODS: Final = Load(rate=100.0)
+_UPDATES: Final = Load(connections=1, review="update")
 _FEW: Final = Load(connections=8)
 _SOME: Final = Load(connections=16)
 RATES: Final = (10, 25, 50, 70, 90)
-"""In percent of the highest rate."""
+"""In percent of the throughput of a closed loop."""
 
 GROUPS: Final = (
     Group(
@@ -138,12 +138,12 @@ GROUPS: Final = (
         (
             Case("sleeps-8", "8 of them, change nothing", "slow", "/mutate/sleeps-8", _ALONE),
             Case("third-changes", "8, the third changes the object", "slow", "/mutate/third-changes", _ALONE),
-            Case("serial-8", "8, asked one after another", "serial", "/mutate/sleeps-8", _ALONE),
+            Case("serial-8", "8, called one after another", "serial", "/mutate/sleeps-8", _ALONE),
         ),
     ),
     Group(
         "rate",
-        "Open loop, 4 policies: latency from the moment at which a review was due",
+        "Open loop, 4 policies: latency from the moment at which the review was due",
         Case("full", "highest rate, closed loop of 64 connections", "stream", _FOUR),
         tuple(
             Case(
@@ -161,14 +161,6 @@ GROUPS: Final = (
         (
             Case("stream-1-fresh", "1 policy, full handshake", "stream", "/validate/policies-1", _FRESH),
             Case("stream-4-fresh", "4 policies, full handshake", "stream", _FOUR, _FRESH),
-            Case(
-                "floor-tickets",
-                "floor that gives tickets, full handshake",
-                "floor-tickets",
-                FLOOR_PATH,
-                _FRESH,
-            ),
-            Case("floor-resumed", "floor that gives tickets, resumed", "floor-tickets", FLOOR_PATH, _RESUMED),
         ),
     ),
     Group(
@@ -179,11 +171,16 @@ GROUPS: Final = (
     ),
     Group(
         "mixed",
-        "6 KB at a quarter of the highest rate, with and without 1 MiB among them",
+        "6 KB at a quarter of the highest rate, with and without large reviews beside them",
         Case("mixed-full", "highest rate of 6 KB, closed loop", "stream", _FOUR),
         (
             Case("pods", "6 KB alone", "stream", _FOUR, _PODS),
             Case("pods-beside-large", "6 KB, with 5 of 1 MiB a second", "stream", _FOUR, _PODS, _SOME_LARGE),
+            Case(
+                "pods-beside-updates",
+                "6 KB, 100/s, with one client that sends updates of 6 MiB",
+                *("stream", _FOUR, _FEW_PODS, _UPDATES),
+            ),
             Case("floor-pods", "floor, 6 KB alone, same rate", "floor", FLOOR_PATH, _PODS),
             Case(
                 "floor-pods-beside-large",
@@ -221,7 +218,7 @@ GROUPS: Final = (
     Group(
         "https",
         "Webhooks over HTTPS, 16 connections",
-        Case("by-stream", "1 policy of a worker, by stream", "stream", "/validate/policies-1", _SOME),
+        Case("by-stream", "1 policy of a worker, stream", "stream", "/validate/policies-1", _SOME),
         (
             Case("by-https", "1 webhook over HTTPS", "https", "/validate/policies-1", _SOME),
             Case("by-https-4", "4 webhooks over HTTPS", "https", "/validate/policies-4", _SOME),
@@ -230,11 +227,11 @@ GROUPS: Final = (
     Group(
         "conditions",
         "matchConditions, 4 policies",
-        Case("unconditional", "4 policies without", "conditional", "/validate/without"),
+        Case("unconditional", "4 policies without conditions", "conditional", "/validate/without"),
         (
-            Case("by-request", "each with one about the request", "conditional", "/validate/by-request"),
-            Case("by-object", "each with that and two about the Pod", "conditional", "/validate/by-object"),
-            Case("left-out", "and 36 that one leaves out", "conditional", "/validate/left-out"),
+            Case("by-request", "one condition about the request each", "conditional", "/validate/by-request"),
+            Case("by-object", "that and two about the Pod each", "conditional", "/validate/by-object"),
+            Case("left-out", "and 36 more whose condition is false", "conditional", "/validate/left-out"),
         ),
     ),
 )

@@ -1,9 +1,10 @@
-"""The floor that the gateway is measured against: its own front end, and nothing behind it.
+"""The floor that the gateway is compared with: the gateway's own HTTP front end and nothing behind it.
 
 TLS, HTTP and routing are the gateway's; a review is parsed with orjson and answered with the same bytes every
-time. What the gateway costs above it is matching, calling workers, deciding and counting.
+time. What a gateway costs above the floor is matching, calls to workers, decisions and metrics.
 
-``python -m loadtest.floor REVIEW --state DIR`` prints its address to standard error and serves until SIGTERM.
+``python -m loadtest.floor REVIEW --state DIR`` logs its address and serves until SIGTERM. With ``--any`` it
+answers each review with the review's own uid: that is the webhook of the HTTPS cases, the cheapest there is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -37,8 +37,8 @@ PATH = "/validate"
 Selected = TypeVar("Selected")
 
 
-def fixed_answer(review: bytes) -> bytes:
-    """Return an AdmissionReview that allows *review*, as the gateway words it."""
+def allowing(review: bytes) -> bytes:
+    """Return the AdmissionReview that allows *review*, in the gateway's own order of members."""
     uid = orjson.loads(review)["request"]["uid"]
     return orjson.dumps(
         {
@@ -50,24 +50,16 @@ def fixed_answer(review: bytes) -> bytes:
 
 
 async def serve(
-    review: Callable[[HttpRequest, Selected], None],
-    paths: Mapping[str, Selected],
-    state: Path,
-    *,
-    gives_tickets: bool = False,
+    review: Callable[[HttpRequest, Selected], None], paths: Mapping[str, Selected], state: Path
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        review: Answers a request, at once or later; it is told what the path stands for.
-        paths: What there is, by path.
+        review: Answers a request, at once or later; its second argument is the value of the path.
+        paths: A value for each path.
         state: The folder that keeps the certificate.
-        gives_tickets: Whether TLS sessions can be resumed. The gateway gives none: kube-apiserver never does.
     """
     certificate = ServerCertificate(ServerTls(*make_development_certificate(state)))
-    if gives_tickets:
-        certificate.context.options &= ~ssl.OP_NO_TICKET
-        certificate.context.num_tickets = 1
     listener = Listener("127.0.0.1:0", ConnectionTable(Router(review, paths)), certificate)
     await listener.start()
     relax_garbage_collection()
@@ -80,24 +72,25 @@ async def serve(
 
 
 def answer_with(request: HttpRequest, answer: bytes) -> None:
-    """Answer *request* with *answer*, whatever it says."""
+    """Parse *request* and answer it with *answer*."""
     orjson.loads(request.body)
     request.respond(200, answer)
 
 
+def answer_any(request: HttpRequest, _: bytes) -> None:
+    """Answer *request* with its own uid."""
+    request.respond(200, allowing(request.body))
+
+
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Answers every AdmissionReview without a look at it.")
-    parser.add_argument(
-        "review", type=Path, metavar="REVIEW", help="an AdmissionReview, JSON; its uid is answered"
-    )
-    parser.add_argument(
-        "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
-    )
-    parser.add_argument("--tickets", action="store_true", help="let TLS sessions be resumed")
+    parser = argparse.ArgumentParser(description="Allows every AdmissionReview.")
+    parser.add_argument("review", type=Path, metavar="REVIEW", help="AdmissionReview whose uid is answered")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="folder for the certificate")
+    parser.add_argument("--any", action="store_true", help="answer each review with its own uid")
     arguments = parser.parse_args()
-    answer = fixed_answer(arguments.review.read_bytes())
-    uvloop.run(serve(answer_with, {PATH: answer}, arguments.state, gives_tickets=arguments.tickets))
+    answer = answer_any if arguments.any else answer_with
+    uvloop.run(serve(answer, {PATH: allowing(arguments.review.read_bytes())}, arguments.state))
 
 
 if __name__ == "__main__":

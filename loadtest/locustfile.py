@@ -1,8 +1,7 @@
-"""Load on policies of your own: how long do they take, and do they keep up?
+"""A load test of your own policies: latency and throughput under a planned load, with limits.
 
-Users post reviews to a gateway (``--via direct``), or create objects at an API server with which the gateway
-is registered (``--via apiserver``), each at a steady rate. What counts as a failure, and what ends with which
-exit status: see ``README.md`` beside this file.
+Users post reviews to a gateway (``--via direct``), or create objects at an API server that calls the gateway
+(``--via apiserver``), each at a constant rate. Failures, limits and exit status: see ``README.md``.
 
 Source: Locust's documentation, "Increase performance with a faster HTTP client", "Customizing response time
 bucketing" and "Exit codes".
@@ -25,14 +24,12 @@ from locust.contrib.fasthttp import FAILURE_EXCEPTIONS, FastHttpSession
 from locust.event import EventHook
 from locust.runners import LocalRunner, WorkerRunner
 
-# Locust is started anywhere and imports this file alone.
+# Locust may run in any folder and imports only this file.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from loadtest.locust_answers import Outcome, of_create, of_review
-from loadtest.locust_corpus import Create, Review, creates, read_corpus, reviews
-from loadtest.locust_options import PATH, add_options, check, limits
-from loadtest.locust_plan import Found, Plan, Schedule, verdict
-from loadtest.locust_target import Target
+from loadtest.locust_options import PATH, Target, add_options, check, limits
+from loadtest.locust_requests import Create, Review, creates, read_corpus, reviews
+from loadtest.locust_verdict import Found, Outcome, Plan, Schedule, of_create, of_review, verdict
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -42,11 +39,10 @@ if TYPE_CHECKING:
     from locust.contrib.fasthttp import ResponseContextManager
     from locust.env import Environment
 
-    from loadtest.locust_plan import Criterion
+    from loadtest.locust_verdict import Criterion
 
-LAST_ANSWERS_S = 10.0
-"""How long a run waits in the end for answers on their way, unless ``--stop-timeout`` says: the slowest are
-to count, too."""
+STOP_TIMEOUT_S = 10.0
+"""How long a run waits at its end for answers, without ``--stop-timeout``: the slowest answers count too."""
 DELETERS = 10
 PLAN = Plan()
 LINES: list[Criterion | str] = []
@@ -54,7 +50,7 @@ LINES: list[Criterion | str] = []
 
 
 def _three_digits(response_time: float) -> float:
-    """Return milliseconds as Locust keeps them; its own buckets are too wide for answers within one."""
+    """Round milliseconds for Locust's statistics, whose own buckets are too wide below one millisecond."""
     return float(f"{response_time:.3g}")
 
 
@@ -62,39 +58,39 @@ locust.stats.bucket_response_time = _three_digits  # type: ignore[assignment]
 
 
 class SteadyUser(FastHttpUser):
-    """One connection that sends the requests of the corpus in turn, steadily while the answers keep up."""
+    """One connection that sends the requests of the corpus in turn, at a constant rate."""
 
     abstract = True
     rate: ClassVar[float]
     corpus: ClassVar[list[Any]]
 
     def on_start(self) -> None:
-        """Begin with the first request."""
+        """Start with the first request."""
         self._turns: Iterator[Any] = itertools.cycle(self.corpus)
         self._schedule: Schedule = PLAN.join(self.rate, time.monotonic())
 
     def on_stop(self) -> None:
-        """End the schedule, if the run goes on without this user."""
+        """End the schedule, if the run continues without this user."""
         self._schedule.end = self._schedule.end or time.monotonic()
 
     @task
     def turn(self) -> None:
         """Send the next request."""
         if self._schedule.end is None:
-            # Of users that wake while a run is stopped, Locust would drop the answers.
+            # While a run is being stopped, Locust would drop the answer.
             self._schedule.sent += 1
             self.send(next(self._turns))
 
     def send(self, turn: Any) -> None:  # noqa: ANN401
-        """Send *turn*, one of ``corpus``, and have its answer counted."""
+        """Send *turn*, one of ``corpus``, and count its answer."""
         raise NotImplementedError
 
 
 class ReviewUser(SteadyUser):
-    """Posts reviews to a gateway, as an API server does."""
+    """Posts reviews to a gateway."""
 
     def send(self, turn: Review) -> None:
-        """Post a review under a uid of its own."""
+        """Post a review with a new uid."""
         body, uid = turn.body()
         with self.client.post(turn.path, data=body, name=turn.name, catch_response=True) as answer:
             status, content, problem = _read(answer)
@@ -102,14 +98,14 @@ class ReviewUser(SteadyUser):
 
 
 class CreateUser(SteadyUser):
-    """Creates objects at an API server, which calls the webhooks that are registered there."""
+    """Creates objects at an API server, which calls the registered webhooks."""
 
     persist: ClassVar[bool]
     created: ClassVar[list[str]] = []
-    """Paths of the objects that were stored."""
+    """Paths of the stored objects."""
 
     def send(self, turn: Create) -> None:
-        """Create an object, by default without storing it."""
+        """Create an object, by default as a dry run."""
         path = turn.path if self.persist else f"{turn.path}?dryRun=All"
         with self.client.post(path, data=turn.body, name=turn.name, catch_response=True) as answer:
             status, content, problem = _read(answer)
@@ -119,14 +115,14 @@ class CreateUser(SteadyUser):
 
 
 def _read(answer: ResponseContextManager) -> tuple[int, bytes, str]:
-    """Return status and body of *answer*, and what went wrong on the way, if anything did."""
+    """Return status and body of *answer*, and an error of the connection or an empty string."""
     error = answer.request_meta["exception"]
     if answer.status_code == 0:
         return 0, b"", f"no answer: {error!r}"
     try:
         return answer.status_code, answer.content or b"", ""
     except FAILURE_EXCEPTIONS as failure:
-        return 0, b"", f"half an answer: {failure!r}"
+        return 0, b"", f"incomplete answer: {failure!r}"
 
 
 def _count(answer: ResponseContextManager, outcome: Outcome) -> None:
@@ -162,14 +158,14 @@ def _use_options(environment: Environment, **_: object) -> None:
     SteadyUser.default_headers = target.headers
     environment.user_classes = [user]
     environment.host = target.host
-    environment.stop_timeout = environment.stop_timeout or LAST_ANSWERS_S
+    environment.stop_timeout = environment.stop_timeout or STOP_TIMEOUT_S
     if options.stop_after:
         listener = _stop_after(environment, options.stop_after)
         events.request.add_listener(listener)  # type: ignore[no-untyped-call]
 
 
 def _prepare(options: Namespace, target: Target) -> type[FastHttpUser]:
-    """Return the class of users that *options* ask for, with what it will send."""
+    """Return the class of users for *options*, with its requests."""
     documents = read_corpus(Path(options.corpus))
     if options.via == "direct":
         ReviewUser.corpus = reviews(documents, options.path or [PATH])
@@ -184,7 +180,7 @@ def _prepare(options: Namespace, target: Target) -> type[FastHttpUser]:
 def _stop_after(environment: Environment, answers: int) -> Callable[..., None]:
     def stop(**_: object) -> None:
         assert environment.runner is not None
-        # All but the first find it stopping already.
+        # Only the first of the concurrent answers ends the run.
         if environment.stats.total.num_requests == answers:
             gevent.spawn(environment.runner.quit)
 
@@ -216,7 +212,7 @@ def _close(**_: object) -> None:
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]
 def _delete(environment: Environment, **_: object) -> None:
-    """Delete what was stored."""
+    """Delete the stored objects."""
     if not CreateUser.created:
         return
     client = FastHttpSession(
@@ -242,11 +238,11 @@ def _delete(environment: Environment, **_: object) -> None:
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
 def _judge(environment: Environment, **_: object) -> None:
-    """Set the exit status; a worker's says nothing, for the master has the sums."""
+    """Set the exit status; not in Locust's workers, because the master has the sums."""
     if isinstance(environment.runner, WorkerRunner):
         return
     if isinstance(environment.runner, LocalRunner):
-        # Not stopped yet if a signal ends the run.
+        # A signal ends the run without stopping it.
         environment.runner.stop()
     options, total = environment.parsed_options, environment.stats.total
     assert options is not None

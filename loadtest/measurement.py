@@ -1,4 +1,4 @@
-"""What a run of the load generator is asked for, and what it found."""
+"""The figures of one run of the load generator: counts, latency percentiles, CPU of processes."""
 
 from __future__ import annotations
 
@@ -10,67 +10,41 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
-FULL: Final = 0.95
-"""Share of a core: above it the generator, which is one thread in most runs, has no time left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to ask."""
-
-    connections: int = 64
-    """How many are open at the same time; one review at a time on each."""
-    warmup_s: float = 0.5
-    """Comes first and is not measured."""
-    window_s: float = 3.0
-    """How long to measure."""
-    count: int | None = None
-    """Measure this many reviews, on all connections together, instead of ``window_s``."""
-    watch: Sequence[int] = ()
-    """Ids of the processes whose CPU is measured."""
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
+SATURATED: Final = 0.95
+"""Share of a core. Above it the generator, a single thread, has no time left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one run found in its measured window."""
+    """The result of one measured window."""
 
     reviews: int
-    """Answered correctly between the first and the last moment of the window; ``cpu_s`` divides by it."""
+    """Answered correctly between the first and the last moment of the window; ``cpu_s`` is divided by it."""
     seconds: float
     latencies_ms: dict[str, float]
-    """By ``p50``, ``p90``, ``p99``, ``p999`` and ``max``; empty without reviews. In an open loop of the
-    reviews that were due in the window, whenever they were answered, and from when they were due."""
+    """By the names of ``PERCENTILES``; empty without reviews. In an open loop: of the reviews that were due
+    in the window, from the moment at which each was due to its answer."""
     cpu_s: dict[str, float]
-    """By process id, and the generator's own as ``load``."""
+    """By process id; the generator's own under ``load``."""
     errors: dict[str, int]
-    """What went wrong and how often, in the warm-up too."""
-    intended: int = 0
-    """Reviews that were due in the window. This and the next three: of an open loop only."""
-    answered: int = 0
-    """Those of them that were answered, rightly or wrongly."""
-    unanswered: int = 0
-    """The others: not sent, not answered in time, or lost with their connection."""
+    """Each error and its count, including the warm-up."""
     late_ms: dict[str, float] = field(default_factory=dict)
-    """How late the generator itself sent reviews for which a connection was free; as ``latencies_ms``."""
-    handshakes: int = 0
-    """TLS handshakes made in the window, by connections that are made anew for each review."""
-    resumed: int = 0
-    """Those of them that took up an earlier session."""
-    doubts: list[str] = field(default_factory=list)
-    """Why the figures may say more about the generator than about the target. For a person."""
+    """Open loop: how late the generator sent reviews for which a connection was free; as ``latencies_ms``."""
+    warnings: list[str] = field(default_factory=list)
+    """Reasons why the figures may describe the generator and not the target."""
 
 
 class Stopwatch:
-    """Time and CPU between two moments."""
+    """Wall-clock time, and CPU time of processes, between two moments."""
 
-    def __init__(self, watch: Sequence[int]) -> None:
-        """Prepare to read the CPU of the processes *watch* and of this one.
+    def __init__(self, pids: Sequence[int]) -> None:
+        """Prepare to read the CPU time of the processes *pids* and of this process.
 
         Raises:
             ProcessLookupError: one of them does not exist.
         """
-        self._clocks = {str(pid): cpu_clock(pid) for pid in watch} | {"load": time.CLOCK_PROCESS_CPUTIME_ID}
+        self._clocks = {str(pid): cpu_clock(pid) for pid in pids} | {"load": time.CLOCK_PROCESS_CPUTIME_ID}
         self.start()
         self.stop()
 
@@ -82,20 +56,20 @@ class Stopwatch:
         """End."""
         after, ended = self._read(), time.perf_counter()
         self.seconds = ended - self._began
-        """How long it was."""
+        """Wall-clock time between start and end."""
         self.cpu_s = {name: after[name] - self._before[name] for name in after}
-        """By process id, and ``load``."""
+        """CPU time by process id, and ``load``."""
 
     def _read(self) -> dict[str, float]:
         return {name: time.clock_gettime(clock) for name, clock in self._clocks.items()}
 
-    def doubts(self) -> list[str]:
-        """Return what is to be said about the generator's own CPU, if anything."""
+    def warnings(self) -> list[str]:
+        """Return a warning if the generator was saturated."""
         share = self.cpu_s["load"] / self.seconds
-        if share < FULL:
+        if share < SATURATED:
             return []
         return [
-            f"the generator was full ({share:.0%} of a core): it may be what limits reviews and adds latency"
+            f"the generator was saturated ({share:.0%} of a core), which lowers reviews/s and adds latency"
         ]
 
 
@@ -106,16 +80,16 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def percentiles_ms(seconds: Iterable[float]) -> dict[str, float]:
-    """Return the percentiles of ``SHARES`` in milliseconds; nothing for nothing."""
+    """Return the ``PERCENTILES`` in milliseconds; an empty dictionary without values."""
     ordered = sorted(seconds)
-    return {name: percentile(ordered, share) * 1000 for name, share in SHARES.items()} if ordered else {}
+    return {name: percentile(ordered, share) * 1000 for name, share in PERCENTILES.items()} if ordered else {}
 
 
 def cpu_clock(pid: int) -> int:
-    """Return the clock of the CPU time of process *pid*: all threads, user and system, ended ones included.
+    """Return the clock of the CPU time of process *pid*: user and system time of all its threads.
 
     Raises:
-        ProcessLookupError: there is no such process.
+        ProcessLookupError: the process does not exist.
 
     Source: clock_getcpuclockid(3).
     """

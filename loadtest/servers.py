@@ -1,146 +1,147 @@
-"""What the benchmark runs while it measures: front ends and workers, each on a free port."""
+"""The processes that a benchmark starts: gateways, the controls beside them, and workers, on free ports."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import sys
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.serving.devcert import make_development_certificate
 from loadtest import agnhost
-from loadtest.configuration import GATEWAYS, WORKERS
-from loadtest.launch import Child, launched
+from loadtest.gateways import GATEWAYS, WORKERS
+from tests.kit import ROOT, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-_SERVING: Final = r"serving on (https://\S+:\d+)"
+__all__ = ["ROOT", "BenchError", "Running", "Server", "logged", "run_servers", "start"]
+
+SERVING: Final = r"serving on (https://\S+:\d+)"
+POLICIES: Final = r"policies on (\S+)"
+"""Log lines of a gateway and of a worker; the group is the address."""
+ACCEPT_TIMEOUT_S: Final = 30.0
 _WORKERS_OF: Final = {"baseline": WORKERS} | {name: gateway.workers for name, gateway in GATEWAYS.items()}
-"""How many workers a front end needs; the others none."""
+"""Number of workers that a server needs; servers that are not named need none."""
+
+
+class BenchError(Exception):
+    """The benchmark cannot continue; the text is for a person."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """Something that serves."""
+class Server:
+    """A process that serves."""
 
-    pid: int
-    address: str
-    """``https://HOST:PORT`` of a front end, ``HOST:PORT`` of a worker."""
     pids: tuple[int, ...]
-    """The processes that do the work: ``pid`` alone, or with several processes those that it supervises."""
+    """The processes that do the work: several where the first only supervises others."""
+    address: str
+    """``https://HOST:PORT`` of a gateway or control, ``HOST:PORT`` of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """Everything that runs while a group of cases is measured."""
+class Running:
+    """The processes of one group of cases."""
 
-    fronts: Mapping[str, Started]
-    workers: Sequence[Started]
+    servers: Mapping[str, Server]
+    workers: Sequence[Server]
     missing: Mapping[str, str]
-    """Front ends that this machine cannot start, and why."""
+    """Servers that this machine cannot start, and why."""
+
+
+def start(stack: ExitStack, *command: str) -> Process:
+    """Start *command*; it ends with *stack*, or when this process ends in any other way."""
+    bound = [sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())]
+    process = Process(*bound, *command, stdout=subprocess.DEVNULL)
+    stack.callback(process.stop)
+    return process
+
+
+def logged(name: str, process: Process, pattern: str) -> str:
+    """Return the first group of *pattern* in the log of *process*, called *name*, as soon as it is there.
+
+    Raises:
+        BenchError: the process ended first, or it took too long.
+    """
+    try:
+        return process.expect(pattern)[1]
+    except AssertionError as error:
+        raise BenchError(f"{name} did not start: {error}") from None
 
 
 @contextmanager
-def fleet(review: Path, fronts: Sequence[str], folder: Path) -> Iterator[Fleet]:
-    """Start *fronts* and the workers that they need; stop them in the end.
+def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Running]:
+    """Start the servers *names* and the workers that they need; stop all of them in the end.
 
     Args:
         review: The AdmissionReview that will be sent.
-        fronts: ``floor``, ``floor-tickets``, ``baseline``, ``agnhost`` or names of ``GATEWAYS``.
-        folder: An empty folder for certificates, configurations and logs.
+        names: ``floor``, ``baseline``, ``agnhost`` or names of ``GATEWAYS``.
+        folder: An empty folder for certificates and configurations.
 
     Raises:
-        BenchError: one of them did not start.
+        BenchError: a process did not start.
     """
-    program = agnhost.obtain() if "agnhost" in fronts else None
-    missing = {} if program or "agnhost" not in fronts else {"agnhost": f"not built, see {agnhost.__name__}"}
     with ExitStack() as stack:
-        count = max((_WORKERS_OF.get(front, 0) for front in fronts), default=0)
-        joining = [_start_worker(stack, number, folder) for number in range(count)]
-        workers = [worker.wait() for worker in joining]
+        count = max((_WORKERS_OF.get(name, 0) for name in names), default=0)
+        command = (sys.executable, "-m", "loadtest.worker", "--listen", "127.0.0.1:0", "--grace", "0")
+        processes = [start(stack, *command) for _ in range(count)]
+        workers = [
+            Server((process.child.pid,), logged("a worker", process, POLICIES)) for process in processes
+        ]
+        state = ("--state", str(folder / "state"))
+        certificate, key = make_development_certificate(folder / "state")
+        webhook = ""
+        if any(GATEWAYS[name].needs_webhook for name in names if name in GATEWAYS):
+            process = start(stack, sys.executable, "-m", "loadtest.floor", "--any", str(review), *state)
+            webhook = logged("the HTTPS webhook", process, SERVING)
         addresses = [worker.address for worker in workers]
-        server = _start_server(stack, folder).wait().address if _need_server(fronts) else ""
-        starting = {
-            front: _start_front(stack, front, review, addresses, server, folder)
-            for front in fronts
-            if front != "agnhost"
-        }
-        started = {front: process.wait() for front, process in starting.items()}
-        if program is not None:
-            started["agnhost"] = _start_agnhost(stack, program, folder)
-        yield Fleet(started, workers, missing)
+        started: dict[str, Process] = {}
+        missing: dict[str, str] = {}
+        servers: dict[str, Server] = {}
+        for name in names:
+            if name == "floor":
+                started[name] = start(stack, sys.executable, "-m", "loadtest.floor", str(review), *state)
+            elif name == "baseline":
+                program = (sys.executable, "-m", "loadtest.grpc_aio_gateway")
+                started[name] = start(stack, *program, *addresses, *state)
+            elif name in GATEWAYS:
+                gateway = GATEWAYS[name]
+                config = folder / f"{name}.yaml"
+                config.write_text(gateway.text(addresses[: gateway.workers], webhook, certificate))
+                started[name] = start(
+                    stack,
+                    *(sys.executable, "-m", "gateway", "serve", "--dev", "--config", str(config), *state),
+                    *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
+                    *("--processes", str(gateway.processes)),
+                )
+            elif binary := agnhost.obtain():
+                servers[name] = _start_agnhost(stack, agnhost.command(binary, certificate, key))
+            else:
+                missing[name] = "not built; `python -m loadtest.agnhost` builds it, with Go"
+        for name, process in started.items():
+            address = logged(name, process, SERVING)
+            is_supervisor = name in GATEWAYS and GATEWAYS[name].processes > 1
+            pids = process.children() if is_supervisor else [process.child.pid]
+            servers[name] = Server(tuple(pids), address)
+        yield Running(servers, workers, missing)
 
 
-@dataclass(frozen=True, slots=True)
-class _Starting:
-    child: Child
-    ready: str
-    """What it logs when it serves; the first group is the address."""
-    processes: int = 1
-
-    def wait(self) -> Started:
-        address, pid = self.child.says(self.ready), self.child.pid
-        return Started(pid, address, (pid,) if self.processes == 1 else children(pid))
-
-
-def children(pid: int) -> tuple[int, ...]:
-    """Return the ids of the processes that the main thread of *pid* started and has not waited for.
-
-    Source: proc(5), /proc/PID/task/TID/children.
-    """
-    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return tuple(int(child) for child in listing.split())
-
-
-def _start_worker(stack: ExitStack, number: int, folder: Path) -> _Starting:
-    return _start(
-        stack,
-        f"worker-{number}",
-        ["-m", "loadtest.worker", "--listen", "127.0.0.1:0", "--grace", "0"],
-        r"policies on (\S+:\d+)",
-        folder,
-    )
-
-
-def _need_server(fronts: Sequence[str]) -> bool:
-    return any(GATEWAYS[front].asks_server for front in fronts if front in GATEWAYS)
-
-
-def _start_server(stack: ExitStack, folder: Path) -> _Starting:
-    state = ["--state", str(folder / "state")]
-    return _start(stack, "webhook", ["-m", "loadtest.webhook", *state], _SERVING, folder)
-
-
-def _start_front(
-    stack: ExitStack, front: str, review: Path, workers: Sequence[str], server: str, folder: Path
-) -> _Starting:
-    state = ["--state", str(folder / "state")]
-    if front in ("floor", "floor-tickets"):
-        tickets = ["--tickets"] if front == "floor-tickets" else []
-        return _start(stack, front, ["-m", "loadtest.floor", str(review), *state, *tickets], _SERVING, folder)
-    if front == "baseline":
-        return _start(stack, front, ["-m", "loadtest.baseline", *workers, *state], _SERVING, folder)
-    gateway = GATEWAYS[front]
-    config = folder / f"{front}.yaml"
-    ca_file, _ = make_development_certificate(folder / "state")
-    config.write_text(gateway.text(workers[: gateway.workers], server, ca_file))
-    listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
-    arguments = ["-m", "gateway", "serve", "--dev", "--config", str(config), *state, *listen]
-    if gateway.processes > 1:
-        arguments += ["--processes", str(gateway.processes)]
-    return _start(stack, f"gateway-{front}", arguments, _SERVING, folder, gateway.processes)
-
-
-def _start_agnhost(stack: ExitStack, program: Path, folder: Path) -> Started:
-    certificate = make_development_certificate(folder / "state")
-    serving = stack.enter_context(agnhost.serving(program, *certificate, folder / "agnhost.log"))
-    return Started(serving.pid, serving.address, (serving.pid,))
-
-
-def _start(
-    stack: ExitStack, name: str, arguments: list[str], ready: str, folder: Path, processes: int = 1
-) -> _Starting:
-    child = stack.enter_context(launched(name, [sys.executable, *arguments], folder / f"{name}.log"))
-    return _Starting(child, ready, processes)
+def _start_agnhost(stack: ExitStack, command: Sequence[str]) -> Server:
+    """Start agnhost, which does not log when it listens, nor on which port if that is 0."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    process = start(stack, *command, "--port", str(port))
+    give_up = time.monotonic() + ACCEPT_TIMEOUT_S
+    while process.child.poll() is None and time.monotonic() < give_up:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return Server((process.child.pid,), f"https://127.0.0.1:{port}")
+    raise BenchError(f"agnhost did not start: {process.log}")

@@ -1,20 +1,19 @@
-"""A worker that counts what it sees in a file, so that the counts outlive it, and can cut its connections.
+"""The worker of the soak: it counts its calls in files, and can cut its connections.
 
-``python -m loadtest.soak_worker COUNTS --listen …`` takes the arguments of any worker after the file. SIGUSR1
-shuts down every connection that was made to it, as a network would: the process lives on.
+``python -m loadtest.soak_worker COUNTS --listen …`` takes the arguments of any worker after the prefix of the
+files. Each call appends a byte to ``COUNTS.received``, and each answer a byte to ``COUNTS.answered``: the
+sizes of the files are the counts, also after ``kill -9``. SIGUSR1 shuts down every connection to the worker,
+as a network failure would.
 """
 
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 import signal
 import socket
 import stat
-import struct
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,82 +26,61 @@ if TYPE_CHECKING:
 
     from workers import Review
 
-ALLOWS: Final = "allows"
+ALLOWS: Final = tuple(f"allows-{number}" for number in range(4))
 DENIES: Final = "denies"
 LABELS: Final = "labels"
 NEVER: Final = "never"
-"""Gets no answer, as long as anybody waits for one."""
-POLICIES: Final = (ALLOWS, DENIES, LABELS, NEVER)
-_LAYOUT: Final = f"={2 * len(POLICIES)}Q"
-COUNTS_BYTES: Final = struct.calcsize(_LAYOUT)
-"""What a file of counts has: for each policy how many calls were seen, and how many answered."""
+"""The policy that never answers."""
+DENIAL: Final = "denied by the soak"
+COUNTS: Final = ("received", "answered")
 
 
-class Counts:
-    """The counts in one file. One process at a time may add to them; whoever reads sees each at once."""
-
-    def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._numbers = memoryview(mmap.mmap(file.fileno(), COUNTS_BYTES)).cast("Q")
-        # A policy that was slow once is moved to a thread.
-        self._lock = threading.Lock()
-
-    def seen(self, policy: str) -> None:
-        """Count a call that has arrived."""
-        with self._lock:
-            self._numbers[2 * POLICIES.index(policy)] += 1
-
-    def answered(self, policy: str) -> None:
-        """Count a call whose verdict is on its way."""
-        with self._lock:
-            self._numbers[2 * POLICIES.index(policy) + 1] += 1
+def counts(prefix: Path) -> tuple[int, int]:
+    """Return how many calls the worker of *prefix* received and how many it answered."""
+    received, answered = (prefix.with_suffix(f".{name}") for name in COUNTS)
+    return tuple(path.stat().st_size if path.exists() else 0 for path in (received, answered))  # type: ignore[return-value]
 
 
-def make_counts(path: Path) -> None:
-    """Make a file in which nothing is counted yet."""
-    path.write_bytes(bytes(COUNTS_BYTES))
+def make_server(prefix: Path) -> PolicyServer:
+    """Return a server whose policies count in the files of *prefix*."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    received, answered = (os.open(prefix.with_suffix(f".{name}"), flags) for name in COUNTS)
 
+    def count() -> None:
+        os.write(received, b".")
+        os.write(answered, b".")
 
-def read_counts(path: Path) -> tuple[int, int]:
-    """Return how many calls were seen, and how many answered, of all policies together."""
-    numbers = struct.unpack(_LAYOUT, path.read_bytes())
-    return sum(numbers[::2]), sum(numbers[1::2])
-
-
-def make_server(counts: Counts) -> PolicyServer:
-    """Return a server with all of ``POLICIES``, which count in *counts*."""
     server = PolicyServer()
 
-    @server.policy(ALLOWS)
-    def allows(review: Review) -> None:
-        counts.seen(ALLOWS)
-        counts.answered(ALLOWS)
+    def allow(review: Review) -> None:
+        count()
+
+    for name in ALLOWS:
+        server.policy(name)(allow)
 
     @server.policy(DENIES)
-    def denies(review: Review) -> None:
-        counts.seen(DENIES)
-        counts.answered(DENIES)
-        raise Denied("not in this soak")
+    def deny(review: Review) -> None:
+        count()
+        raise Denied(DENIAL)
 
     @server.policy(LABELS, mutating=True)
-    def labels(review: Review) -> None:
-        counts.seen(LABELS)
+    def label(review: Review) -> None:
         if review.object is not None:
             review.object["metadata"].setdefault("labels", {})[LABEL] = "yes"
-        counts.answered(LABELS)
+        count()
 
     @server.policy(NEVER)
-    async def never(review: Review) -> None:
-        counts.seen(NEVER)
+    async def wait(review: Review) -> None:
+        os.write(received, b".")
         await asyncio.Event().wait()
 
     return server
 
 
 def cut_connections(_signal: int, _frame: FrameType | None) -> None:
-    """Shut down every connection that was made to this process over a unix socket."""
+    """Shut down every connection that was accepted on a unix socket."""
     for entry in Path("/proc/self/fd").iterdir():
-        # One of them was open for this look alone.
+        # The descriptor of this listing is closed by now.
         with suppress(OSError):
             fd = int(entry.name)
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
@@ -115,4 +93,4 @@ def cut_connections(_signal: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, cut_connections)
-    make_server(Counts(Path(sys.argv[1]))).main(sys.argv[2:])
+    make_server(Path(sys.argv[1])).main(sys.argv[2:])

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
+
+
+Goodbye = Literal["close_notify", "FIN", "RST"]
+"""How a client ends its connection: with TLS's own message, or with a bare FIN or RST of TCP."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER for a connection that ends with RST: data that is not sent yet is dropped."""
 
 
 class Server(Protocol):
@@ -92,6 +100,18 @@ class Connection(asyncio.Protocol):
             await asyncio.wait([self._lost], timeout=1.0)
             transport.abort()
         await self._lost
+
+    def abandon(self, goodbye: Goodbye) -> None:
+        """Close it at once, whatever is in flight on it."""
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        if goodbye == "close_notify":
+            transport.close()
+            return
+        if goodbye == "RST":
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's by class.

@@ -1,6 +1,6 @@
 """The languages that workers are written in: where each SDK is, what it is built with, how it is run.
 
-A table and its probes, shared by ``make test-workers``, the tests in this folder and ``loadtest.languages``.
+A table and its probes, shared by ``make test-workers``, these tests and ``loadtest.worker_cost``.
 Commands are shell lines and run in the root of the repository.
 """
 

@@ -1,4 +1,4 @@
-"""The load tests are not installed: they are found from the root of the repository."""
+"""Makes the load tests importable, which are not installed."""
 
 from __future__ import annotations
 

@@ -20,19 +20,19 @@ LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustf
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run of Locust."""
+    """The result of a run of Locust."""
 
     status: int
     output: str
     log: str
-    """Locust's tables are here, too."""
+    """With Locust's tables."""
 
     @property
     def text(self) -> str:
         return f"{self.output}\n{self.log}"
 
     def line(self, pattern: str) -> tuple[str, ...]:
-        """Return the groups of *pattern* in what was printed, by this file and by Locust."""
+        """Return the groups of *pattern* in the output."""
         found = re.search(pattern, self.text)
         assert found, f"no {pattern!r} in\n{self.text}"
         return found.groups()
@@ -41,8 +41,8 @@ class Run:
 def run_locust(corpus: Path, *arguments: object, **environment: str) -> Run:
     """Run Locust with the reviews and objects in *corpus*.
 
-    By default it ends at twenty answers, however long they take, and under limits that hold on a machine with
-    other work; an option that is given again counts.
+    By default it ends after twenty answers, with limits that hold on a busy machine. An option in *arguments*
+    replaces its default.
     """
     done = subprocess.run(
         [

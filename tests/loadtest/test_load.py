@@ -1,184 +1,202 @@
-"""The load generator and the benchmark, against real servers."""
+"""The load generator: percentiles, the check of answers, and the accounting of an open loop."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import subprocess
-import sys
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
+import time
+from typing import cast
 
 import orjson
 import pytest
-import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
-from loadtest import load
-from loadtest.bench import main
-from loadtest.exchange import Target
-from loadtest.launch import BenchError
-from loadtest.load import measure
-from loadtest.measurement import Plan, cpu_clock
-from loadtest.reviews import POD
-from loadtest.servers import fleet
-from tests.loadtest.review_server import REVIEW as SMALL
-from tests.loadtest.review_server import RIGHT, ReviewServer
+import loadtest.load
+from loadtest.http_client import Answers, Connection, Target
+from loadtest.load import OpenLoop, ticking
+from loadtest.measurement import PERCENTILES, Stopwatch, cpu_clock, percentiles_ms
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadtest.servers import Fleet
-
-pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
+REVIEW = orjson.dumps({"kind": "AdmissionReview", "request": {"uid": "u-1"}})
+TARGET = Target("https://127.0.0.1:1/validate?timeout=5s", REVIEW)
 
 
-@pytest.fixture(scope="module")
-def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A floor that runs."""
-    with fleet(POD, ["floor"], tmp_path_factory.mktemp("floor")) as running:
-        yield running
+def answer(status: int = 200, **response: object) -> bytes:
+    body = orjson.dumps({"response": {"uid": "u-1", "allowed": True, **response}})
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
-def test_the_generator_counts_answers_and_the_cpu_they_cost(floor: Fleet) -> None:
-    front = floor.fronts["floor"]
-    target = Target(front.address + "/validate", POD.read_bytes())
-    found = uvloop.run(measure(target, Plan(4, warmup_s=0.05, window_s=0.2, watch=[front.pid])))
-    assert found.errors == {}
-    assert found.reviews > 0
-    assert found.cpu_s[str(front.pid)] > 0
-    assert found.latencies_ms["p50"] <= found.latencies_ms["p99"] <= found.latencies_ms["max"]
+@given(st.lists(st.floats(0, 1e3), min_size=1))
+def test_a_percentile_is_the_least_latency_that_its_share_does_not_exceed(latencies_s: list[float]) -> None:
+    found = percentiles_ms(latencies_s)
+    in_ms = [latency_s * 1000 for latency_s in latencies_s]
+    for name, share in PERCENTILES.items():
+        assert found[name] in in_ms
+        assert sum(latency <= found[name] for latency in in_ms) >= share * len(in_ms)
+        assert sum(latency < found[name] for latency in in_ms) < share * len(in_ms)
 
 
-@pytest.mark.parametrize(
-    ("path", "uid", "allowed", "problem"),
-    [
-        ("/nowhere", None, True, "HTTP/1.1 404 Not Found: "),
-        ("/validate", "another", True, "expected the uid another, found "),
-        ("/validate", None, False, "expected allowed: False, found "),
-    ],
-)
-def test_wrong_answers_are_told_apart_and_not_counted_as_reviews(
-    floor: Fleet, path: str, uid: str | None, allowed: bool, problem: str
-) -> None:
-    review = orjson.loads(POD.read_bytes())
-    review["request"]["uid"] = uid or review["request"]["uid"]
-    target = Target(floor.fronts["floor"].address + path, orjson.dumps(review), allowed)
-    found = uvloop.run(measure(target, Plan(2, warmup_s=0.0, window_s=0.1)))
-    assert found.reviews == 0
-    # Which ends the connection of who is refused again and again.
-    found.errors.pop("connection lost: closed by the server", None)
-    assert [text.startswith(problem) for text in found.errors] == [True]
+def test_without_latencies_there_are_no_percentiles() -> None:
+    assert percentiles_ms([]) == {}
 
 
-@pytest.mark.parametrize(("warmup_s", "sent"), [(0.0, 50), (0.1, None)])
-def test_a_count_ends_the_run_after_exactly_so_many_reviews(
-    certificate: tuple[Path, Path], warmup_s: float, sent: int | None
-) -> None:
-    with ReviewServer(certificate) as server:
-        found = uvloop.run(measure(Target(server.url, SMALL), Plan(8, warmup_s, count=50)))
-    assert found.errors == {}
-    assert found.reviews == 50
-    assert server.reviews == sent or (sent is None and server.reviews > 50)
+@pytest.mark.parametrize(("cpu_s", "warnings"), [(0.94, 0), (0.96, 1)])
+def test_a_saturated_generator_is_reported(cpu_s: float, warnings: int) -> None:
+    stopwatch = Stopwatch([])
+    stopwatch.seconds, stopwatch.cpu_s = 1.0, {"load": cpu_s}
+    assert len(stopwatch.warnings()) == warnings
 
 
-def test_a_run_that_counts_ends_when_nothing_is_answered_any_more(
-    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(load, "STALLED_AFTER_S", 0.2)
-    go_on = threading.Event()
-
-    def answer(number: int) -> bytes:
-        if number == 5:
-            go_on.wait()
-        return RIGHT
-
-    with ReviewServer(certificate, answer) as server:
-        found = uvloop.run(measure(Target(server.url, SMALL), Plan(1, 0.0, count=50)))
-        go_on.set()
-    assert found.errors == {"no answer for 0.2 s": 1}
-    assert found.reviews == 5
-
-
-def test_a_run_ends_with_its_last_connection(certificate: tuple[Path, Path]) -> None:
-    with ReviewServer(certificate, lambda number: RIGHT if number < 5 else None) as server:
-        found = uvloop.run(measure(Target(server.url, SMALL), Plan(2, 0.0, count=50)))
-    assert found.errors == {"connection lost: closed by the server": 2}
-    assert found.reviews == 5
-
-
-@pytest.mark.parametrize(
-    ("options", "fields"),
-    [
-        (["--count", "20"], {"reviews": 20, "intended": 0, "handshakes": 0}),
-        (["--rate", "500", "--count", "20"], {"intended": 20, "answered": 20, "unanswered": 0}),
-        (["--fresh", "--count", "5"], {"reviews": 5, "handshakes": 5, "resumed": 0}),
-        (["--fresh", "--resume", "--count", "5"], {"reviews": 5, "handshakes": 5, "resumed": 4}),
-    ],
-)
-def test_the_command_prints_what_it_found(
-    certificate: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    fields: dict[str, int],
-) -> None:
-    (tmp_path / "review.json").write_bytes(SMALL)
-    with ReviewServer(certificate) as server:
-        load.main([server.url, str(tmp_path / "review.json"), "--connections=1", "--warmup=0", *options])
-    found = orjson.loads(capsys.readouterr().out)
-    assert found["errors"] == {}
-    assert {name: found[name] for name in fields} == fields
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--rate 5 --fresh", "--rate is an open loop and --fresh a closed one: expected one of them"),
-        ("--backlog 5", "--backlog is for an open loop: expected --rate too"),
-        ("--resume", "connections that are kept resume nothing: expected --fresh too"),
-        ("--rate 0", "argument --rate: expected a number above 0, found 0"),
-        ("--rate nan", "argument --rate: expected a number above 0, found nan"),
-        ("--count -1", "argument --count: expected a number above 0, found -1"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    capsys: pytest.CaptureFixture[str], options: str, message: str
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        load.main(["https://127.0.0.1:1/validate", "review.json", *options.split()])
-    assert capsys.readouterr().err.endswith(f"error: {message}\n")
-
-
-def test_a_server_that_is_not_there_is_an_error_for_a_person(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loadtest.load", "https://127.0.0.1:1/validate", str(POD)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("loadtest.load: https://127.0.0.1:1/validate: ")
-    assert "Traceback" not in done.stderr
-
-
-def test_the_cpu_clock_is_that_of_the_process(floor: Fleet) -> None:
-    assert cpu_clock(os.getpid()) != cpu_clock(floor.fronts["floor"].pid)
+def test_the_cpu_clock_is_that_of_the_process() -> None:
+    before = time.process_time()
+    assert before <= time.clock_gettime(cpu_clock(os.getpid())) <= time.process_time()
     with pytest.raises(ProcessLookupError):
-        cpu_clock(2**22 + 1)  # past the kernel's largest process id
+        cpu_clock(2**22 + 1)  # above the largest process id of the kernel
 
 
-def test_what_does_not_start_is_reported_with_its_log(tmp_path: Path) -> None:
-    with (
-        pytest.raises(BenchError, match=r"floor ended with status 1:(.|\n)*no-such-review\.json"),
-        fleet(Path("no-such-review.json"), ["floor"], tmp_path),
-    ):
+@pytest.mark.parametrize(
+    ("received", "error"),
+    [
+        (answer(404), "404 X: "),
+        (answer(uid="u-2"), "expected the uid u-1, found u-2"),
+        (answer(allowed=False), "expected allowed: True, found "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not an AdmissionReview: []"),
+    ],
+)
+def test_a_wrong_answer_is_an_error(received: bytes, error: str) -> None:
+    answers = Answers(TARGET)
+    assert answers.check(received) is False
+    [found] = answers.errors
+    assert error in found
+
+
+@given(st.integers(0, len(answer()) - 1))
+def test_an_incomplete_answer_is_neither_right_nor_wrong(end: int) -> None:
+    answers = Answers(TARGET)
+    assert answers.check(answer()[:end]) is None
+    assert answers.check(answer()) is True
+    assert answers.check(answer(warnings=["another"])) is False
+    assert answers.errors == {"the body differs from that of the first answer": 1}
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class FakeConnection:
+    """A connection that is answered when the test says."""
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.since = 0.0
+
+    def send(self, since: float) -> None:
+        assert not self.is_busy
+        self.is_busy, self.since = True, since
+
+    def close(self) -> None:
         pass
 
 
-def test_the_benchmark_runs_a_case_through_gateway_and_worker(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loadtest.load, "time", clock)
+    return clock
+
+
+@given(
+    delays_ms=st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    width=st.integers(1, 4),
+    lost=st.integers(0, 40),
+)
+def test_every_due_review_is_answered_or_an_error_and_is_timed_from_when_it_was_due(
+    delays_ms: list[int], width: int, lost: int
 ) -> None:
-    output = tmp_path / "found.md"
-    tiny = ["--rounds", "1", "--window", "0.2", "--warmup", "0.1", "--connections", "4"]
-    main(["--cases", "stream-16", *tiny, "--output", str(output)])  # its status says whether targets are met
-    printed = capsys.readouterr().out
-    assert "16 validating policies on four workers, stream" in printed
-    assert output.read_text().startswith("# Benchmark\n")
+    """One review a millisecond; *lost* is the number of the review whose connection breaks."""
+
+    async def run(clock: Clock) -> None:
+        loop = OpenLoop(TARGET, 1000.0, 0.0, len(delays_ms) / 1000)
+        connections = [FakeConnection() for _ in range(width)]
+        loop.begin([cast("Connection", connection) for connection in connections], 0.0)
+        answered: list[float] = []
+        ends: dict[FakeConnection, int] = {}
+        sent = 0
+        for ms in range(5000):
+            clock.now = ms / 1000 + 1e-7
+            loop.tick()
+            for connection in connections:
+                if connection.is_busy and connection not in ends:
+                    ends[connection] = ms + delays_ms[sent]
+                    sent += 1
+                if ends.get(connection) != ms:
+                    continue
+                del ends[connection]
+                due = connection.since
+                if len(answered) == lost:
+                    loop.on_lost(cast("Connection", connection), "connection lost")
+                    connections.remove(connection)
+                    break
+                connection.is_busy = False
+                answered.append(clock.now - due)
+                loop.on_answer(cast("Connection", connection), clock.now, is_right=True)
+            if loop.is_over.is_set():
+                break
+        loop.close()
+        assert list(loop.latencies_s) == answered
+        assert loop.reviews == len(answered)
+        missing = sum(number for text, number in loop.answers.errors.items() if text.startswith("no answer"))
+        assert len(answered) + missing == len(delays_ms)
+        assert len(loop.late_s) <= len(delays_ms)
+
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loadtest.load, "time", clock)
+        asyncio.run(run(clock))
+
+
+def test_a_stall_delays_all_reviews_that_were_due_meanwhile(clock: Clock) -> None:
+    """One connection, a review every 10 ms, and no answer for a second: a closed loop has one slow answer."""
+
+    async def run() -> list[float]:
+        loop = OpenLoop(TARGET, 100.0, 0.0, 1.0)
+        connection = FakeConnection()
+        loop.begin([cast("Connection", connection)], 0.0)
+        loop.tick()
+        clock.now = 1.0
+        while connection.is_busy:
+            connection.is_busy = False
+            loop.on_answer(cast("Connection", connection), clock.now, is_right=True)
+        return list(loop.latencies_s)
+
+    assert asyncio.run(run()) == pytest.approx([1.0 - number / 100 for number in range(100)])
+
+
+def test_no_tick_comes_before_its_time() -> None:
+    async def collect() -> list[float]:
+        ticks: list[float] = []
+        done = asyncio.Event()
+
+        def tick() -> None:
+            ticks.append(time.perf_counter() - first)
+            if len(ticks) == 5:
+                done.set()
+
+        first = time.perf_counter() + 0.01
+        with ticking(tick, first, 1 / 300):
+            await done.wait()
+        return ticks
+
+    assert all(tick >= number / 300 for number, tick in enumerate(asyncio.run(collect())))
+
+
+def test_an_open_loop_and_new_connections_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        loadtest.load.main(["https://127.0.0.1:1/validate", "review.json", "--rate", "5", "--fresh"])
+    assert "--rate is an open loop and --fresh a closed loop" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the Locust users send, what they make of answers, and when a run has passed; without Locust."""
+"""The requests of the Locust users, the outcomes of answers, and the verdict on a run; without Locust."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.locust_answers import Outcome, of_create, of_review
-from loadtest.locust_corpus import Document, creates, read_corpus, reviews
-from loadtest.locust_options import CORPUS, check
-from loadtest.locust_plan import Counts, Found, Limits, Plan, Schedule, verdict
-from loadtest.locust_target import Target
+from loadtest.locust_options import CORPUS, Target, check
+from loadtest.locust_requests import Document, creates, read_corpus, reviews
+from loadtest.locust_verdict import (
+    Counts,
+    Found,
+    Limits,
+    Outcome,
+    Plan,
+    Schedule,
+    of_create,
+    of_review,
+    verdict,
+)
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:
@@ -44,7 +52,9 @@ def nothing(path: str) -> dict[str, Any]:
         ("widget-create", "/apis/example.com/v1/namespaces/default/widgets", "w1-"),
     ],
 )
-def test_a_recorded_create_is_done_again_under_a_new_name(review: str, path: str, prefix: str | None) -> None:
+def test_a_recorded_create_is_repeated_with_a_generated_name(
+    review: str, path: str, prefix: str | None
+) -> None:
     (found,), left_out = creates([recorded(review)], None, nothing)
     assert left_out == []
     assert found.path == path
@@ -58,7 +68,7 @@ def test_a_recorded_create_is_done_again_under_a_new_name(review: str, path: str
         assert body["metadata"].get(member) == original["metadata"].get(member)
 
 
-def test_the_namespace_can_be_another_one_for_what_is_in_one() -> None:
+def test_another_namespace_is_used_for_namespaced_objects_alone() -> None:
     found, _ = creates([recorded("pod-create-mutate"), recorded("node-create")], "other", nothing)
     assert [create.path for create in found] == ["/api/v1/namespaces/other/pods", "/api/v1/nodes"]
     assert [json.loads(create.body)["metadata"].get("namespace") for create in found] == ["other", None]
@@ -72,14 +82,14 @@ def test_the_namespace_can_be_another_one_for_what_is_in_one() -> None:
             "podexecoptions-exec-connect",
             "podexecoptions-exec-connect.json: its operation is CONNECT, not CREATE",
         ),
-        ("eviction-eviction-create", "eviction-eviction-create.json: it is about the subresource eviction"),
+        ("eviction-eviction-create", "eviction-eviction-create.json: its subresource is eviction"),
     ],
 )
-def test_what_creates_no_object_is_left_out_and_named(review: str, problem: str) -> None:
+def test_a_review_that_creates_no_object_is_left_out_with_the_reason(review: str, problem: str) -> None:
     found, left_out = creates([recorded(review), recorded("pod-create-mutate")], None, nothing)
     assert [create.name for create in found] == ["pod-create-mutate"]
     assert left_out == [problem]
-    with pytest.raises(ValueError, match="nothing that could be created: " + problem):
+    with pytest.raises(ValueError, match="no document of the corpus can be created: " + problem):
         creates([recorded(review)], None, nothing)
 
 
@@ -101,7 +111,7 @@ GADGETS = {
         ("x.test/v2", "Rack", None, "b", "/apis/x.test/v2/racks"),
     ],
 )
-def test_an_object_is_created_where_the_api_server_says(
+def test_an_object_is_created_at_the_path_of_its_discovered_resource(
     api_version: str, kind: str, metadata: dict[str, str] | None, namespace: str | None, path: str
 ) -> None:
     asked = []
@@ -123,7 +133,7 @@ def test_an_object_of_an_unknown_kind_is_an_error_that_names_it() -> None:
         creates([Document("it", {"apiVersion": "x.test/v1", "kind": "Gizmo"})], None, lambda _: GADGETS)
 
 
-def test_a_review_is_sent_with_a_new_uid_each_time_and_otherwise_as_it_is() -> None:
+def test_a_review_is_sent_unchanged_except_for_a_new_uid() -> None:
     document = recorded("pod-create-mutate")
     first, second = reviews([document], ["/validate", "/mutate/mine"])
     assert (first.path, second.path) == ("/validate", "/mutate/mine")
@@ -135,12 +145,12 @@ def test_a_review_is_sent_with_a_new_uid_each_time_and_otherwise_as_it_is() -> N
         assert json.loads(body) == expected
 
 
-def test_a_gateway_is_not_sent_an_object() -> None:
-    with pytest.raises(ValueError, match=r"it\.json: a gateway is sent AdmissionReviews, and this is a Pod"):
+def test_an_object_is_not_sent_to_a_gateway() -> None:
+    with pytest.raises(ValueError, match=r"it\.json: expected an AdmissionReview, found a Pod"):
         reviews([Document("it", {"apiVersion": "v1", "kind": "Pod"})], ["/validate"])
 
 
-def test_the_corpus_of_the_repository_can_take_both_ways() -> None:
+def test_the_corpus_of_the_repository_can_be_sent_to_both() -> None:
     documents = read_corpus(CORPUS)
     assert len(documents) > 1
     found, left_out = creates(documents, None, nothing)
@@ -190,7 +200,7 @@ def answer(**response: object) -> bytes:
         (503, answer(allowed=True), Outcome("HTTP status 503")),
     ],
 )
-def test_a_gateways_answer_is_a_policys_word_or_a_failure(status: int, body: bytes, outcome: Outcome) -> None:
+def test_a_gateways_answer_is_a_verdict_or_a_failure(status: int, body: bytes, outcome: Outcome) -> None:
     assert of_review(status, body, "u") == outcome
 
 
@@ -227,9 +237,7 @@ DENIED = 'admission webhook "policies.gateway.test" denied the request'
         (429, b"", Outcome("HTTP status 429: ")),
     ],
 )
-def test_an_api_servers_answer_is_a_webhooks_word_or_a_failure(
-    status: int, body: bytes, outcome: Outcome
-) -> None:
+def test_an_api_servers_answer_is_a_verdict_or_a_failure(status: int, body: bytes, outcome: Outcome) -> None:
     assert of_create(status, body, "web-") == outcome
 
 
@@ -237,7 +245,7 @@ def test_an_api_servers_answer_is_a_webhooks_word_or_a_failure(
 
 
 @given(st.floats(0.1, 1000), st.floats(0, 1e6), st.floats(0, 1000))
-def test_a_user_that_keeps_its_schedule_has_sent_all_that_was_planned(
+def test_a_user_that_keeps_its_schedule_has_sent_all_planned_requests(
     rate: float, start: float, lasts: float
 ) -> None:
     schedule = Schedule(rate, start)
@@ -247,7 +255,7 @@ def test_a_user_that_keeps_its_schedule_has_sent_all_that_was_planned(
 
 
 @given(st.integers(1, 1000), st.integers(1, 60), st.integers(0, 1000))
-def test_a_user_that_falls_behind_still_has_the_plan_of_its_rate(rate: int, lasts: int, sent: int) -> None:
+def test_the_plan_of_a_user_that_falls_behind_does_not_change(rate: int, lasts: int, sent: int) -> None:
     schedule = Schedule(rate, 0.0, sent=min(sent, rate * lasts))
     assert schedule.planned(lasts) == rate * lasts
 
@@ -261,7 +269,7 @@ def test_nothing_is_planned_for_a_user_after_its_end() -> None:
     assert first.end == 101.0
 
 
-def test_a_masters_counts_are_the_last_ones_of_each_worker() -> None:
+def test_a_master_counts_the_last_report_of_each_worker() -> None:
     master, workers = Plan(), {"a": Plan(), "b": Plan()}
     for name, worker in workers.items():
         worker.join(10.0, 0.0).sent = 7
@@ -287,13 +295,13 @@ LIMITS = Limits(p99_ms=250.0, failure_ratio=0.01, sent_ratio=0.95)
         (Found(Counts(), 0, 0, 0.0), [False, False, False]),
     ],
 )
-def test_a_run_passes_up_to_its_limits_and_not_without_answers(found: Found, passed: list[bool]) -> None:
+def test_a_run_passes_up_to_its_limits_and_fails_without_answers(found: Found, passed: list[bool]) -> None:
     lines = verdict(found, LIMITS)
     assert [line.passed for line in lines] == passed
     assert [str(line)[:5] for line in lines] == ["pass:" if ok else "FAIL:" for ok in passed]
 
 
-def test_the_verdict_says_what_was_found_and_what_is_asked_for() -> None:
+def test_the_verdict_names_results_and_limits() -> None:
     lines = verdict(Found(Counts(1000, 900, denied=40), 899, 9, 12.5), LIMITS)
     behind = "; too much load, so the percentiles are too good"
     assert [line.text for line in lines] == [
@@ -322,14 +330,12 @@ def options(**given: object) -> argparse.Namespace:
         ({"stop_after": 5}, True, "need a run of one process"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    given: dict[str, object], distributed: bool, problem: str
-) -> None:
+def test_contradicting_options_are_refused(given: dict[str, object], distributed: bool, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         check(options(**given), distributed=distributed)
 
 
-def test_an_api_server_is_checked_unless_told_otherwise_and_a_gateway_if_there_is_an_authority(
+def test_an_api_server_is_verified_by_default_and_a_gateway_only_with_an_authority(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     ca_file = tmp_path / "ca.crt"
@@ -352,7 +358,7 @@ def test_an_api_server_is_checked_unless_told_otherwise_and_a_gateway_if_there_i
         ({"token_file": "no-such"}, "--token-file: .*no-such"),
     ],
 )
-def test_access_that_cannot_be_had_is_an_error_that_names_the_option(
+def test_an_unusable_option_of_access_is_an_error_that_names_it(
     given: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):

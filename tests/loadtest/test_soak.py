@@ -1,23 +1,30 @@
-"""Memory over many reviews: what growth is, and a short run."""
+"""The soak: its plan, its checks, and a short run with faults in which everything adds up."""
 
 from __future__ import annotations
 
 import os
-from argparse import Namespace
-from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import soak
-from loadtest.lines import Found, judge
-from loadtest.soak import main, missing
-from loadtest.soak_memory import Sample, growth, lines, numbers, peak_mib, resident_mib
+from loadtest.soak import memory_mib, parse, report, run
+from loadtest.soak_accounting import Sample, Series, count_checks, growth_percent, memory_checks
+from loadtest.soak_clients import FAULTY, Kind, Planned, Requests, Tally, planned, wrong
+from loadtest.soak_worker import DENIAL
+from tests.connection import Answer
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
+
+BY_NAME = {kind.name: kind for kind in FAULTY}
+
+
+# -- memory ---------------------------------------------------------------------------------------
 
 
 def samples(*gateway_mib: float) -> list[Sample]:
@@ -25,87 +32,200 @@ def samples(*gateway_mib: float) -> list[Sample]:
     return [Sample(1000 * number, mib, 40.0) for number, mib in enumerate(gateway_mib)]
 
 
-def test_growth_is_that_of_the_last_half() -> None:
-    assert growth(samples(60, 90, 100, 101, 103)) == pytest.approx(0.03)
-    assert growth(samples(60, 90, 100, 120, 99)) == pytest.approx(-0.01)
+@given(st.lists(st.floats(1, 1e3), min_size=2, max_size=20), st.floats(-1, 1))
+def test_growth_is_the_slope_of_the_last_half(before: list[float], slope: float) -> None:
+    last = [100.0 + slope * number for number in range(len(before) + 2)]
+    rise = last[-1] - last[(len(before) + len(last) - 1 + 1) // 2 - len(before)]
+    begin = last[(len(before) + len(last) - 1 + 1) // 2 - len(before)]
+    assert growth_percent(samples(*before, *last)) == pytest.approx(rise / begin * 100, abs=1e-6)
 
 
-def test_one_sample_decides_nothing_and_a_steady_rise_shows() -> None:
+def test_a_single_high_sample_is_no_growth() -> None:
     flat = [100.0] * 10
-    assert growth(samples(*flat, *flat[1:], 104.0)) == 0.0
-    assert growth(samples(*(100 + number for number in range(21)))) == pytest.approx(10 / 110)
-
-
-@given(st.lists(st.floats(1, 1e3), min_size=2, max_size=20))
-def test_what_came_before_the_last_half_does_not_count(before: list[float]) -> None:
-    last = [100.0] * (len(before) + 2)
-    assert growth(samples(*before, *last)) == 0.0
-
-
-def test_too_few_samples_say_nothing() -> None:
-    assert numbers(samples(60, 61, 62)) == {}
-    with pytest.raises(ValueError, match="3 samples"):
-        growth(samples(60, 61, 62))
+    assert growth_percent(samples(*flat, *flat, 104.0)) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("mib", "verdicts"),
+    ("mib", "is_met"),
     [
-        ((60, 100, 100, 101, 101.9), ["pass", "pass"]),
-        ((60, 100, 100, 101, 102.1), ["pass", "FAIL"]),
-        ((60, 121, 110, 110, 110), ["FAIL", "pass"]),  # the most that there was counts
-        ((60, 90, 120, 120, 120), ["pass", "pass"]),
+        ((60, 100, 100, 101, 101.9), [True, True]),
+        ((60, 100, 100, 101, 102.1), [True, False]),
+        ((60, 121, 110, 110, 110), [False, True]),
+        ((60, 61, 62), []),
     ],
 )
-def test_memory_is_judged_by_its_height_and_by_its_growth(
-    mib: tuple[float, ...], verdicts: list[str]
+def test_memory_is_judged_by_its_maximum_and_by_its_growth(
+    mib: tuple[float, ...], is_met: list[bool]
 ) -> None:
-    found = Found((), numbers(samples(*mib)))
-    assert [result.verdict for result in judge(lines(), found)] == verdicts
+    assert [check.is_met for check in memory_checks(samples(*mib), 120.0)] == is_met
 
 
-def test_the_resident_memory_of_this_process_is_what_its_pages_say() -> None:
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - procfs
-        pages = int(file.read().split()[1])
-    assert resident_mib(os.getpid()) == pytest.approx(pages * os.sysconf("SC_PAGESIZE") / 2**20, rel=0.1)
-    assert peak_mib(os.getpid()) >= resident_mib(os.getpid())
-    with pytest.raises(OSError, match="No such"):
-        resident_mib(2**22 + 1)
+def test_the_memory_of_a_process_is_read() -> None:
+    assert 0 < memory_mib(os.getpid()) <= memory_mib(os.getpid(), is_peak=True)
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32), st.integers(0, 200))
+def test_the_plan_follows_from_the_seed(seed: int, count: int) -> None:
+    plan = list(planned(FAULTY, seed, count))
+    assert plan == list(planned(FAULTY, seed, count))
+    assert len({review.uid for review in plan}) == count
+    assert all(bool(review.kind.leaves) or review.part == 1.0 for review in plan)
+
+
+@given(st.floats(0, 1, exclude_max=True), st.sampled_from(FAULTY))
+def test_a_request_is_complete_unless_its_client_leaves_within(part: float, kind: Kind) -> None:
+    request = Requests(FAULTY)(Planned(7, kind, "FIN", 0.0, part))
+    head, separator, body = request.partition(b"\r\n\r\n")
+    length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]
+    is_complete = bool(separator) and len(body) == int(length)
+    assert is_complete == (kind.leaves != "within")
+    assert request
+    if is_complete:
+        assert orjson.loads(body)["request"]["uid"] == "soak-0000000007"
+
+
+def answer(number: int, *, allowed: bool, code: int = 0, message: str = "") -> bytes:
+    response: dict[str, Any] = {"uid": f"soak-000000000{number}", "allowed": allowed}
+    if code:
+        response["status"] = {"code": code, "message": message}
+    return orjson.dumps({"response": response})
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "body", "problem"),
+    [
+        ("allowed", 200, answer(1, allowed=True), ""),
+        ("allowed", 200, answer(2, allowed=True), "the answer to another review"),
+        ("allowed", 500, b'{"error": "no"}', '500: {"error": "no"}'),
+        ("allowed", 200, b"[]", "not an AdmissionReview: []"),
+        ("denied", 200, answer(1, allowed=False, code=403, message=DENIAL), ""),
+        ("denied", 200, answer(1, allowed=False, code=403), "allowed: False, code 403: ''"),
+        ("denied", 200, answer(1, allowed=True), "allowed: True, code 0: ''"),
+        (
+            "late",
+            200,
+            answer(1, allowed=False, code=500, message="DEADLINE_EXCEEDED: no answer within 1s"),
+            "",
+        ),
+        ("late", 200, answer(1, allowed=False, code=500, message="X"), "allowed: False, code 500: 'X'"),
+    ],
+)
+def test_an_answer_must_have_the_planned_uid_verdict_and_text(
+    kind: str, status: int, body: bytes, problem: str
+) -> None:
+    assert wrong(Planned(1, BY_NAME[kind]), Answer(status, {}, body)) == problem
+
+
+# -- the counts -----------------------------------------------------------------------------------
+
+numbers = st.integers(0, 50)
+worlds = st.fixed_dictionaries(
+    {kind.name: numbers for kind in FAULTY}
+    | {"unread": numbers, "lost": numbers, "doubled": numbers, "given up": numbers, "refused": numbers}
+)
+
+
+def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, int]]:
+    """Return consistent counts of clients, gateway and workers after *found* reviews by kind."""
+    tally = Tally()
+    withdrawn = found["left"]
+    answered = {kind.name: found[kind.name] for kind in FAULTY if not kind.leaves}
+    tally.answered.update(answered)
+    tally.left["left"] = found["left"] + found["unread"]
+    tally.broken_off["broken-off"] = found["broken-off"]
+    tally.refused["allowed"] = found["refused"]
+    tally.sent.update(answered)
+    tally.sent["left"] += tally.left["left"]
+    tally.sent["allowed"] += found["refused"]
+    answered["left"] = found["unread"]
+    late = sum(answered[name] for name in ("late", "hurried", "let-pass", "left"))
+    given_up = min(found["given up"], late)
+    verdicts = answered["allowed"] + answered["changed"] + 2 * answered["denied"]
+    refusing = answered["denied"] + answered["late"] + answered["hurried"] + answered["left"]
+    review = 'review_duration_seconds_count{type="%s",operation="CREATE",allowed="%s"}'
+    webhook = 'webhook_requests_total{name="w",type="validating",operation="CREATE",code="%s",rejected="x"}'
+    call = 'worker_calls_total{pool="p",endpoint="e",code="%s"}'
+    rejection = 'webhook_rejections_total{name="w",error_type="%s"}'
+    series = {
+        review % ("admit", "true"): answered["changed"],
+        review % ("validating", "true"): answered["allowed"] + answered["let-pass"],
+        review % ("validating", "false"): refusing,
+        'reviews_withdrawn_total{type="validating"}': withdrawn,
+        'requests_refused_total{code="503"}': found["refused"],
+        "reviews_in_flight": 0,
+        webhook % 200: verdicts - answered["denied"],
+        webhook % 403: answered["denied"],
+        webhook % 503: given_up,
+        webhook % 504: late - given_up,
+        "webhook_admission_duration_seconds_count": verdicts + late,
+        rejection % "no_error": answered["denied"],
+        rejection % "calling_webhook_error": refusing - answered["denied"],
+        'webhook_fail_open_total{name="w"}': answered["let-pass"],
+        call % "OK": verdicts,
+        call % "DEADLINE_EXCEEDED": late - given_up + found["doubled"],
+        call % "CANCELLED": withdrawn,
+        call % "UNAVAILABLE": given_up + found["lost"],
+        'worker_retries_total{pool="p"}': found["lost"] + found["doubled"],
+        'worker_hedges_total{pool="p"}': 0,
+    }
+    return tally, series, (verdicts + late, verdicts)
+
+
+def failed(tally: Tally, series: Mapping[str, int], calls: tuple[int, int]) -> list[str]:
+    exposition = "".join(f"admission_gateway_{name} {value}\n" for name, value in series.items())
+    checks = count_checks(Series(exposition), tally, FAULTY, calls)
+    return [check.text for check in checks if not check.is_met]
+
+
+@given(worlds)
+def test_consistent_counts_pass_all_checks(found: dict[str, int]) -> None:
+    assert failed(*world(found)) == []
+
+
+@given(worlds, st.data())
+def test_a_count_that_is_off_by_one_fails_a_check(found: dict[str, int], data: st.DataObject) -> None:
+    tally, series, calls = world(found)
+    name = data.draw(st.sampled_from(sorted(series)))
+    series[name] += data.draw(st.sampled_from([1, -1] if series[name] else [1]))
+    assert failed(tally, series, calls)
+
+
+@given(worlds)
+def test_a_verdict_without_a_worker_and_a_call_without_the_gateway_fail_a_check(
+    found: dict[str, int],
+) -> None:
+    tally, series, (received, answered) = world(found)
+    assert failed(tally, series, (received, answered - 1))
+    made = sum(value for name, value in series.items() if name.startswith("worker_calls"))
+    assert failed(tally, series, (made + 1, answered))
+
+
+# -- a run ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_short_run_samples_after_each_part_and_writes_report_and_picture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("processes", "hedge"), [(1, "20ms"), (2, "")])
+def test_everything_adds_up_in_a_run_with_faults(
+    processes: int, hedge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(soak, "PARTS", 4)
-    output = tmp_path / "found-soak.md"
-    main(["--count", "20", "--output", str(output)])  # its status says whether targets are met
-    text = output.read_text()
-    assert text.startswith("# Memory\n\n- 20 reviews of ")
-    assert [f"| {done:>7} |" in text for done in (0, 5, 10, 15, 20)] == [True] * 5
-    assert "its growth over the last half" in capsys.readouterr().out
-    ET.parse(tmp_path / "found-soak-memory.svg")
+    monkeypatch.setattr(soak, "PARTS", 2)  # too few samples to judge memory
+    count = "3000"
+    options = parse(["--faults", "--count", count, "--processes", str(processes), "--hedge", hedge])
+    ran = uvloop.run(run(options))
+    failures = [check.row for check in ran.checks if not check.is_met]
+    assert failures == [], (ran.tally.wrong, ran.log[-4000:])
+    assert ran.faults["cut"]
+    assert len(ran.samples) == 3
+    assert "| left       | never" in report(ran, options, 1.0)
 
 
 @pytest.mark.slow
-def test_a_run_that_its_limit_ends_in_the_middle_of_a_part_is_reported_and_does_not_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "found-soak.md"
-    assert main(["--count", "2000000000", "--limit", "2", "--output", str(output)]) == 1
-    text = output.read_text()
-    assert text.startswith("# Memory\n\n- 0 reviews of ")
-    assert text.count("not judged: ") == 2
-    assert "0 of 2,000,000,000 reviews within 2 s" in text
-    assert "pass" not in capsys.readouterr().out
-    ET.parse(tmp_path / "found-soak-memory.svg")
-
-
-def test_reviews_that_are_missing_are_the_reason_not_to_judge() -> None:
-    options = Namespace(count=1000, limit=5.0)
-    assert missing(1000, options) == {}
-    found = Found((), numbers(samples(60, 100, 100, 101)), missing(999, options))
-    assert [(result.verdict, result.remark) for result in judge(lines(), found)] == [
-        ("not judged", "mib: 999 of 1,000 reviews within 5 s"),
-        ("not judged", "growth: 999 of 1,000 reviews within 5 s"),
-    ]
+def test_everything_adds_up_in_a_run_without_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "PARTS", 2)
+    options = parse(["--count", "100", "--clients", "4"])
+    ran = uvloop.run(run(options))
+    assert [check.row for check in ran.checks if not check.is_met] == []
+    assert ran.tally.connections == 8

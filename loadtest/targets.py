@@ -1,71 +1,69 @@
-"""The acceptance lines: what the figures have to be, and what becomes of them.
+"""The targets: a limit for a figure, and whether it is met.
 
-A line that needs what was not measured is left out. One that this machine cannot answer for is shown with the
-reason and judged neither way.
+A target whose cases were not measured is left out. A target that this machine cannot judge is listed with the
+reason.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from loadtest.sdk_cost import MAX_TIMES_PARSE
-from loadtest.windows import Figure, middle, ratio
+from loadtest.results import Figure, middle, ratio
+from loadtest.worker_cost import MAX_TIMES_PARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loadtest.windows import Round
+    from loadtest.results import Round
 
 Bound = Literal["at most", "at least", "below"]
 Verdict = Literal["pass", "FAIL", "not judged"]
 
-DIFFERENCES: Final = "serial-differences"
 SDK: Final = "sdk"
-CORES_FOR_TWO: Final = 4
-"""Two processes of the gateway, the worker and the generator: with fewer cores they wait for each other."""
-BUSY: Final = 0.95
-"""Share of a core that the floor has to use where its rate is what is compared with."""
+MIN_CORES_FOR_TWO: Final = 4
+"""Two processes of the gateway, a worker and the load generator wait for each other on fewer cores."""
+MIN_FLOOR_BUSY: Final = 0.95
+"""Share of a core that the floor must use if its throughput is the reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything that a run found."""
+    """All results of a run."""
 
     rounds: Sequence[Round]
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """What is no window, by name."""
+    """Figures that do not come from windows, by name."""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Cases that could not be measured here, and why."""
+    """Cases that could not be measured, and why."""
     cores: int = 1
     notes: Sequence[str] = ()
-    """Markdown that goes with the figures."""
+    """Markdown for the report."""
 
     @property
     def measured(self) -> set[str]:
-        """Names of all cases and numbers that there are."""
+        """Names of all cases and numbers."""
         return {window.case for round_ in self.rounds for window in round_} | set(self.numbers)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One acceptance line."""
+class Target:
+    """A limit for one figure."""
 
-    target: str
-    """Number of the target; several lines may have the same."""
+    number: str
+    """Several targets may have the same."""
     text: str
     needs: tuple[str, ...]
     """Cases or numbers."""
     figure: Callable[[Found], float]
     bound: Bound
     limit: float
-    cores: int = 1
-    """Judged only where there are as many."""
+    min_cores: int = 1
+    """Judged only on a machine with as many cores."""
     objection: Callable[[Found], str] | None = None
-    """Why the figure is not to be judged; empty if it is."""
+    """Returns why the figure cannot be judged; an empty string if it can."""
     remark: Callable[[Found], str] | None = None
-    """What is to be said with the verdict, whatever it is."""
+    """Returns a remark on the verdict."""
 
     @property
     def wanted(self) -> str:
@@ -75,82 +73,84 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a line."""
+    """The verdict on a target."""
 
-    line: Line
+    target: Target
     verdict: Verdict
     found: float | None = None
     remark: str = ""
-    """Why it was not judged, or what goes with the verdict."""
+    """Why it was not judged, or a remark on the verdict."""
 
 
-def judge(lines: Sequence[Line], found: Found) -> list[Result]:
-    """Return the results of those of *lines* of which everything was measured, or is known to be missing."""
+def judge(targets: Sequence[Target], found: Found) -> list[Result]:
+    """Return the results of the *targets* whose cases were measured or are known to be missing."""
     known = found.measured | set(found.missing)
-    return [_judge(line, found) for line in lines if known.issuperset(line.needs)]
+    return [_judge(target, found) for target in targets if known.issuperset(target.needs)]
 
 
-def _judge(line: Line, found: Found) -> Result:
-    for name in line.needs:
+def _judge(target: Target, found: Found) -> Result:
+    for name in target.needs:
         if name in found.missing:
-            return Result(line, "not judged", remark=f"{name}: {found.missing[name]}")
-    figure = line.figure(found)
-    if found.cores < line.cores:
-        return Result(line, "not judged", figure, f"needs {line.cores} cores, found {found.cores}")
-    objection = line.objection(found) if line.objection else ""
+            return Result(target, "not judged", remark=f"{name}: {found.missing[name]}")
+    figure = target.figure(found)
+    if found.cores < target.min_cores:
+        remark = f"needs {target.min_cores} cores, found {found.cores}"
+        return Result(target, "not judged", figure, remark)
+    objection = target.objection(found) if target.objection else ""
     if objection:
-        return Result(line, "not judged", figure, objection)
-    remark = line.remark(found) if line.remark else ""
-    passed = {"at most": figure <= line.limit, "at least": figure >= line.limit, "below": figure < line.limit}
-    return Result(line, "pass" if passed[line.bound] else "FAIL", figure, remark)
+        return Result(target, "not judged", figure, objection)
+    remark = target.remark(found) if target.remark else ""
+    is_met = {
+        "at most": figure <= target.limit,
+        "at least": figure >= target.limit,
+        "below": figure < target.limit,
+    }[target.bound]
+    return Result(target, "pass" if is_met else "FAIL", figure, remark)
 
 
 def _times(
-    target: str,
+    number: str,
     text: str,
     case: str,
     to: str,
     bound: Bound,
     limit: float,
-    figure: Figure = "front_us",
+    figure: Figure = "gateway_us",
     to_figure: Figure | None = None,
-    cores: int = 1,
-) -> Line:
-    """Return the line for *figure* of *case* as a multiple of that of *to*."""
+    min_cores: int = 1,
+) -> Target:
+    """Return the target for *figure* of *case* as a multiple of that of *to*."""
 
     def times(found: Found) -> float:
         return ratio(case, to, found.rounds, figure, to_figure)
 
-    return Line(target, text, (case, to), times, bound, limit, cores)
+    return Target(number, text, (case, to), times, bound, limit, min_cores)
 
 
-def _tail(target: str, text: str, case: str, limit: float) -> Line:
-    """Return the line for the 99th percentile of *case* as a multiple of its median."""
-    return Line(target, text, (case,), lambda found: middle(case, found.rounds, "tail"), "at most", limit)
+def _tail(number: str, text: str, case: str, limit: float) -> Target:
+    """Return the target for the 99th percentile of *case* as a multiple of its median."""
+    return Target(number, text, (case,), lambda found: middle(case, found.rounds, "tail"), "at most", limit)
 
 
 def _floor_was_idle(found: Found) -> str:
-    """Return what to say where something else than its core limited the floor."""
     busy = middle("floor", found.rounds, "busy")
-    return "" if busy >= BUSY else f"the floor used {busy:.0%} of a core, so something else limited it"
+    if busy >= MIN_FLOOR_BUSY:
+        return ""
+    return f"the floor used {busy:.0%} of a core: something else limited its throughput"
 
 
-def _large_in_flight(found: Found) -> str:
-    return f"1 MiB in flight {middle('pods-beside-large', found.rounds, 'beside'):.0%} of the time"
+def _background(found: Found) -> str:
+    return f"1 MiB in flight {middle('pods-beside-large', found.rounds, 'background'):.0%} of the time"
 
 
-def _number(found: Found, name: str) -> float:
-    return found.numbers[name]
-
-
-LINES: Final = (
+TARGETS: Final = (
     _times("1", "1 policy: CPU, times the floor", "stream-1", "floor", "at most", 2.0),
     _times("1", "4 policies on one worker: CPU, times the floor", "stream-4", "floor", "at most", 2.5),
     _times("1", "16 policies on four workers: CPU, times the floor", "stream-16", "floor", "at most", 6.0),
     _times(
         "1",
         "gateway and worker with 4 policies: CPU, times one Go policy of agnhost",
-        *("stream-4", "agnhost", "below", 1.0, "total_us", "front_us"),
+        *("stream-4", "agnhost", "below", 1.0, "total_us", "gateway_us"),
     ),
     _times(
         "2",
@@ -181,11 +181,6 @@ LINES: Final = (
         "the third changes the object: median, times one",
         *("third-changes", "sleeps-1", "at most", 3.0, "p50_ms"),
     ),
-    Line(
-        "4",
-        "answers that differ from the serial run",
-        *((DIFFERENCES,), partial(_number, name=DIFFERENCES), "at most", 0.0),
-    ),
     _tail("5", "open loop at half of the highest rate: p99, times the median", "rate-50", 5.0),
     _times(
         "6",
@@ -199,26 +194,23 @@ LINES: Final = (
             "6 KB beside 1 MiB: p99, times that of 6 KB alone",
             *("pods-beside-large", "pods", "at most", 3.0, "p99_ms"),
         ),
-        remark=_large_in_flight,
+        remark=_background,
     ),
     _times(
         "8",
         "two processes: reviews/s, times one process",
         *("two-processes", "one-process", "at least", 1.7, "reviews_per_s"),
-        cores=CORES_FOR_TWO,
+        min_cores=MIN_CORES_FOR_TWO,
     ),
     _times(
         "9",
         "4 of 1,000 webhooks match: CPU, times 4 configured",
-        "match-by-rules",
-        "match-4",
-        "at most",
-        1.15,
+        *("match-by-rules", "match-4", "at most", 1.15),
     ),
-    Line(
+    Target(
         "SDK",
         "Python worker at full load, 1 policy: CPU of a review, times parsing its request",
-        *((SDK,), partial(_number, name=SDK), "at most", MAX_TIMES_PARSE),
+        *((SDK,), lambda found: found.numbers[SDK], "at most", MAX_TIMES_PARSE),
     ),
 )
-"""In the order of the report. Memory, of target 8, is ``loadtest.soak``."""
+"""In the order of the report. Memory, of target 8, is judged by ``loadtest.soak``."""

@@ -1,7 +1,7 @@
-"""What the Locust users send: documents of a folder, as reviews for a gateway or creates for an API server.
+"""The requests of the Locust users: reviews for a gateway, or creates for an API server, from a folder.
 
-A document is an AdmissionReview, as a gateway is sent it, or an object, as it stands in a manifest. Nothing
-here imports Locust, which changes the process that imports it.
+A document is an AdmissionReview or an object of a manifest. Nothing here imports Locust, which changes the
+process that imports it.
 
 Source: Kubernetes documentation, "API Concepts" (resource URIs, generated values, dry-run); kubernetes/api,
 ``admission/v1/types.go``.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Discover = Callable[[str], dict[str, Any]]
-    """Takes the path of an API group's version, returns its APIResourceList."""
+    """Returns the APIResourceList of the path of an API group's version."""
 
 FALLBACK_NAMESPACE: Final = "default"
 OF_THE_SERVER: Final = frozenset(
@@ -29,7 +29,7 @@ OF_THE_SERVER: Final = frozenset(
         *("managedFields", "name", "namespace", "resourceVersion", "selfLink", "uid"),
     }
 )
-"""Members of metadata that a new object is not sent with, or that are set here."""
+"""Members of metadata that a new object must not have, or that are set here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Document:
     """A file of the corpus."""
 
     name: str
-    """Of the file, without its ending."""
+    """Of the file, without its suffix."""
     content: dict[str, Any]
 
     @property
     def request(self) -> dict[str, Any] | None:
-        """Return ``request`` of an AdmissionReview, and nothing for an object."""
+        """The ``request`` of an AdmissionReview; None for an object."""
         if self.content.get("kind") != "AdmissionReview":
             return None
         request = self.content.get("request")
@@ -52,14 +52,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A review that is posted again and again."""
+    """A review that is posted repeatedly."""
 
     name: str
     path: str
     content: dict[str, Any]
 
     def body(self) -> tuple[str, str]:
-        """Return the review as JSON with a new uid, and that uid."""
+        """Return the review as JSON with a new uid, and the uid."""
         uid = str(uuid.uuid4())
         request = {**self.content["request"], "uid": uid}
         return orjson.dumps({**self.content, "request": request}).decode(), uid
@@ -67,7 +67,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """An object that is created again and again, each time under a name that the API server makes up."""
+    """An object that is created repeatedly, each time with a name that the API server generates."""
 
     name: str
     """Of the file."""
@@ -83,7 +83,7 @@ def read_corpus(folder: Path) -> list[Document]:
     """Return the documents in *folder*, by name.
 
     Raises:
-        ValueError: there is none, or one that is neither an AdmissionReview nor an object.
+        ValueError: there is none, or one is neither an AdmissionReview nor an object.
     """
     documents = []
     for path in sorted(folder.glob("*.json")):
@@ -104,16 +104,16 @@ def read_corpus(folder: Path) -> list[Document]:
 
 
 def reviews(documents: Iterable[Document], paths: list[str]) -> list[Review]:
-    """Return a review for each document and each of *paths*, which its name tells apart if there are several.
+    """Return a review for each document and each of *paths*; with several paths its name contains the path.
 
     Raises:
-        ValueError: a document is no AdmissionReview.
+        ValueError: a document is not an AdmissionReview.
     """
     found = []
     for document in documents:
         if document.request is None:
             raise ValueError(
-                f"{document.name}.json: a gateway is sent AdmissionReviews, and this is a "
+                f"{document.name}.json: expected an AdmissionReview, found a "
                 f"{document.content['kind']}; objects can be created with --via apiserver"
             )
         for path in paths:
@@ -125,15 +125,15 @@ def reviews(documents: Iterable[Document], paths: list[str]) -> list[Review]:
 def creates(
     documents: Iterable[Document], namespace: str | None, discover: Discover
 ) -> tuple[list[Create], list[str]]:
-    """Return how to create the objects of *documents*, and why some of them are not created.
+    """Return the creates of *documents*, and why some documents are left out.
 
     Args:
-        documents: Reviews, of which those count that create a whole object, and objects.
-        namespace: Where to create them, unless they are outside of namespaces; by default where they were.
-        discover: Asks the API server for the resources that objects belong to; not called for reviews.
+        documents: Objects, and reviews; reviews that do not create an object are left out.
+        namespace: For namespaced objects; None for their own namespaces.
+        discover: Requests the resources of objects from the API server; not called for reviews.
 
     Raises:
-        ValueError: nothing remains, or the API server does not know the kind of an object.
+        ValueError: nothing remains, or the API server has no resource for an object.
     """
     found, left_out = [], []
     for document in documents:
@@ -145,7 +145,7 @@ def creates(
         else:
             found.append(_of_review(document.name, request, namespace))
     if not found:
-        raise ValueError("the corpus has nothing that could be created: " + "; ".join(left_out))
+        raise ValueError("no document of the corpus can be created: " + "; ".join(left_out))
     return found, left_out
 
 
@@ -154,7 +154,7 @@ def _not_created(request: dict[str, Any]) -> str:
     if operation != "CREATE":
         return f"its operation is {operation}, not CREATE"
     if request.get("subResource"):
-        return f"it is about the subresource {request['subResource']}"
+        return f"its subresource is {request['subResource']}"
     return "" if isinstance(request.get("object"), dict) else "it has no object"
 
 
@@ -164,9 +164,9 @@ def _of_review(name: str, request: dict[str, Any], namespace: str | None) -> Cre
         raise ValueError(f"{name}.json: expected request.resource with group, version and resource")
     group, version = resource.get("group"), resource["version"]
     api_version = f"{group}/{version}" if group else version
-    # The review of a Namespace names that one, though it is in none.
+    # The review of a Namespace has the name of the Namespace here, although the object is cluster-scoped.
     within = "" if (group or "", resource["resource"]) == ("", "namespaces") else request.get("namespace")
-    # The object is in the version of the webhook's rule, which `resource` names, whatever the caller sent.
+    # The object has the version of the webhook's rule, which `resource` names, and not that of the request.
     content = {**request["object"], "apiVersion": api_version, "kind": kind.get("kind")}
     return _create(name, content, resource["resource"], (namespace or within) if within else "")
 
@@ -186,7 +186,7 @@ def _of_object(document: Document, namespace: str | None, discover: Discover) ->
 
 
 def _create(name: str, content: dict[str, Any], resource: str, namespace: str) -> Create:
-    """Return how to create *content*; an empty *namespace* is for objects outside of namespaces."""
+    """Return the create of *content*; *namespace* is empty for a cluster-scoped object."""
     metadata = content.get("metadata") or {}
     prefix = metadata.get("generateName") or f"{metadata.get('name') or 'loadtest'}-"
     kept = {key: value for key, value in metadata.items() if key not in OF_THE_SERVER}

@@ -1,7 +1,7 @@
-"""One review and its answer: the bytes that go out, whether those that come back are right, a connection.
+"""The HTTP client of the load generator: one request, the check of its answers, connections that are kept.
 
-The first answer is read in full (status, uid, ``allowed``), and every later one has to have the same body,
-which is what the gateway promises. So a right answer costs one comparison of bytes.
+The first answer is parsed and checked (status, uid, ``allowed``). Every later answer must have the same body,
+which the gateway promises, so that the check of a right answer is one comparison of bytes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from urllib.parse import urlsplit
 
 import orjson
 
-CONNECT_WITHIN_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 HTTPS_PORT: Final = 443
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to ask, and what."""
+    """A URL, and the review that is posted to it."""
 
     url: str
-    """``https://HOST:PORT/PATH``. The certificate is not looked at: this measures, it does not trust."""
+    """``https://HOST:PORT/PATH``. The certificate is not verified."""
     review: bytes
     """JSON of an AdmissionReview."""
     allowed: bool = True
-    """What ``response.allowed`` has to be."""
+    """The expected ``response.allowed``."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -38,7 +38,7 @@ class Target:
         return parts.hostname or "", parts.port or HTTPS_PORT
 
     def request_bytes(self) -> bytes:
-        """Return the HTTP request, whole."""
+        """Return the whole HTTP request."""
         parts = urlsplit(self.url)
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         return (
@@ -48,18 +48,18 @@ class Target:
 
 
 class Answers:
-    """Judges the answers of a run and counts what is wrong."""
+    """Checks the answers of a run and counts the wrong ones."""
 
     def __init__(self, target: Target) -> None:
         self.errors: Counter[str] = Counter()
         self.expected: bytes | None = None
-        """A whole right answer; None until there was one."""
+        """A whole right answer; None before the first."""
         self._expected_body = b""
         self._allowed = target.allowed
         self._uid = orjson.loads(target.review)["request"]["uid"]
 
-    def judge(self, received: bytes) -> bool | None:
-        """Return whether *received* is right, None while it is not whole; wrong answers are counted."""
+    def check(self, received: bytes) -> bool | None:
+        """Return whether *received* is right, or None while it is incomplete. Wrong answers are counted."""
         if received == self.expected:
             return True
         head, separator, body = received.partition(b"\r\n\r\n")
@@ -91,85 +91,85 @@ class Answers:
         return ""
 
 
-class Pace(Protocol):
-    """Says when a connection sends its next review."""
+class Schedule(Protocol):
+    """Decides when a connection sends its next review: a closed or an open loop."""
 
     request: bytes
     answers: Answers
 
-    def answered(self, connection: Connection, now: float, *, right: bool) -> None:
-        """Go on: *connection* has had a whole answer and is free."""
+    def on_answer(self, connection: Connection, now: float, *, is_right: bool) -> None:
+        """*connection* has received a whole answer and is free."""
 
-    def lost(self, connection: Connection, reason: str) -> None:
-        """Go on without *connection*."""
+    def on_lost(self, connection: Connection, reason: str) -> None:
+        """*connection* was closed, but not by ``Connection.close``."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection that is kept: a review, its answer, the next review when its pace says so."""
+    """One TLS connection with at most one review in flight."""
 
-    __slots__ = ("_pace", "_partial", "_transport", "busy", "since")
+    __slots__ = ("_partial", "_schedule", "_transport", "is_busy", "since")
 
-    def __init__(self, pace: Pace) -> None:
-        self.busy = False
-        """Whether a review was sent that is not answered yet."""
+    def __init__(self, schedule: Schedule) -> None:
+        self.is_busy = False
+        """Whether a review is in flight."""
         self.since = 0.0
-        """From when the latency of that review counts, on ``time.perf_counter``."""
-        self._pace = pace
+        """The start of that review's latency, on ``time.perf_counter``."""
+        self._schedule = schedule
         self._partial = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport; the first review goes out when all are connected."""
+        """Keep the transport. The schedule sends the first review."""
         self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
 
     def send(self, since: float) -> None:
-        """Send the review, whose latency counts from *since*."""
+        """Send the review. Its latency counts from *since*."""
         assert self._transport is not None
-        self.busy, self.since = True, since
-        self._transport.write(self._pace.request)
+        self.is_busy, self.since = True, since
+        self._transport.write(self._schedule.request)
 
     def data_received(self, data: bytes) -> None:
-        """Take an answer, or a part of it."""
+        """Receive an answer, or a part of it."""
         now = time.perf_counter()
-        pace = self._pace
+        schedule = self._schedule
         received = self._partial + data if self._partial else data
-        right = pace.answers.judge(received)
-        if right is None:
+        is_right = schedule.answers.check(received)
+        if is_right is None:
             self._partial = received
             return
         self._partial = b""
-        self.busy = False
-        pace.answered(self, now, right=right)
+        self.is_busy = False
+        schedule.on_answer(self, now, is_right=is_right)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the pace. The connection is not opened again."""
-        self._pace.lost(self, f"connection lost: {exc or 'closed by the server'}")
+        """Tell the schedule, unless this side closed the connection."""
+        if self._transport is not None:
+            self._schedule.on_lost(self, f"connection lost: {exc or 'closed by the server'}")
 
     def close(self) -> None:
-        """End the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Close the connection with close_notify."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
 
 
 def client_tls() -> ssl.SSLContext:
-    """Return a context that trusts every server."""
+    """Return a TLS context that does not verify the server."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE
     return tls
 
 
-async def connect(target: Target, pace: Pace, count: int) -> list[Connection]:
-    """Return *count* connections that have sent nothing yet.
+async def connect(target: Target, schedule: Schedule, tls: ssl.SSLContext) -> Connection:
+    """Return a new connection to *target*.
 
     Raises:
-        OSError: the target cannot be connected to.
+        OSError: the connection fails.
+        TimeoutError: the connection is not established within ``CONNECT_TIMEOUT_S``.
     """
-    tls = client_tls()
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(CONNECT_WITHIN_S):
-        made = [
-            await loop.create_connection(lambda: Connection(pace), *target.address, ssl=tls)
-            for _ in range(count)
-        ]
-    return [protocol for _, protocol in made]
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(schedule), *target.address, ssl=tls
+        )
+    return connection

@@ -1,7 +1,7 @@
-"""A gateway's side of a worker without its cost: asks policies about one request, measures what that takes.
+"""Clients that call a worker without a gateway, and measure the worker's CPU for a review.
 
-A *review* is what the SDKs call one: a policy asked about a request. CPU is of the worker process, user and
-system, all threads, divided by the reviews answered meanwhile. Every answer is checked.
+A *review* is one policy applied to one request. CPU is user and system time of the worker process, all
+threads, divided by the reviews answered meanwhile. Every answer is checked.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from grpc import aio
 
 from gateway.dispatch.transport import REVIEW_STREAM
 from gateway.pb import worker_pb2 as pb
-from loadtest.launch import BenchError
+from loadtest.servers import BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
-ANSWER_WITHIN_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 10.0
 """Also the timeout of the calls."""
 REVIEW: Final = "/admissiongateway.worker.v1.PolicyWorker/Review"
 _Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked, and how much of it at a time."""
+class Load:
+    """How many reviews are in flight, and in which batches."""
 
     policies: tuple[str, ...]
-    """About each request."""
+    """Applied to each request."""
     requests: int = 1
     """In a batch."""
     batches: int = 1
-    """Out at a time."""
+    """In flight at the same time."""
 
     @property
     def reviews(self) -> int:
@@ -45,30 +45,30 @@ class Asked:
 
 
 def is_allowed(response: pb.ReviewResponse) -> bool:
-    """Return whether *response* allows."""
+    """Return whether *response* allows the request."""
     return response.allowed
 
 
 class Client(Protocol):
-    """Either way of asking."""
+    """A client over a stream or with unary calls."""
 
-    async def ask(self, policy: str) -> pb.ReviewResponse:
+    async def review(self, policy: str) -> pb.ReviewResponse:
         """Return the answer of *policy*.
 
         Raises:
-            BenchError: it was wrong, or did not come.
+            BenchError: the answer was wrong or missing.
         """
 
-    async def review_us(self, asked: Asked, clock: int, seconds: float) -> float:
-        """Ask for *seconds*, and return the CPU of each review in microseconds, by the clock of a process.
+    async def review_us(self, load: Load, clock: int, seconds: float) -> float:
+        """Call for *seconds* and return the CPU of a review in microseconds, by the CPU clock of a process.
 
         Raises:
-            BenchError: an answer was wrong, or did not come.
+            BenchError: an answer was wrong or missing.
         """
 
 
 class StreamClient:
-    """Asks over one ReviewStream."""
+    """Calls over one ReviewStream."""
 
     def __init__(
         self,
@@ -76,35 +76,35 @@ class StreamClient:
         request: bytes,
         is_right: Callable[[pb.ReviewResponse], bool] = is_allowed,
     ) -> None:
-        """Open the stream. *request* is the JSON of an AdmissionRequest, *is_right* looks at every answer."""
+        """Open the stream. *request* is the JSON of an AdmissionRequest, *is_right* checks every answer."""
         self._call: Any = channel.stream_stream(REVIEW_STREAM)()
         self._request = request
         self._is_right = is_right
         self._last_id = 0
 
-    async def ask(self, policy: str) -> pb.ReviewResponse:
+    async def review(self, policy: str) -> pb.ReviewResponse:
         """See ``Client``."""
-        await _within(self._call.write(self._batch(Asked((policy,)))))
+        await _within(self._call.write(self._batch(Load((policy,)))))
         [verdict] = await self._verdicts()
         return verdict.response
 
-    async def review_us(self, asked: Asked, clock: int, seconds: float) -> float:
+    async def review_us(self, load: Load, clock: int, seconds: float) -> float:
         """See ``Client``."""
         wanted = answered = 0
         started, end = time.clock_gettime(clock), time.monotonic() + seconds
         while (is_open := time.monotonic() < end) or answered < wanted:
-            while is_open and wanted - answered <= asked.reviews * (asked.batches - 1):
-                await _within(self._call.write(self._batch(asked)))
-                wanted += asked.reviews
+            while is_open and wanted - answered <= load.reviews * (load.batches - 1):
+                await _within(self._call.write(self._batch(load)))
+                wanted += load.reviews
             answered += len(await self._verdicts())
         return (time.clock_gettime(clock) - started) / answered * 1e6
 
-    def _batch(self, asked: Asked) -> bytes:
+    def _batch(self, load: Load) -> bytes:
         batch = pb.ReviewBatch()
-        timeout_ms = int(ANSWER_WITHIN_S * 1000)
-        for payload in range(asked.requests):
+        timeout_ms = int(ANSWER_TIMEOUT_S * 1000)
+        for payload in range(load.requests):
             batch.payloads.add(admission_request=self._request)
-            for policy in asked.policies:
+            for policy in load.policies:
                 self._last_id += 1
                 batch.calls.add(id=self._last_id, payload=payload, policy=policy, timeout_millis=timeout_ms)
         return batch.SerializeToString()
@@ -116,12 +116,12 @@ class StreamClient:
         verdicts = pb.VerdictBatch.FromString(message).verdicts
         for verdict in verdicts:
             if not self._is_right(verdict.response):
-                raise BenchError(f"a review was not answered as it should be: {verdict}")
+                raise BenchError(f"wrong answer: {verdict}")
         return verdicts
 
 
 class UnaryClient:
-    """Asks by calls of their own."""
+    """Calls each review with a unary call."""
 
     def __init__(
         self,
@@ -129,53 +129,53 @@ class UnaryClient:
         request: bytes,
         is_right: Callable[[pb.ReviewResponse], bool] = is_allowed,
     ) -> None:
-        """*request* is the JSON of an AdmissionRequest, *is_right* looks at every answer."""
+        """*request* is the JSON of an AdmissionRequest, *is_right* checks every answer."""
         self._method: Any = channel.unary_unary(REVIEW)
         self._request = request
         self._is_right = is_right
 
-    async def ask(self, policy: str) -> pb.ReviewResponse:
+    async def review(self, policy: str) -> pb.ReviewResponse:
         """See ``Client``."""
-        return await self._ask(self._written(policy))
+        return await self._call(self._message(policy))
 
-    async def review_us(self, asked: Asked, clock: int, seconds: float) -> float:
-        """See ``Client``. As many calls are out at a time as batches would have."""
-        written = [self._written(policy) for policy in asked.policies]
+    async def review_us(self, load: Load, clock: int, seconds: float) -> float:
+        """See ``Client``. As many calls are in flight as the batches have reviews."""
+        messages = [self._message(policy) for policy in load.policies]
         started, end = time.clock_gettime(clock), time.monotonic() + seconds
 
-        async def keep_asking(number: int) -> int:
+        async def keep_calling(number: int) -> int:
             answered = 0
             while not answered or time.monotonic() < end:
-                await self._ask(written[(number + answered) % len(written)])
+                await self._call(messages[(number + answered) % len(messages)])
                 answered += 1
             return answered
 
-        width = asked.reviews * asked.batches
+        width = load.reviews * load.batches
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(keep_asking(number)) for number in range(width)]
+                tasks = [group.create_task(keep_calling(number)) for number in range(width)]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         answered = sum(task.result() for task in tasks)
         return (time.clock_gettime(clock) - started) / answered * 1e6
 
-    def _written(self, policy: str) -> bytes:
+    def _message(self, policy: str) -> bytes:
         return pb.ReviewRequest(policy=policy, admission_request=self._request).SerializeToString()
 
-    async def _ask(self, written: bytes) -> pb.ReviewResponse:
+    async def _call(self, request: bytes) -> pb.ReviewResponse:
         try:
-            message = await _within(self._method(written, timeout=ANSWER_WITHIN_S))
+            message = await _within(self._method(request, timeout=ANSWER_TIMEOUT_S))
         except aio.AioRpcError as error:
             raise BenchError(f"a call failed: {error.code().name}: {error.details()}") from None
         response = pb.ReviewResponse.FromString(message)
         if not self._is_right(response):
-            raise BenchError(f"a review was not answered as it should be: {response}")
+            raise BenchError(f"wrong answer: {response}")
         return response
 
 
 async def _within(step: Awaitable[_Done]) -> _Done:
     try:
-        async with asyncio.timeout(ANSWER_WITHIN_S):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await step
     except TimeoutError:
-        raise BenchError(f"the worker neither read nor answered for {ANSWER_WITHIN_S:g} s") from None
+        raise BenchError(f"the worker did not read or answer for {ANSWER_TIMEOUT_S:g} s") from None

@@ -1,7 +1,7 @@
-"""The gateways that the benchmark starts: what each is configured with, and how many processes it gets.
+"""The gateways that the benchmark starts: their configurations, transports and numbers of processes.
 
-Every webhook configuration object has a path of its own, so that cases on one gateway differ in nothing but
-what their path selects.
+Each webhook configuration has its own path, so that cases of one gateway differ only in the path that the
+reviews are sent to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from loadtest.worker import (
     SLOW_POLICIES,
     mutating_name,
     sleeping_name,
-    telling_name,
     validating_name,
 )
 
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORKERS: Final = 4
-"""The most that a front end uses, each a pool of its own. Up to four policies are served by the first."""
+"""Of the gateway with sixteen policies; each worker is a pool."""
 PER_WORKER: Final = 4
 COUNTS: Final = (1, 4, 16)
-"""Numbers of policies, and so the names of paths."""
+"""Numbers of policies; part of the paths."""
 MANY: Final = 1000
-"""Configured webhooks, of which four match."""
+"""Configured webhooks; four of them match."""
 LABELLING: Final = 2
-"""Position of the policy that changes objects among the slow ones: the third."""
+"""Index of the policy that changes the object, among the slow policies."""
 PODS: Final[Mapping[str, Any]] = {
     "operations": ["CREATE", "UPDATE"],
     "apiGroups": [""],
@@ -46,58 +45,56 @@ NOT_A_NODE: Final = "!('system:nodes' in request.userInfo.groups)"
 IMAGES: Final = "object.spec.containers.all(c, c.image.contains('/') || !has(c.securityContext))"
 OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
 ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
-"""matchConditions as people write them."""
+"""Typical matchConditions."""
 
-SERVER: Final = "@SERVER@"
+WEBHOOK: Final = "@WEBHOOK@"
 CA_BUNDLE: Final = "@CA@"
-"""What stands for what is known once it serves."""
+"""Placeholders for the address and certificate of the HTTPS webhook."""
 
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """How a gateway is started."""
+    """One gateway."""
 
     documents: Callable[[], Sequence[Document]]
-    """Its webhook configurations."""
+    """Returns the webhook configurations."""
     transport: Literal["Stream", "Unary"] = "Stream"
     workers: int = 1
     processes: int = 1
-    asks_server: bool = False
-    """Whether it needs the server of ``loadtest.webhook``."""
+    needs_webhook: bool = False
+    """Whether its webhooks are called over HTTPS."""
 
-    def text(self, worker_addresses: Sequence[str], server: str = "", ca_file: Path | None = None) -> str:
-        """Return its YAML, a document of JSON each, with a pool for each of *worker_addresses*.
+    def text(self, worker_addresses: Sequence[str], webhook: str = "", ca_file: Path | None = None) -> str:
+        """Return the configuration, JSON documents in YAML, with a pool for each of *worker_addresses*.
 
-        *server* is ``https://HOST:PORT`` of the webhook's server, which *ca_file* vouches for.
+        *webhook* is ``https://HOST:PORT`` of the HTTPS webhook; *ca_file* verifies its certificate.
         """
         pools = [_pool(number, address, self.transport) for number, address in enumerate(worker_addresses)]
         text = "\n---\n".join(json.dumps(document) for document in (*pools, *self.documents()))
         bundle = b"" if ca_file is None else base64.b64encode(ca_file.read_bytes())
-        return text.replace(SERVER, server).replace(CA_BUNDLE, bundle.decode())
+        return text.replace(WEBHOOK, webhook).replace(CA_BUNDLE, bundle.decode())
 
 
 def policies() -> list[Document]:
-    """Return 1, 4 and 16 validating webhooks and 4 mutating ones that change nothing."""
+    """Return 1, 4 and 16 validating webhooks, and 4 mutating webhooks that change nothing."""
     found = [_object("Validating", f"policies-{count}", _quick(validating_name, count)) for count in COUNTS]
     return [*found, _object("Mutating", "policies-4", _quick(mutating_name, 4))]
 
 
 def slow(side_effects: str = "None") -> list[Document]:
-    """Return mutating webhooks that take their time: one, eight, eight of which the third changes objects.
+    """Return slow mutating webhooks: one, eight, and eight of which the third changes the object.
 
-    With ``NoneOnDryRun`` as *side_effects* a review that is no dry run is answered one webhook after another.
+    With ``NoneOnDryRun`` as *side_effects* the webhooks of a review are called one after another.
     """
-    sleeping = [_webhook(sleeping_name(number)) for number in range(SLOW_POLICIES)]
-    telling = [_webhook(telling_name(number)) for number in range(SLOW_POLICIES)]
-    changing = list(sleeping)
-    changing[LABELLING] = telling[LABELLING] = _webhook(LABELS)
-    chosen = {"sleeps-1": sleeping[:1], "sleeps-8": sleeping, "third-changes": changing, "told": telling}
-    chosen |= {f"step-{number}": [webhook] for number, webhook in enumerate(telling)}
+    unchanged = [_webhook(sleeping_name(number)) for number in range(SLOW_POLICIES)]
+    changed = list(unchanged)
+    changed[LABELLING] = _webhook(LABELS)
+    selected = {"sleeps-1": unchanged[:1], "sleeps-8": unchanged, "third-changes": changed}
     return [
         _object("Mutating", name, [webhook | {"sideEffects": side_effects} for webhook in webhooks])
-        for name, webhooks in chosen.items()
+        for name, webhooks in selected.items()
     ]
 
 
@@ -107,10 +104,10 @@ def four() -> list[Document]:
 
 
 def many() -> list[Document]:
-    """Return four webhooks for Pods among ``MANY`` by rules, and among ``MANY`` by labels.
+    """Return ``MANY`` webhooks of which four match, by their rules and by their labels.
 
-    ``by-rules`` has 996 others for other resources. ``by-labels`` has 996 others for Pods too, with object
-    selectors that this Pod does not meet: a selector can only be looked at when the object is there.
+    The 996 others of ``by-rules`` are for other resources. The 996 others of ``by-labels`` are for Pods, with
+    objectSelectors that do not match this Pod.
     """
     matching = _quick(validating_name, 4)
     others = range(MANY - 4)
@@ -127,8 +124,8 @@ def many() -> list[Document]:
 
 
 def by_https() -> list[Document]:
-    """Return one webhook for Pods that is asked over HTTPS, and four."""
-    config = {"url": f"{SERVER}{PATH}", "caBundle": CA_BUNDLE}
+    """Return one webhook that is called over HTTPS, and four."""
+    config = {"url": f"{WEBHOOK}{PATH}", "caBundle": CA_BUNDLE}
     webhooks = [{**webhook, "clientConfig": config} for webhook in _quick(validating_name, 4)]
     return [
         _object("Validating", "policies-1", webhooks[:1]),
@@ -137,10 +134,10 @@ def by_https() -> list[Document]:
 
 
 def conditional() -> list[Document]:
-    """Return four webhooks for Pods as they are, with matchConditions, and among forty by conditions.
+    """Return four webhooks without and with matchConditions, and forty of which conditions leave four.
 
-    ``by-request`` looks at the request, ``by-object`` at the Pod too; the 36 others of ``left-out`` have a
-    condition that is false.
+    ``by-request`` has conditions about the request, ``by-object`` about the Pod too. The 36 others of
+    ``left-out`` have a condition that is false.
     """
     quick = _quick(validating_name, 4)
     by_request = [_with(webhook, NOT_A_NODE) for webhook in quick]
@@ -163,12 +160,12 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "four": Gateway(four),
     "many": Gateway(many),
     "conditional": Gateway(conditional),
-    "https": Gateway(by_https, workers=0, asks_server=True),
+    "https": Gateway(by_https, workers=0, needs_webhook=True),
 }
 
 
 def pool_of(number: int) -> int:
-    """Return which worker serves policy *number*."""
+    """Return the number of the worker that serves policy *number*."""
     return number // PER_WORKER
 
 

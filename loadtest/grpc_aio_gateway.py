@@ -1,11 +1,9 @@
-"""The plain gateway that the real one is compared with: what one writes first with grpc.aio.
+"""A control: the simplest gateway with grpc.aio, one unary call and one task for each policy.
 
-The front end is the gateway's own. A review is parsed with orjson, and each policy of a fixed list is asked
-by a unary call in a task of its own; when all have answered, the review is allowed if all of them allowed it.
-There are no rules to match, no patches, no metrics, no other worker to turn to.
+The front end is the gateway's own. A review is parsed with orjson and sent to each policy of a fixed list. It
+is allowed if all policies allow it. There are no rules, patches, metrics or retries.
 
-``python -m loadtest.baseline WORKER… --state DIR`` prints its address to standard error and serves until
-SIGTERM.
+``python -m loadtest.grpc_aio_gateway WORKER… --state DIR`` logs its address and serves until SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ import grpc
 
 from gateway.dispatch.unary import REVIEW
 from gateway.pb.worker_pb2 import ReviewRequest, ReviewResponse
-from loadtest.configuration import COUNTS, pool_of
 from loadtest.floor import serve
+from loadtest.gateways import COUNTS, pool_of
 from loadtest.worker import validating_name
 
 if TYPE_CHECKING:
@@ -38,11 +36,11 @@ TIMEOUT_S: Final = 10.0
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 
 Policy = tuple[str, "grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse]"]
-"""A name, and how to call the worker that has it."""
+"""The name of a policy, and the call to the worker that serves it."""
 
 
-class Baseline:
-    """Answers reviews; must be made inside a running event loop."""
+class GrpcAioGateway:
+    """Answers reviews; created inside a running event loop."""
 
     def __init__(self, worker_addresses: Sequence[str]) -> None:
         limits = [("grpc.max_send_message_length", MAX_MESSAGE_BYTES)]
@@ -60,50 +58,50 @@ class Baseline:
         self.paths: Mapping[str, Sequence[Policy]] = {
             f"/validate/policies-{count}": policies[:count] for count in COUNTS
         }
-        """The policies that are asked, by path."""
+        """The policies of each path."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def review(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
-        """Answer *request* when all of *policies* have answered."""
+        """Answer *request* when all *policies* have answered."""
         task = asyncio.create_task(self._answer(request, policies))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
-        asked: dict[str, Any] = orjson.loads(request.body)["request"]
-        content = orjson.dumps(asked)
+        admission_request: dict[str, Any] = orjson.loads(request.body)["request"]
+        content = orjson.dumps(admission_request)
         verdicts = await asyncio.gather(
             *(
-                asyncio.create_task(_ask(call, ReviewRequest(policy=name, admission_request=content)))
+                asyncio.create_task(_call(call, ReviewRequest(policy=name, admission_request=content)))
                 for name, call in policies
             )
         )
-        response = {"uid": asked["uid"], "allowed": all(verdict.allowed for verdict in verdicts)}
+        response = {"uid": admission_request["uid"], "allowed": all(verdict.allowed for verdict in verdicts)}
         answer = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
         request.respond(200, orjson.dumps(answer))
 
 
-async def _ask(
-    call: grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse], asked: ReviewRequest
+async def _call(
+    call: grpc.aio.UnaryUnaryMultiCallable[ReviewRequest, ReviewResponse], request: ReviewRequest
 ) -> ReviewResponse:
     try:
-        return await call(asked, timeout=TIMEOUT_S)
+        return await call(request, timeout=TIMEOUT_S)
     except grpc.aio.AioRpcError:
         return ReviewResponse(allowed=False)
 
 
 async def _run(worker_addresses: Sequence[str], state: Path) -> None:
-    baseline = Baseline(worker_addresses)
-    await serve(baseline.review, baseline.paths, state)
+    gateway = GrpcAioGateway(worker_addresses)
+    await serve(gateway.review, gateway.paths, state)
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="A plain gateway: one unary call and one task per policy.")
-    parser.add_argument("workers", nargs="+", metavar="WORKER", help="HOST:PORT of four workers")
-    parser.add_argument(
-        "--state", type=Path, required=True, metavar="DIR", help="where the certificate is kept"
+    parser = argparse.ArgumentParser(
+        description="A gateway with one unary call and one task for each policy."
     )
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="HOST:PORT of four workers")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="folder for the certificate")
     arguments = parser.parse_args()
     uvloop.run(_run(arguments.workers, arguments.state))
 
