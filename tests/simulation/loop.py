@@ -83,11 +83,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert self.network is not None
         return await self.network.connect(protocol_factory, host, port)
 
-    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+    async def look_up(self, host: str, port: int) -> list[tuple[int, str]]:
+        """Stand in for ``name_lookup.look_up``."""
         assert self.network is not None
-        kind = options["type"]
-        found = await self.network.look_up(host)
-        return [(socket.AF_INET, kind, socket.IPPROTO_TCP, "", (address, port)) for address in found]
+        assert port
+        return [(socket.AF_INET, address) for address in await self.network.look_up(host)]
 
     def _note(self, _: asyncio.AbstractEventLoop, mishap: dict[str, Any]) -> None:
         self.mishaps.append(f"{mishap.get('message')}: {mishap.get('exception')!r}")

@@ -15,7 +15,7 @@ from unittest import mock
 from gateway import admit
 from gateway.admit import Admission
 from gateway.core.deadline import Deadline
-from gateway.dispatch import pool
+from gateway.dispatch import pool, targets
 from gateway.dispatch.cpu_budget import Share
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.timer_wheel import TimerWheel
@@ -280,6 +280,7 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(admit, "Evaluation", partial(Recorded, simulation)))
         stack.enter_context(mock.patch.object(pool, "WorkerEndpoint", counting(simulation)))
         stack.enter_context(mock.patch.object(WorkerTransport, "_resubmit_unary", repeating(simulation)))
+        stack.enter_context(mock.patch.object(targets, "look_up", simulation.loop.look_up))
         stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
         # Real CPU time would differ from run to run. In virtual time nothing costs any.
         for clock in ("cpu", "clock"):
