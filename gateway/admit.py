@@ -1,18 +1,14 @@
-"""The spine: one review from its bytes to the bytes of its answer, every stage named in order.
+"""The spine: one review from the bytes of its request to the bytes of its answer, every stage named in order.
 
-    decode -> namespace -> invocations -> evaluation <-> workers -> decide -> encode
+    decode -> namespace -> evaluation <-> workers -> decide -> encode
 
-The stages do not call each other; each gives back a value, and the order stands here and nowhere else. What
-waits calls back when it is done: the run of the evaluation, and before it, where a cluster is watched that
-has not told of the request's namespace yet, the look-up of that.
+The stages do not call each other; each returns a value, and only ``_Review`` has their order.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
@@ -30,16 +26,14 @@ if TYPE_CHECKING:
     from gateway.core.decision import Decision
     from gateway.core.matching import Selection
     from gateway.core.review import AdmissionRequest
+    from gateway.core.webhook import Phase
     from gateway.snapshot import FoundNamespace, Snapshot
-    from gateway.telemetry.metrics import Metrics
-
-Awaited = TypeVar("Awaited")
 
 log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """A review that was settled: the bytes that answer it, and how they came about."""
+    """A finished review: the bytes that answer it, and their origin."""
 
     body: bytes
     """JSON of an AdmissionReview."""
@@ -47,146 +41,164 @@ class Answer(NamedTuple):
     evaluation: Evaluation
 
 
-def admit(
-    snapshot: Snapshot,
-    selection: Selection,
-    body: bytes,
-    deadline: Deadline,
-    answer: Callable[[Answer], None],
-    crashed: Callable[[Exception], None],
-) -> Callable[[], None]:
-    """Review *body* by the webhooks of *selection*, and give the result to *answer*.
+class ReviewObserver(Protocol):
+    """Is notified of the end of each review, for metrics."""
 
-    *deadline* is on the clock of ``snapshot.backends.now``. *answer* or *crashed* (a bug) is called once,
-    perhaps before this returns, and not after what is returned was called, which withdraws the review.
-
-    A *body* that is large, or that orjson does not read, is read in turns with others, so that small ones
-    need not wait for it. What is wrong with it is then given to *crashed*.
-
-    Raises:
-        ReviewError: *body* is not a review that can be answered.
-    """
-
-    def look_up(request: AdmissionRequest) -> Callable[[], None]:
-        namespace = snapshot.namespaces.get(request.namespace)
-        if namespace is None and snapshot.look_up is not None and needs_namespace(selection, request):
-            # Half of the time is left for the webhooks.
-            timeout_s = deadline.remaining_s(snapshot.backends.now()) / 2
-            waiting = _Waiting(partial(begin, request), crashed)
-            waiting.withdraw = snapshot.look_up(request.namespace, timeout_s, waiting.found)
-            return waiting.cancel
-        return begin(request, namespace)
-
-    def begin(request: AdmissionRequest, namespace: FoundNamespace) -> Callable[[], None]:
-        evaluation = Evaluation(selection, request, namespace, snapshot.memory)
-        run = EvaluationDriver(evaluation, snapshot.backends, deadline, partial(done, request), crashed)
-        run.start()
-        return run.cancel
-
-    def done(request: AdmissionRequest, evaluation: Evaluation) -> None:
-        decision = decide(evaluation, snapshot.audit_level)
-        answer(Answer(encode(request.api_version, request.uid, decision), decision, evaluation))
-
-    if len(body) <= LARGE_BYTES and (request := decode_plain(body)) is not None:
-        return look_up(request)
-    waiting = _Waiting(look_up, crashed)
-    steps = _until(decode_in_steps(body), deadline, snapshot.backends.now)
-    waiting.withdraw = snapshot.backends.turns.begin(steps, waiting.found, crashed)
-    return waiting.cancel
-
-
-def _until(
-    steps: Generator[None, None, AdmissionRequest], deadline: Deadline, now: Callable[[], float]
-) -> Generator[None, None, AdmissionRequest]:
-    """Do as *steps*, but not after the deadline.
-
-    Raises:
-        Overloaded: it has passed.
-    """
-    while not deadline.has_passed(now()):
-        try:
-            next(steps)
-        except StopIteration as end:
-            request: AdmissionRequest = end.value
-            return request
-        yield
-    raise Overloaded(f"the {deadline.budget_s:g} seconds for the review were over before it was read")
-
-
-def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
-    """Whether a webhook's selector may need the request's namespace, or its worker be shown it.
-
-    One that is just being made is not there yet.
-    """
-    return request.namespace != "" and not is_namespace_write(request) and selection.has_rule_for(request)
-
-
-class _Waiting(Generic[Awaited]):
-    """A review that waits: for its request to be read, or for its namespace to be looked up."""
-
-    __slots__ = ("_begin", "_crashed", "withdraw")
-
-    withdraw: Callable[[], None]
-    """Withdraws what is waited for, or from its end on the review."""
-
-    def __init__(
-        self, begin: Callable[[Awaited], Callable[[], None]], crashed: Callable[[Exception], None]
+    def review_answered(
+        self, phase: Phase, decision: Decision, evaluation: Evaluation, seconds: float
     ) -> None:
-        self._begin = begin
-        self._crashed = crashed
+        """A review of *phase* was answered after so many *seconds*."""
 
-    def found(self, awaited: Awaited) -> None:
-        """Go on with the review."""
-        try:
-            self.withdraw = self._begin(awaited)
-        except Exception as error:
-            self._crashed(error)
-
-    def cancel(self) -> None:
-        """Withdraw the review, whether it has begun or not."""
-        self.withdraw()
+    def review_cancelled(self, phase: Phase) -> None:
+        """A review of *phase* was cancelled before its answer."""
 
 
 class Admission:
-    """``admit`` as the front end uses it: counted, and with what went wrong in the log."""
+    """The reviews of one snapshot."""
 
-    def __init__(self, metrics: Metrics, now: Callable[[], float] = time.monotonic) -> None:
-        self._metrics = metrics
-        self._now = now
+    def __init__(self, snapshot: Snapshot, observer: ReviewObserver) -> None:
+        self.snapshot = snapshot
+        self.observer = observer
 
     def review(
         self,
-        snapshot: Snapshot,
         selection: Selection,
         body: bytes,
         deadline: Deadline,
-        respond: Callable[[bytes], None],
-        crashed: Callable[[Exception], None],
+        answered: Callable[[Answer], None],
+        failed: Callable[[Exception], None],
     ) -> Callable[[], None]:
-        """Review *body*, give the answer's bytes to *respond*, and return what withdraws the review.
+        """Review *body* by the webhooks of *selection*, and return a function that cancels the review.
 
-        That is to be called at most once, and not after *respond* or *crashed* was: it is counted.
+        *deadline* is on the clock of ``snapshot.backends.now``. *answered* or *failed* is called once,
+        perhaps before this returns, and not after the review was cancelled. The error is a ReviewError if
+        *body* is not a review that can be answered, Unavailable if its time was over too early, and otherwise
+        a bug.
         """
-        started = self._now()
-        metrics = self._metrics
+        review = _Review(self, selection, deadline, answered, failed)
+        review.start(body)
+        return review.cancel
 
-        def answered(answer: Answer) -> None:
-            respond(answer.body)
-            evaluation, decision = answer.evaluation, answer.decision
-            operation = evaluation.request.operation
-            metrics.review(
-                selection.phase, operation, allowed=decision.allowed, seconds=self._now() - started
-            )
-            metrics.outcomes(operation, evaluation.outcomes)
-            metrics.exclusions(operation, evaluation.exclusions)
-            metrics.speculation(evaluation.kept_ahead, evaluation.discarded_ahead)
-            for webhook, key, why in decision.dropped_annotations:
-                log.warning("webhook %s: audit annotation %r dropped: %s", webhook, key, why)
 
-        return partial(
-            self._withdraw, selection.phase, admit(snapshot, selection, body, deadline, answered, crashed)
-        )
+class _Review:
+    """One review. Each method begins the next stage."""
 
-    def _withdraw(self, phase: str, withdraw: Callable[[], None]) -> None:
-        self._metrics.withdrawn[phase] += 1
-        withdraw()
+    __slots__ = (
+        "_admission",
+        "_answered",
+        "_cancel_stage",
+        "_deadline",
+        "_failed",
+        "_request",
+        "_selection",
+        "_started_at",
+    )
+
+    _request: AdmissionRequest
+    _cancel_stage: Callable[[], None]
+    """Cancels the stage that the review waits for."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        selection: Selection,
+        deadline: Deadline,
+        answered: Callable[[Answer], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._admission = admission
+        self._selection = selection
+        self._deadline = deadline
+        self._answered = answered
+        self._failed = failed
+        self._started_at = admission.snapshot.backends.now()
+
+    def cancel(self) -> None:
+        """Cancel the review; at most once, and not after its end."""
+        self._cancel_stage()
+        self._admission.observer.review_cancelled(self._selection.phase)
+
+    def start(self, body: bytes) -> None:
+        """Decode *body*: at once, or in turns with other long work if it is large or unusual."""
+        try:
+            request = decode_plain(body) if len(body) <= LARGE_BYTES else None
+        except Exception as error:
+            self._failed(error)
+            return
+        if request is not None:
+            self._look_up(request)
+        else:
+            turns = self._admission.snapshot.backends.turns
+            self._cancel_stage = turns.begin(self._decode(body), self._look_up, self._failed)
+
+    def _decode(self, body: bytes) -> Generator[None, None, AdmissionRequest]:
+        """Decode *body* in steps.
+
+        Raises:
+            Overloaded: the deadline has passed.
+        """
+        deadline = self._deadline
+        steps = decode_in_steps(body)
+        now = self._admission.snapshot.backends.now
+        while not deadline.has_passed(now()):
+            try:
+                next(steps)
+            except StopIteration as end:
+                request: AdmissionRequest = end.value
+                return request
+            yield
+        raise Overloaded(f"the {deadline.budget_s:g} seconds for the review were over before it was read")
+
+    def _look_up(self, request: AdmissionRequest) -> None:
+        """Find the namespace of *request*: in the snapshot, or at the API server of the cluster."""
+        self._request = request
+        snapshot = self._admission.snapshot
+        try:
+            namespace = snapshot.namespaces.get(request.namespace)
+            look_up = snapshot.look_up if namespace is None else None
+            if look_up is not None and needs_namespace(self._selection, request):
+                # Half of the time is left for the webhooks.
+                timeout_s = self._deadline.remaining_s(snapshot.backends.now()) / 2
+                self._cancel_stage = look_up(request.namespace, timeout_s, self._evaluate)
+                return
+        except Exception as error:
+            self._failed(error)
+            return
+        self._evaluate(namespace)
+
+    def _evaluate(self, namespace: FoundNamespace) -> None:
+        """Call the webhooks that match."""
+        snapshot = self._admission.snapshot
+        try:
+            evaluation = Evaluation(self._selection, self._request, namespace, snapshot.memory)
+        except Exception as error:
+            self._failed(error)
+            return
+        driver = EvaluationDriver(evaluation, snapshot.backends, self._deadline, self._decide, self._failed)
+        self._cancel_stage = driver.cancel
+        driver.start()
+
+    def _decide(self, evaluation: Evaluation) -> None:
+        """Answer by the outcomes of *evaluation*."""
+        # The review and its driver refer to each other; only the garbage collector would find them.
+        self._cancel_stage = _do_nothing
+        request, snapshot, phase = self._request, self._admission.snapshot, self._selection.phase
+        decision = decide(evaluation, snapshot.audit_level)
+        body = encode(request.api_version, request.uid, decision)
+        self._answered(Answer(body, decision, evaluation))
+        seconds = snapshot.backends.now() - self._started_at
+        self._admission.observer.review_answered(phase, decision, evaluation, seconds)
+        for webhook, key, reason in decision.dropped_annotations:
+            log.warning("audit annotation dropped: webhook %s, key %r: %s", webhook, key, reason)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:
+    """Whether a webhook's selector may need the request's namespace, or its worker may be shown it.
+
+    A namespace that is being created does not exist yet.
+    """
+    return request.namespace != "" and not is_namespace_write(request) and selection.has_rule_for(request)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.config.custom import Combined
 from gateway.errors import ClusterError, ConfigError, Problem
+from gateway.snapshot import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,6 +43,14 @@ class Cluster:
     async def combine(self, files: Config) -> Combined:
         """Return the configuration that *files* and custom resources are together."""
         return Combined(files) if self.resources is None else await self.resources.combine(files)
+
+    @property
+    def view(self) -> ClusterView | None:
+        """The part that reviews read; None: no cluster is followed."""
+        namespaces = self.namespaces
+        if namespaces is None:
+            return None
+        return ClusterView(namespaces.by_name, namespaces.look_up, namespaces.authorize)
 
     @property
     def not_synced(self) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.admit import Answer, admit, needs_namespace
+from gateway.admit import Admission, Answer, needs_namespace
 from gateway.config.parsing import parse_yaml
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
@@ -22,7 +22,7 @@ from gateway.core.review import decode
 from gateway.errors import MalformedReview
 from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
-from gateway.snapshot import Pools
+from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from gateway.core.matching import Selection
     from gateway.core.webhook import Phase
     from gateway.kubernetes.namespaces import ClusterNamespaces
-    from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0
 _READY_WITHIN_S: Final = 10.0
@@ -57,36 +56,33 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
         config = await read_once(config.gateway.kubernetes, config)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
     workers = LocalWorkers(runtime)
-    pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
+    metrics = Metrics()
+    pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
     cluster: ClusterNamespaces | None = None
     try:
         workers.update(config.pools)
-        prepared = await pools.prepare(config)
-        snapshot = pools.use(prepared, Paths(config))
-        kubernetes = config.gateway.kubernetes
-        if kubernetes is not None:
-            selected = [snapshot.paths[f"/{phase}"] for phase in phases]
-            is_needed = any(needs_namespace(selection, request) for selection in selected)
-            # Heavy, and needed with a cluster only.
+        paths = Paths(config)
+        view: ClusterView | None = None
+        if config.gateway.kubernetes is not None:
+            # Imported late: it loads much, which only a configuration with a cluster needs.
             from gateway.kubernetes.namespaces import ClusterNamespaces
 
-            cluster = ClusterNamespaces(kubernetes)
+            cluster = ClusterNamespaces(config.gateway.kubernetes)
+            is_needed = any(needs_namespace(paths[f"/{phase}"], request) for phase in phases)
             found = await cluster.get(request.namespace) if is_needed else None
-            snapshot = replace(
-                snapshot,
-                backends=replace(snapshot.backends, resolve=pools.resolver(cluster.authorize).resolve),
-                namespaces={} if found is None else {found.name: found},
-            )
+            view = ClusterView({} if found is None else {found.name: found}, None, cluster.authorize)
+        prepared = await pools.prepare(config)
+        admission = Admission(pools.use(prepared, paths, view), metrics)
         await prepared.wait_until_ready(_READY_WITHIN_S)
         answers: list[Answer] = []
         lines: list[str] = []
         for phase in phases:
             if answers and not answers[-1].decision.allowed:
-                lines += _not_reached(snapshot.paths[f"/{phase}"])
+                lines += _not_reached(paths[f"/{phase}"])
                 continue
-            answer = await _run(snapshot, f"/{phase}", body)
+            answer = await _run(admission, paths[f"/{phase}"], body)
             answers.append(answer)
-            lines += explain(answer.evaluation, snapshot.paths[f"/{phase}"])
+            lines += explain(answer.evaluation, paths[f"/{phase}"])
             body = _after(answer, body)
         return _combined(answers), lines
     finally:
@@ -105,16 +101,10 @@ def _not_reached(selection: Selection) -> list[str]:
     ]
 
 
-async def _run(snapshot: Snapshot, path: str, body: bytes) -> Answer:
+async def _run(admission: Admission, selection: Selection, body: bytes) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    admit(
-        snapshot,
-        snapshot.paths[path],
-        body,
-        Deadline.after(BUDGET_S, snapshot.backends.now()),
-        answered.set_result,
-        answered.set_exception,
-    )
+    deadline = Deadline.after(BUDGET_S, admission.snapshot.backends.now())
+    admission.review(selection, body, deadline, answered.set_result, answered.set_exception)
     return await answered
 
 

@@ -129,12 +129,12 @@ class Paths:
 
     def __getitem__(self, path: str) -> Selection:
         """Return what *path* selects; KeyError if there is no such path."""
-        found = self.find(path)
+        found = self.get(path)
         if found is None:
             raise KeyError(path)
         return found
 
-    def find(self, path: str) -> Selection | None:
+    def get(self, path: str) -> Selection | None:
         """Return what *path* selects; None if there is no such path."""
         found = self._fixed.get(path)
         if found is not None:

@@ -81,6 +81,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The part of a cluster that reviews read."""
+
+    namespaces: Mapping[str, Namespace]
+    look_up: NamespaceLookUp | None
+    authorize: Authorize
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """The pools for a configuration that is not in force yet, by name."""
 
@@ -173,10 +182,10 @@ class Pools:
         unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
         await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
-    def use(self, prepared: Prepared, paths: Paths) -> Snapshot:
-        """Return what was prepared ready to serve, at the *paths* of its configuration.
+    def use(self, prepared: Prepared, paths: Paths, cluster: ClusterView | None = None) -> Snapshot:
+        """Put the *prepared* pools in use, and return the snapshot of their configuration.
 
-        Pools not wanted any more end after ``RETIRE_AFTER_S``.
+        Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.
         """
         gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
         gone += [server for client, server in self._servers.items() if client not in prepared.kept_servers]
@@ -189,24 +198,22 @@ class Pools:
         config = prepared.config
         self._users = config.gateway.webhook_users
         self._user_files = self._users_fingerprint()
+        resolver = ConditionResolver(self._executor, None if cluster is None else cluster.authorize)
+        backends = Backends(
+            dict(self._pools),
+            resolver.resolve,
+            self._timers.now,
+            turns=self._turns,
+            servers=dict(self._servers),
+        )
         return Snapshot(
             paths,
-            Backends(
-                dict(self._pools),
-                self.resolver(None).resolve,
-                self._timers.now,
-                turns=self._turns,
-                servers=dict(self._servers),
-            ),
-            config.namespaces,
-            None,
+            backends,
+            config.namespaces if cluster is None else cluster.namespaces,
+            None if cluster is None else cluster.look_up,
             ChangeMemory(),
             config.gateway.audit_level,
         )
-
-    def resolver(self, authorize: Authorize | None) -> ConditionResolver:
-        """Return the resolver of matchConditions with the authorizer *authorize*, if there is one."""
-        return ConditionResolver(self._executor, authorize)
 
     def fingerprint(self) -> object:
         """Return what differs from ``made_of`` once a file with TLS settings or credentials has changed."""

@@ -30,7 +30,8 @@ from gateway.serving.tls import ServerCertificate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.serving.message import HttpRequest
+    from gateway.core.deadline import Deadline
+    from gateway.serving.message import Exchange
 
 PATH = "/validate"
 
@@ -50,7 +51,7 @@ def allowing(review: bytes) -> bytes:
 
 
 async def serve(
-    review: Callable[[HttpRequest, Selected], None], paths: Mapping[str, Selected], state: Path
+    review: Callable[[Exchange, Selected, Deadline], None], paths: Mapping[str, Selected], state: Path
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -71,15 +72,15 @@ async def serve(
     await listener.close()
 
 
-def answer_with(request: HttpRequest, answer: bytes) -> None:
-    """Parse *request* and answer it with *answer*."""
-    orjson.loads(request.body)
-    request.respond(200, answer)
+def answer_with(exchange: Exchange, answer: bytes, _: Deadline) -> None:
+    """Parse the request and answer it with *answer*."""
+    orjson.loads(exchange.request.body)
+    exchange.respond(200, answer)
 
 
-def answer_any(request: HttpRequest, _: bytes) -> None:
-    """Answer *request* with its own uid."""
-    request.respond(200, allowing(request.body))
+def answer_any(exchange: Exchange, _answer: bytes, _: Deadline) -> None:
+    """Answer the request with its own uid."""
+    exchange.respond(200, allowing(exchange.request.body))
 
 
 def main() -> None:

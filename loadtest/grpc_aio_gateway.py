@@ -30,7 +30,8 @@ from loadtest.worker import validating_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.serving.message import HttpRequest
+    from gateway.core.deadline import Deadline
+    from gateway.serving.message import Exchange
 
 TIMEOUT_S: Final = 10.0
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
@@ -61,14 +62,14 @@ class GrpcAioGateway:
         """The policies of each path."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def review(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
-        """Answer *request* when all *policies* have answered."""
-        task = asyncio.create_task(self._answer(request, policies))
+    def review(self, exchange: Exchange, policies: Sequence[Policy], _: Deadline) -> None:
+        """Answer when all *policies* have answered."""
+        task = asyncio.create_task(self._answer(exchange, policies))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: HttpRequest, policies: Sequence[Policy]) -> None:
-        admission_request: dict[str, Any] = orjson.loads(request.body)["request"]
+    async def _answer(self, exchange: Exchange, policies: Sequence[Policy]) -> None:
+        admission_request: dict[str, Any] = orjson.loads(exchange.request.body)["request"]
         content = orjson.dumps(admission_request)
         verdicts = await asyncio.gather(
             *(
@@ -78,7 +79,7 @@ class GrpcAioGateway:
         )
         response = {"uid": admission_request["uid"], "allowed": all(verdict.allowed for verdict in verdicts)}
         answer = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
-        request.respond(200, orjson.dumps(answer))
+        exchange.respond(200, orjson.dumps(answer))
 
 
 async def _call(

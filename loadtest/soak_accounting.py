@@ -140,7 +140,7 @@ def count_checks(series: Series, tally: Tally, kinds: Sequence[Kind], calls: tup
         kinds: Of the reviews.
         calls: Calls that all workers together received, and answered.
     """
-    withdrawn = series("reviews_withdrawn_total")
+    withdrawn = series("reviews_cancelled_total")
     answered = Counter(tally.answered)
     for kind in kinds:
         if kind.leaves == "after":
@@ -154,7 +154,7 @@ def count_checks(series: Series, tally: Tally, kinds: Sequence[Kind], calls: tup
 
 
 def _reviews(series: Series, tally: Tally, kinds: Sequence[Kind], answered: Mapping[str, int]) -> list[Check]:
-    answers, withdrawn = series("review_duration_seconds_count"), series("reviews_withdrawn_total")
+    answers, withdrawn = series("review_duration_seconds_count"), series("reviews_cancelled_total")
     refused = series("requests_refused_total")
     by_labels: Counter[tuple[str, bool]] = Counter()
     for kind in kinds:
@@ -221,7 +221,7 @@ def _calls(
     retried, hedged = series("worker_retries_total"), series("worker_hedges_total")
     webhooks = series.by("code", "webhook_requests_total")
     expired, given_up = webhooks.pop(EXPIRED, 0), webhooks.pop(GIVEN_UP, 0)
-    withdrawn = series("reviews_withdrawn_total")
+    withdrawn = series("reviews_cancelled_total")
     planned = _webhooks_of(answered, kinds, lambda kind: kind.times_out)
     first_calls = _webhooks_of(tally.sent - tally.refused, kinds, _any)
     received, said = calls

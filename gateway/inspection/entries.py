@@ -49,7 +49,7 @@ def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route
     """Return where *entries* lead to, and what is wrong with those that lead nowhere."""
     found, findings = [], []
     for entry in entries:
-        selected = None if entry.path is None else paths.find(entry.path)
+        selected = None if entry.path is None else paths.get(entry.path)
         message = ""
         if selected is None:
             message = (

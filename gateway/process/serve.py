@@ -43,18 +43,18 @@ async def serve(options: Options, arguments: list[str]) -> None:
     workers = LocalWorkers(runtime)
     signals.at_once(workers.kill)
 
-    def on_config(config: Config) -> None:
+    def start_workers(config: Config) -> None:
         workers.update(config.pools)
 
     try:
         config = options.load()
         if config.gateway.processes > 1:
-            supervisor = Supervisor(options, config, arguments, runtime)
+            supervisor = Supervisor(options, config, arguments, runtime, start_workers)
             signals.at_once(supervisor.kill)
-            await _serve_several(signals, supervisor, on_config)
+            await _serve_several(signals, supervisor)
         else:
-            gateway = Gateway(options, lambda pool: targets_of(pool, runtime))
-            await _serve_one(signals, gateway, _start_alone(gateway, config, on_config), on_config)
+            gateway = Gateway(options, lambda pool: targets_of(pool, runtime), start_workers)
+            await _serve_one(signals, gateway, _start_alone(gateway, config))
     finally:
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
@@ -70,21 +70,17 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
     config = options.load()
     gateway = Gateway(options, lambda pool: targets_of(pool, runtime), reuse_port=True)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
-    await _serve_one(signals, gateway, start, _ignore)
-
-
-def _ignore(config: Config) -> None:
-    """Do nothing: local workers are the supervisor's."""
+    await _serve_one(signals, gateway, start)
 
 
 async def _start_child(gateway: Gateway, config: Config, admin_address: str) -> None:
-    await gateway.start(config, admin_address, _ignore)
+    await gateway.start(config, admin_address)
     relax_garbage_collection()
 
 
-async def _start_alone(gateway: Gateway, config: Config, on_config: Callable[[Config], None]) -> None:
+async def _start_alone(gateway: Gateway, config: Config) -> None:
     settings = config.gateway
-    await gateway.start(config, settings.admin_listen, on_config)
+    await gateway.start(config, settings.admin_listen)
     relax_garbage_collection()
     log.info(
         "serving on https://%s:%d, admin on http://%s:%d: %s",
@@ -93,21 +89,17 @@ async def _start_alone(gateway: Gateway, config: Config, on_config: Callable[[Co
     )
 
 
-async def _serve_one(
-    signals: Signals, gateway: Gateway, start: Start, on_config: Callable[[Config], None]
-) -> None:
+async def _serve_one(signals: Signals, gateway: Gateway, start: Start) -> None:
     try:
-        await signals.follow(start, lambda: gateway.reload(on_config))
+        await signals.follow(start, gateway.reload)
     finally:
         # Before the local workers end, so that no endpoint is said to be down.
         await gateway.stop(gateway.config.gateway.drain_s if gateway.config is not None else 0.0)
 
 
-async def _serve_several(
-    signals: Signals, supervisor: Supervisor, on_config: Callable[[Config], None]
-) -> None:
+async def _serve_several(signals: Signals, supervisor: Supervisor) -> None:
     try:
-        await signals.follow(supervisor.start(on_config), supervisor.reload)
+        await signals.follow(supervisor.start(), supervisor.reload)
     finally:
         await supervisor.stop()
 

@@ -48,8 +48,17 @@ _STOP_MARGIN_S: Final = 5.0
 class Supervisor:
     """The parent of several gateway processes. Make it on a running event loop."""
 
-    def __init__(self, options: Options, config: Config, arguments: list[str], runtime: Path) -> None:
+    def __init__(
+        self,
+        options: Options,
+        config: Config,
+        arguments: list[str],
+        runtime: Path,
+        on_config: Callable[[Config], None],
+    ) -> None:
+        """*on_config* is called with each configuration that loads, first before the processes start."""
         self._options = options
+        self._on_config = on_config
         self._config = config
         self._arguments = arguments
         self._count = config.gateway.processes
@@ -73,10 +82,8 @@ class Supervisor:
             ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition)),
         )
 
-    async def start(self, on_config: Callable[[Config], None]) -> None:
+    async def start(self) -> None:
         """Start the processes.
-
-        *on_config* is told each configuration that loads, the first one before the processes start.
 
         Raises:
             ConfigError: an address cannot be listened on, or the certificate cannot be used.
@@ -84,7 +91,7 @@ class Supervisor:
         server_context(self._config.gateway.tls)
         await self._admin.start()
         self._held = _hold_port(self._config.gateway.listen)
-        on_config(self._config)
+        self._on_config(self._config)
         host, port = self._config.gateway.listen.rpartition(":")[0], self._held.getsockname()[1]
         for number in range(self._count):
             command = [
@@ -92,7 +99,7 @@ class Supervisor:
                 *("--listen", f"{host}:{port}", "--child", f"{number}:{self._runtime}"),
             ]
             self._children.append(Child(f"gateway process {number}", command))
-        self._poller = asyncio.create_task(self._poll(on_config))
+        self._poller = asyncio.create_task(self._poll())
 
     async def reload(self) -> None:
         """Have all processes load the configuration again, each as soon as it answers."""
@@ -116,7 +123,7 @@ class Supervisor:
         for child in self._children:
             child.kill()
 
-    async def _poll(self, on_config: Callable[[Config], None]) -> None:
+    async def _poll(self) -> None:
         """Follow the readiness of the processes, and the configuration for what the parent itself does."""
         while True:
             states = await asyncio.gather(*(self._ask(number) for number in range(self._count)))
@@ -125,10 +132,10 @@ class Supervisor:
                 self._is_announced = True
                 self._announce()
             if self._is_reload_due or self._changes.are_due():
-                await self._load(on_config)
+                await self._load()
             await asyncio.sleep(_POLL_S)
 
-    async def _load(self, on_config: Callable[[Config], None]) -> None:
+    async def _load(self) -> None:
         self._is_reload_due = False
         state = self._changes.look()
         try:
@@ -138,7 +145,7 @@ class Supervisor:
             log.debug("configuration refused")
             self._changes.refused(state, str(error))
             return
-        on_config(config)
+        self._on_config(config)
         self._drain_s = max(self._drain_s, config.gateway.drain_s)
         self._changes.accepted(state)
 

@@ -1,4 +1,4 @@
-"""The admin port: /livez, /readyz and /metrics over plain HTTP, for kubelets and Prometheus."""
+"""The admin port: /livez, /readyz and /metrics over plain HTTP, for the kubelet and Prometheus."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Unavailable
-from gateway.serving.connection_table import Bounds
-from gateway.serving.message import Cancel, HttpRequest, Response, error_response
+from gateway.serving.bounds import Bounds
+from gateway.serving.message import Cancel, Exchange, HttpRequest, Response, error_response
 from gateway.text import printable
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ ADMIN_BOUNDS = Bounds(
     connections=256,
     unproven=160,
     unproven_s=0.0,
-    crowded_part=1,
+    full_divisor=1,
     request_s=5.0,
     body_bytes=16 * 1024,
     bytes_in_flight=1024 * 1024,
 )
-"""Who asks here is a few, at once, and without a body. What else comes takes no files or memory that reviews
-need, and makes room within seconds: a kubelet that is kept out has the gateway started again."""
+"""The clients of this port are few and send no bodies. Others get no files or memory that reviews need, and
+make room within seconds: a kubelet that cannot connect restarts the gateway."""
 
 Exposition = tuple[bytes, str]
 """Metrics as bytes, and their media type."""
@@ -45,12 +45,12 @@ class AdminRoutes:
         ready: Callable[[], str | None],
         metrics: Callable[[], Exposition | Awaitable[Exposition]],
     ) -> None:
-        """Take what is asked for each request.
+        """Serve *ready* and *metrics*, which are called for each request.
 
         Args:
-            ready: Returns None where reviews can be answered, otherwise the reason why not.
-            metrics: Returns the exposition, or something to await for it. Raises Unavailable where it would
-                not be whole, which is answered 503: for a counter a gap is right and a smaller number wrong.
+            ready: Returns None when reviews can be answered, otherwise the reason why not.
+            metrics: Returns the exposition, or an awaitable for it. Raises Unavailable if it would be
+                incomplete; the answer is then 503, since a gap in a counter is right and a decrease wrong.
         """
         self._ready = ready
         self._metrics = metrics
@@ -61,58 +61,59 @@ class AdminRoutes:
         """Return True: every client that reaches the port is allowed."""
         return certificate is None
 
-    def screen(self, request: HttpRequest) -> Response | None:
+    def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
         """Return the refusal for a path or method that is not served."""
+        request = exchange.request
         if request.target.partition(b"?")[0] not in _PATHS:
             return error_response(404, "expected /livez, /readyz or /metrics")
         if request.method not in {b"GET", b"HEAD"}:
             return error_response(405, "expected GET", headers=b"Allow: GET, HEAD\r\n")
         return None
 
-    def authenticate(self, request: HttpRequest) -> Response | None:
+    def authenticate(self, request: HttpRequest, *, is_trusted: bool) -> Response | None:
         """Return None: every client that reaches the port is allowed."""
 
-    def answer(self, request: HttpRequest) -> Cancel | None:
-        """Answer *request*, at once or when the metrics have been gathered."""
-        path = request.target.partition(b"?")[0]
+    def answer(self, exchange: Exchange, now: float) -> Cancel | None:
+        """Answer the request, at once or when the metrics have been gathered."""
+        path = exchange.request.target.partition(b"?")[0]
         try:
             if path == b"/livez":
-                request.reply(_OK)
+                exchange.reply(_OK)
             elif path == b"/readyz":
                 reason = self._ready()
-                request.reply(_OK if reason is None else error_response(503, printable(reason, None)))
+                exchange.reply(_OK if reason is None else error_response(503, printable(reason, None)))
             else:
-                return self._answer_metrics(request)
+                return self._answer_metrics(exchange)
         except Exception as error:
-            _fail(request, error)
+            _fail(exchange, error)
         return None
 
-    def _answer_metrics(self, request: HttpRequest) -> Cancel | None:
+    def _answer_metrics(self, exchange: Exchange) -> Cancel | None:
         exposition = self._metrics()
         if not inspect.isawaitable(exposition):
-            _expose(request, exposition)
+            _expose(exchange, exposition)
             return None
-        task = asyncio.get_running_loop().create_task(_expose_later(request, exposition))
+        task = asyncio.get_running_loop().create_task(_expose_later(exchange, exposition))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task.cancel
 
 
-def _expose(request: HttpRequest, exposition: Exposition) -> None:
+def _expose(exchange: Exchange, exposition: Exposition) -> None:
     body, content_type = exposition
-    request.respond(200, body, content_type=content_type.encode("latin-1"))
+    exchange.respond(200, body, content_type=content_type.encode("latin-1"))
 
 
-async def _expose_later(request: HttpRequest, exposition: Awaitable[Exposition]) -> None:
+async def _expose_later(exchange: Exchange, exposition: Awaitable[Exposition]) -> None:
     try:
-        _expose(request, await exposition)
+        _expose(exchange, await exposition)
     except Exception as error:
-        _fail(request, error)
+        _fail(exchange, error)
 
 
-def _fail(request: HttpRequest, error: Exception) -> None:
+def _fail(exchange: Exchange, error: Exception) -> None:
     if isinstance(error, Unavailable):
-        request.reply(error_response(503, printable(error, None)))
+        exchange.reply(error_response(503, printable(error, None)))
         return
-    logger.error("%s failed: internal error", request, exc_info=error)
-    request.reply(error_response(500, "internal error: the gateway's log has the details"))
+    logger.error("internal error: %s failed", exchange.request, exc_info=error)
+    exchange.reply(error_response(500, "internal error: the gateway's log has the details"))

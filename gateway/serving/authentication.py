@@ -115,7 +115,7 @@ class ClientAuthenticator:
             credentials, revoked = self._read()
         except ConfigError as error:
             if self._changes.refused(state, str(error)):
-                logger.error("the credentials changed and cannot be used, the old ones stay: %s", error)
+                logger.error("changed credentials are unusable, the old ones stay in force: %s", error)
             return False
         if revoked and not (self._changes.is_settled and self._changes.look() == state):
             # A file that is being written is empty for a moment, and one that is being replaced may be gone.
@@ -124,7 +124,7 @@ class ClientAuthenticator:
         self.credentials, self._is_revoked = credentials, bool(revoked)
         for problem in revoked:
             logger.warning("all credentials of a file are revoked: %s", problem)
-        logger.info("read the changed credentials")
+        logger.info("credentials reloaded")
         return True
 
     def _read(self) -> tuple[dict[bytes, tuple[bytes, ...]], list[Problem]]:

@@ -1,18 +1,19 @@
-"""How many bytes of request bodies a listener holds, and who is refused when they become too many.
+"""A bound on the bytes of request bodies that a listener holds, and the refusals when it is exceeded.
 
-What counts is what has come, not what was announced: an announcement costs its sender nothing, and twenty of
-7 MiB would take all the room there is for as long as a request may last, without a byte of body being sent.
-Two rules keep the bound:
+Received bytes count, not announced ones: an announcement costs its sender nothing, and twenty of 7 MiB would
+take all the room for as long as a request may last, without a byte of body being sent. Two rules keep the
+bound:
 
-1. A review has to fit in beside those that are complete and unanswered. That is asked at its head, of the
-   length that it announces (so that nothing is read in vain), and again when its body is complete.
-2. Bodies that are still arriving have what those leave. When it is too little, the one that began first is
-   refused: an API server's body is here within milliseconds, so that who sends slowly makes room for who
-   does not, and nobody's unfinished body keeps a whole one out.
+1. A review has to fit in beside the complete and unanswered ones. The head is checked with the announced
+   length, so that nothing is read in vain, and the complete body is checked again.
+2. Bodies that are still arriving have the rest. When it is too little, the oldest of them is refused: the
+body
+   of an API server arrives within milliseconds, so slow senders make room for fast ones, and an unfinished
+   body never keeps a complete one out.
 
-Paths that select only webhooks with failurePolicy Ignore leave the last eighth to the others.
+Requests that only webhooks with failurePolicy Ignore decide leave the last eighth to the others.
 
-Not counted are heads and unsent answers, which are bounded for each connection, and the one read buffer.
+Heads and unsent answers, which are bounded for each connection, and the one read buffer are not counted.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.serving.message import unavailable
 
 if TYPE_CHECKING:
-    from gateway.serving.message import HttpRequest, Response
+    from gateway.serving.message import Exchange, Response
 
-KEPT_BACK: Final = 8
-"""One part in so many is kept for reviews that a webhook with failurePolicy Fail may decide."""
+RESERVED_DIVISOR: Final = 8
+"""One part in this many is reserved for reviews that a webhook with failurePolicy Fail may decide."""
 
 
-def left_to_ignored(limit: int) -> int:
-    """Return how much of *limit* there is for reviews that no webhook with failurePolicy Fail decides."""
-    return limit - limit // KEPT_BACK
+def limit_when_failing_open(limit: int) -> int:
+    """Return the part of *limit* for reviews that only webhooks with failurePolicy Ignore decide."""
+    return limit - limit // RESERVED_DIVISOR
 
 
 class Arriving(Protocol):
-    """Whoever reads a body that is not complete."""
+    """The reader of a body that is not complete."""
 
     def refuse(self, refusal: Response) -> None:
-        """Answer what is being read with *refusal*, and let go of it."""
+        """Answer the request that is being read with *refusal*, and drop its body."""
 
 
 class BytesInFlight:
@@ -48,7 +49,7 @@ class BytesInFlight:
         self._arriving: OrderedDict[Arriving, int] = OrderedDict()
         self.arriving_bytes = 0
         self.complete_bytes = 0
-        """Counted down by the requests themselves, see ``HttpRequest.release``."""
+        """Reduced by ``Exchange.release``."""
         self.use(limit_bytes, body_bytes)
 
     def __repr__(self) -> str:
@@ -57,41 +58,43 @@ class BytesInFlight:
     def use(self, limit_bytes: int, body_bytes: int) -> None:
         """Hold up to *limit_bytes* from now on; *body_bytes* is how long a single body may be."""
         self.limit_bytes = limit_bytes
-        # A body that is allowed has to fit in when nothing else is there.
-        self._ignored_limit_bytes = max(left_to_ignored(limit_bytes), min(body_bytes, limit_bytes))
+        # The longest allowed body has to fit in when there is nothing else.
+        self._failing_open_limit_bytes = max(
+            limit_when_failing_open(limit_bytes), min(body_bytes, limit_bytes)
+        )
 
     @property
     def total_bytes(self) -> int:
-        """All that is held."""
+        """Bytes of all bodies."""
         return self.arriving_bytes + self.complete_bytes
 
-    def has_room(self, request: HttpRequest, body_bytes: int) -> bool:
-        """Whether *request* with a body of *body_bytes* fits in beside the complete ones."""
-        limit_bytes = self._ignored_limit_bytes if request.fails_open else self.limit_bytes
+    def has_room(self, exchange: Exchange, body_bytes: int) -> bool:
+        """Whether a request with a body of *body_bytes* fits in beside the complete ones."""
+        limit_bytes = self._failing_open_limit_bytes if exchange.route.fails_open else self.limit_bytes
         return self.complete_bytes + body_bytes <= limit_bytes
 
     def refusal(self) -> Response:
-        """Return the answer to what does not fit in."""
+        """Return the answer to a request that does not fit in."""
         limit = f"limits.maxBytesInFlight allows {self.limit_bytes}"
         return unavailable(f"too many bytes of requests are in flight, {limit}")
 
     def hold(self, reader: Arriving, held_bytes: int) -> None:
-        """Take note that *reader* holds *held_bytes* of a body that is to be continued."""
+        """Note that *reader* holds *held_bytes* of an incomplete body."""
         self.arriving_bytes += held_bytes - self._arriving.get(reader, 0)
         self._arriving[reader] = held_bytes
         self._trim()
 
     def drop(self, reader: Arriving) -> None:
-        """Take note that *reader* holds nothing any more."""
+        """Note that *reader* no longer holds a body."""
         self.arriving_bytes -= self._arriving.pop(reader, 0)
 
-    def complete(self, request: HttpRequest) -> bool:
-        """Take in *request*, whose body is complete, until it is answered; False if it does not fit in."""
-        body_bytes = len(request.body)
-        if not self.has_room(request, body_bytes):
+    def complete(self, exchange: Exchange) -> bool:
+        """Count a request whose body is complete until it is answered; False if it does not fit in."""
+        body_bytes = len(exchange.request.body)
+        if not self.has_room(exchange, body_bytes):
             return False
-        request.held_bytes = body_bytes
-        request.holder = self
+        exchange.counted_bytes = body_bytes
+        exchange.byte_counter = self
         self.complete_bytes += body_bytes
         if self.arriving_bytes:
             self._trim()

@@ -1,9 +1,9 @@
 """The sockets of the front end: accept, serve, sweep, drain.
 
-Connections are accepted here rather than by ``loop.create_server``: each is given the TLS context of that
-moment, so that a new certificate or client CA takes effect without any server being replaced (closing an
-asyncio server loses what it has accepted and not yet started). Past ``Bounds.connections`` new clients wait
-in the backlog, and are served as soon as there is room: turned away, the API server would not try again.
+This module accepts connections itself, without ``loop.create_server``. Each connection gets the current TLS
+context, so that a new certificate or client CA takes effect without a new server (closing an asyncio server
+loses the connections that it has accepted and not yet started). Above ``Bounds.connections`` new clients wait
+in the backlog until there is room: an API server does not retry a refused connection.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 SWEEP_S = 1.0
 _ACCEPTS_AT_ONCE = 64
-"""So that a burst of new connections does not hold up the reviews on open ones."""
+"""So that a burst of new connections does not delay the reviews on open ones."""
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
-    """Serves one address on the running loop, over TLS where it has a certificate."""
+    """Serves one address on the running loop, over TLS if it has a certificate."""
 
     def __init__(
         self,
@@ -45,15 +45,14 @@ class Listener:
         reuse_port: bool = False,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """Take note of what to serve; nothing is opened before ``start``.
+        """Configure the listener; ``start`` opens the sockets.
 
         Args:
-            address: HOST:PORT, or unix:PATH. ``[::]``
-                takes all addresses of IPv6 and IPv4.
-            connections: The connections to be, with their service and bounds.
+            address: HOST:PORT, or unix:PATH. ``[::]`` stands for all addresses of IPv6 and IPv4.
+            connections: The table for the connections, with their service and bounds.
             tls: None: plain HTTP.
             reuse_port: Whether other processes listen at the same address and share its connections.
-            checks: Called about once a second, to look whether files have changed.
+            checks: Called about once a second, to check whether files have changed.
         """
         self._address = address
         self.connections = connections
@@ -69,7 +68,7 @@ class Listener:
         self.accepted = 0
         """Connections accepted so far."""
         self.failed_handshakes = 0
-        """Those that ended before the first request could come."""
+        """Connections that ended in their TLS handshake."""
 
     def __repr__(self) -> str:
         state = "accepting" if self._accepting else "not accepting"
@@ -78,7 +77,7 @@ class Listener:
 
     @property
     def tls(self) -> ServerCertificate | None:
-        """What new connections are served with. Its client CAs count for open connections, too."""
+        """The certificate for new connections. Its client CAs apply to open connections, too."""
         return self._tls
 
     @tls.setter
@@ -86,16 +85,16 @@ class Listener:
         self._tls = tls
         if self.connections.authorities != tls.client_authorities:
             self.connections.authorities = tls.client_authorities
-            self.connections.judge()
+            self.connections.check_clients()
 
     @property
     def port(self) -> int:
-        """The port that is served, which the kernel chose where the address says 0."""
+        """The port; the kernel chose it if the address has port 0."""
         port: int = self._sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Open the sockets and accept from now on.
+        """Open the sockets and begin to accept.
 
         Raises:
             ConfigError: The address cannot be listened on.
@@ -107,7 +106,7 @@ class Listener:
         self._timer = self._loop.call_later(SWEEP_S, self.tick)
 
     def tick(self) -> None:
-        """Sweep the connections and look for changed files; runs about once a second by itself."""
+        """Sweep the connections and check for changed files; a timer calls it about once a second."""
         if self._timer is None:
             return
         self._timer.cancel()
@@ -121,21 +120,21 @@ class Listener:
         self._resume_accepting()
 
     async def drain(self, drain_s: float) -> None:
-        """See the requests in flight to their end, and close when clients have gone elsewhere.
+        """Answer the requests in flight, and close when clients use other replicas.
 
-        New reviews are refused with 503, also on connections that are still to come: until the word has
-        spread, new connections are made to this replica, and a closed port would lose their requests.
-        An idle connection is kept for ``Bounds.drain_idle_s``, since a request may be on its way. The port
-        is closed, and what the backlog holds served, once all is quiet for ``Bounds.drain_quiet_s``; at once
-        where nothing was asked since the drain began. After *drain_s* seconds what is left is aborted.
-        Returns when all is closed.
+        New reviews are refused with 503, also on new connections: load balancers go on sending connections to
+        this replica for a while, and a closed port would lose their requests. An idle connection is kept for
+        ``Bounds.drain_idle_s``, since a request may be on its way. The port is closed, and the backlog
+        served, when there was no new connection and no answer for ``Bounds.drain_quiet_s``, or at once if
+        there was none since the drain began. After *drain_s* seconds the rest is aborted. Returns when all is
+        closed.
         """
         self.connections.service.draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self._until_quiet()
                 for sock in self._sockets:
-                    # Not for as long as somebody connects: the loop stands still meanwhile, and its timers.
+                    # Bounded by the room: without it, steady new connections would block the event loop.
                     while self.connections.has_room and self._accept_one(sock):
                         pass
                 self._close_sockets()
@@ -143,7 +142,7 @@ class Listener:
         await self.close()
 
     async def _until_quiet(self) -> None:
-        """Return when no connection is open and, for a while, none was wanted."""
+        """Return when no connection is open and, for a while, none was made."""
         before = self.accepted, self.connections.requests
         while True:
             await self._until_empty()
@@ -154,7 +153,7 @@ class Listener:
             await asyncio.sleep(self.connections.bounds.drain_quiet_s)
 
     async def _until_empty(self) -> None:
-        """Return when no connection is open, and none in its handshake."""
+        """Return when no connection is open or in its handshake."""
         while self._handshakes or self.connections.open:
             if self._handshakes:
                 await asyncio.wait(self._handshakes)
@@ -198,7 +197,7 @@ class Listener:
         for _ in range(_ACCEPTS_AT_ONCE):
             if not self.connections.takes_more:
                 if not self._warned:
-                    logger.warning("as many connections as are allowed: new ones wait (%r)", self)
+                    logger.warning("connection limit reached, new connections wait: %r", self)
                 self._warned = True
                 self._pause_accepting()
                 return
@@ -206,7 +205,7 @@ class Listener:
                 return
 
     def _accept_one(self, sock: socket.socket) -> bool:
-        """Accept a connection if one is there; return whether to go on."""
+        """Accept a connection if one is waiting; return whether to go on."""
         try:
             client, _ = sock.accept()
         except (BlockingIOError, InterruptedError):
@@ -217,7 +216,7 @@ class Listener:
                 self.connections.end_oldest_unproven()
                 self._pause_accepting()  # until it has ended, or the next sweep
                 return False
-            return True  # that one client is gone already
+            return True  # this client has disconnected already
         client.setblocking(False)  # noqa: FBT003 - the standard library's only way
         self.accepted += 1
         connection = HttpConnection(self.connections)
@@ -239,13 +238,13 @@ class Listener:
                 ssl_shutdown_timeout=bounds.answer_s if context is not None else None,
             )
         except OSError as error:  # ssl.SSLError, TimeoutError and lost connections are
-            logger.debug("a connection ended in its handshake: %s", error)
+            logger.debug("TLS handshake failed: %s", error)
 
     def _end_handshake(self, connection: HttpConnection, task: asyncio.Task[None]) -> None:
-        # Not in the task, which may be cancelled before it has begun.
+        # Not in the task itself, which may be cancelled before it has begun.
         self._handshakes.discard(task)
         if not connection.is_made:
             self.connections.fail(connection)
             self.failed_handshakes += 1
-            connection.forget()
+            connection.discard()
             self._resume_accepting()

@@ -1,7 +1,7 @@
-"""Requests, their one answer each, and the bytes of an answer.
+"""Parsed requests, requests in flight, and the bytes of answers.
 
-Knows neither sockets nor parsers: ``gateway.serving.protocol`` makes requests and writes answers,
-``gateway.serving.routes`` and ``gateway.serving.admin`` decide them. Answers carry no Date and no Server
+``gateway.serving.reader`` makes requests, ``gateway.serving.protocol`` writes answers,
+``gateway.serving.routes`` and ``gateway.serving.admin`` decide them. Answers have no Date and no Server
 header, so that the same review gives the same bytes.
 
 Source: RFC 9110 (semantics), RFC 9112 (HTTP/1.1).
@@ -13,15 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-if TYPE_CHECKING:
-    from gateway.core.deadline import Deadline
-
 Cancel = Callable[[], object]
-"""Called at most once, when the client went away before the answer."""
+"""Called at most once, when the client has disconnected before the answer."""
 
 JSON = b"application/json"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -30,12 +27,12 @@ _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 REVIEWED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-"""What nearly every answer is: to be completed with the length of the body, and the body."""
+"""The format of nearly every answer: the length of the body, and the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer before it is bytes. ``headers`` are whole lines, each ending in CRLF."""
+    """An answer. ``headers`` are whole lines, each ending in CRLF."""
 
     status: int
     body: bytes
@@ -51,7 +48,9 @@ def error_response(status: int, text: str, *, headers: bytes = b"", close: bool 
 
 
 def unavailable(text: str) -> Response:
-    """Return the answer that has kube-apiserver send the request again in a second, on a new connection."""
+    """Return the answer upon which kube-apiserver sends the request again in a second, on a new
+    connection.
+    """
     return error_response(503, text, headers=b"Retry-After: 1\r\n", close=True)
 
 
@@ -68,102 +67,112 @@ def encode(response: Response, *, close: bool, head_only: bool) -> bytes:
     )
 
 
-FAREWELL = encode(unavailable("this replica is about to stop, try again"), close=True, head_only=False)
-"""Sent on an idle connection before a replica that leaves, or has no room for others, closes it: an answer to
-the request that may be on its way, which would otherwise be lost. Go's client takes it for that (net/http
-transport.go, readLoop), and with nothing on its way for the end of the connection (RFC 9112, 9.2)."""
-
-
-class Replier(Protocol):
-    """What a request needs of its connection."""
-
-    trusted: bool
-
-    def reply(self, request: HttpRequest, response: Response) -> None:
-        """Write *response*, in the order of requests."""
-
-    def reply_ok(self, request: HttpRequest, body: bytes) -> None:
-        """Write *body* as JSON with status 200."""
-
-
-class Tally(Protocol):
-    """Something that counts the requests in flight."""
-
-    in_flight: int
-
-
-class Holder(Protocol):
-    """Something that counts the bytes of bodies that are complete and not answered."""
-
-    complete_bytes: int
+CLOSING_IDLE = encode(unavailable("this replica is about to stop, try again"), close=True, head_only=False)
+"""Sent on an idle connection before a draining or full replica closes it. A request may be on its way to the
+replica and would be lost: Go's client takes this for the answer to it (net/http transport.go, readLoop), and
+otherwise for the end of the connection (RFC 9112, 9.2)."""
 
 
 class HttpRequest:
-    """One request, complete with its body, and the way to answer it.
+    """One parsed request."""
 
-    The first call of ``respond`` or ``reply`` counts and all others are ignored, also those
-    that come after the client has gone.
-    """
+    __slots__ = ("body", "headers", "method", "received_at", "target")
 
-    __slots__ = (
-        "_connection",
-        "begun_at",
-        "body",
-        "budget_s",
-        "deadline",
-        "fails_open",
-        "headers",
-        "held_bytes",
-        "holder",
-        "judgement",
-        "keep_alive",
-        "method",
-        "received_at",
-        "refusal",
-        "selected",
-        "tally",
-        "target",
-        "trusted",
-    )
-
-    deadline: Deadline
-    """By which the answer has to be given; set when the request is complete."""
-
-    def __init__(self, connection: Replier, received_at: float) -> None:
-        self._connection: Replier | None = connection
-        self.trusted = connection.trusted
-        """Whether the connection's client certificate is one that is let in."""
-        self.judgement = 0
-        """How often clients had been judged anew when it began."""
+    def __init__(self, received_at: float, method: bytes, target: bytes, headers: dict[bytes, bytes]) -> None:
         self.received_at = received_at
         """Monotonic seconds at which the first byte came."""
-        self.method = b""
-        self.target = b""
-        self.headers: dict[bytes, bytes] = {}
-        """By lower-case name; the values of a repeated one are joined with a comma and a space."""
+        self.method = method
+        self.target = target
+        self.headers = headers
+        """By lower-case name; the values of a repeated header are joined with a comma and a space."""
         self.body = b""
-        self.keep_alive = True
-        self.refusal: Response | None = None
-        """The answer, where the head alone decides it; the body is then read but not kept."""
-        self.selected: Any = None
-        """What the router's paths hold for the target; its type is the application's."""
-        self.fails_open = False
-        """Whether only webhooks with failurePolicy Ignore decide it, so that it is refused before others."""
-        self.budget_s = inf
-        """Seconds for the review, counted from ``received_at``; endless where it is none."""
-        self.begun_at = received_at
-        """Monotonic seconds at which its turn came."""
-        self.tally: Tally | None = None
-        self.holder: Holder | None = None
-        self.held_bytes = 0
-        """What ``holder`` counts for this request."""
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method.decode('latin-1')} {self.target[:200].decode('latin-1')}>"
 
+
+class Route(NamedTuple):
+    """What the head of a request decides. All requests with the same target share one."""
+
+    budget_s: float
+    """Seconds for the answer, counted from the request's first byte; infinite where there is no limit."""
+    fails_open: bool
+    """Whether all webhooks that decide have failurePolicy Ignore: such requests are refused before others."""
+
+
+UNLIMITED = Route(inf, fails_open=False)
+
+
+class Writer(Protocol):
+    """The connection of an exchange, which writes the answer."""
+
+    def reply(self, exchange: Exchange, response: Response) -> None:
+        """Write *response*, in the order of requests."""
+
+    def reply_ok(self, exchange: Exchange, body: bytes) -> None:
+        """Write *body* as JSON with status 200."""
+
+
+class RequestCounter(Protocol):
+    """Counts the requests in flight."""
+
+    in_flight: int
+
+
+class ByteCounter(Protocol):
+    """Counts the bytes of complete request bodies that are not answered yet."""
+
+    complete_bytes: int
+
+
+class Exchange:
+    """A request in flight, and the way to answer it.
+
+    The first call of ``respond`` or ``reply`` counts. All others are ignored, also those after the client has
+    disconnected.
+    """
+
+    __slots__ = (
+        "_connection",
+        "app",
+        "byte_counter",
+        "client_checks",
+        "counted_bytes",
+        "keep_alive",
+        "refusal",
+        "request",
+        "request_counter",
+        "route",
+        "selection",
+    )
+
+    def __init__(
+        self, connection: Writer, request: HttpRequest, client_checks: int, *, keep_alive: bool
+    ) -> None:
+        self._connection: Writer | None = connection
+        self.request = request
+        self.client_checks = client_checks
+        """How often all clients had been checked again when the head of the request was read."""
+        self.keep_alive = keep_alive
+        """Whether the connection may take another request after this one."""
+        self.refusal: Response | None = None
+        """The answer, where the head alone decides it; the body is then read but not kept."""
+        self.route = UNLIMITED
+        self.selection: Any = None
+        """The webhooks that the request's path selects, for ``app``."""
+        self.app: Any = None
+        """The application of the configuration that ``selection`` belongs to."""
+        self.request_counter: RequestCounter | None = None
+        self.byte_counter: ByteCounter | None = None
+        self.counted_bytes = 0
+        """The part of ``byte_counter.complete_bytes`` that is this request's."""
+
+    def __repr__(self) -> str:
+        return f"<Exchange of {self.request!r}>"
+
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still wanted."""
+        """Whether the request is still to be answered."""
         return self._connection is not None
 
     def respond(self, status: int, body: bytes, headers: bytes = b"", content_type: bytes = JSON) -> None:
@@ -188,32 +197,38 @@ class HttpRequest:
         if connection is not None:
             connection.reply(self, response)
 
-    def release(self) -> Replier | None:
+    def release(self) -> Writer | None:
         """Take the request out of flight; return its connection if it was still to be answered."""
         connection = self._connection
         if connection is not None:
             self._connection = None
-            if self.tally is not None:
-                self.tally.in_flight -= 1
-            if self.holder is not None:
-                self.holder.complete_bytes -= self.held_bytes
+            if self.request_counter is not None:
+                self.request_counter.in_flight -= 1
+            if self.byte_counter is not None:
+                self.byte_counter.complete_bytes -= self.counted_bytes
         return connection
 
 
 class Service(Protocol):
-    """What answers the requests of a listener: the routes of reviews, or those of the admin port."""
+    """Answers the requests of a listener: the routes of reviews, or those of the admin port."""
 
     draining: bool
     """While True every answer ends its connection."""
 
     def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
-        """Whether a client's verified *certificate* (as ``ssl.SSLSocket.getpeercert``) alone lets it in."""
+        """Whether a client's verified *certificate* alone (see ``ssl.SSLSocket.getpeercert``) is enough."""
 
-    def screen(self, request: HttpRequest) -> Response | None:
-        """Return the refusal that the head of *request* earns, None to read its body."""
+    def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
+        """Return the refusal if the head of the request is refused; None to read the body.
 
-    def authenticate(self, request: HttpRequest) -> Response | None:
-        """Return the refusal of a client that is not let in; ``screen`` does so, too."""
+        *is_trusted* is whether the client's certificate is enough to be let in.
+        """
 
-    def answer(self, request: HttpRequest) -> Cancel | None:
-        """Answer *request* now or later; return what withdraws it. Raises nothing."""
+    def authenticate(self, request: HttpRequest, *, is_trusted: bool) -> Response | None:
+        """Return the refusal of a client that is not let in; part of ``screen``."""
+
+    def answer(self, exchange: Exchange, now: float) -> Cancel | None:
+        """Answer the request now or later; return a function that cancels it. Raises nothing.
+
+        *now* is in monotonic seconds, when the turn of the request has come.
+        """

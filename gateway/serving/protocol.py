@@ -1,15 +1,14 @@
-"""One connection: requests in, answers out, in order.
+"""One HTTP/1.1 connection: requests in, answers out, in order.
 
-No task, future or timer per request: requests are read in the loop's read callback, the service is called
-from there, and an answer is one write. What has to end for its age is found by the sweep of
-``gateway.serving.connection_table``.
+No task, future or timer per request: the loop's read callback reads requests and calls the service, and an
+answer is one write. The sweep of ``gateway.serving.connection_table`` enforces the time limits.
 
 Laws:
-1. Answers leave in the order of their requests, whatever the splitting of the bytes that carried these.
-2. A request is given to the service when its body is complete, one at a time; reading pauses while one is
-   being answered and more than a read buffer waits behind it. So many as ``Bounds.pipelined`` may wait.
-3. After a request that was not read to its end, the connection ends with that answer.
-4. An idle connection is closed only by the idle bound; age shows as ``Connection: close`` on an answer.
+1. Answers leave in the order of their requests, however the bytes of the requests are split.
+2. The service gets one request at a time, when its body is complete. Reading pauses while a request is being
+   answered and another one waits; at most ``Bounds.pipelined`` requests wait.
+3. After a request that was not read to its end, the connection ends with its answer. 4. Only the idle bound
+closes an idle connection; an old connection ends by ``Connection: close`` on an answer.
 
 Source: RFC 9112 section 9 (connection management).
 """
@@ -18,14 +17,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from gateway.serving.message import (
+    CLOSING_IDLE,
     CONTINUE,
-    FAREWELL,
     REVIEWED,
     Cancel,
-    HttpRequest,
+    Exchange,
     Response,
     encode,
     error_response,
@@ -33,14 +33,14 @@ from gateway.serving.message import (
 )
 from gateway.serving.reader import RequestReader
 from gateway.serving.sockets import has_unread
-from gateway.serving.tls import vouchers_of
+from gateway.serving.tls import verifying_authorities
 
 if TYPE_CHECKING:
     from gateway.serving.connection_table import ConnectionTable
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One client, from the end of the TLS handshake to the end of the connection."""
+    """The connection of one client, from the end of the TLS handshake on."""
 
     def __init__(self, connections: ConnectionTable) -> None:
         self._connections = connections
@@ -51,22 +51,23 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.retire_at = 0.0
         self.is_made = False
-        """Whether the handshake has ended well."""
+        """Whether the handshake has succeeded."""
         self.requests = 0
         """Answered so far."""
-        self.trusted = False
-        """Whether the client's certificate alone lets it in."""
+        self.is_trusted = False
+        """Whether the client's certificate alone is enough to be let in."""
         self._certificate: dict[str, Any] | None = None
-        self._vouchers: frozenset[bytes] = frozenset()
+        self._authorities: frozenset[bytes] = frozenset()
+        """The client CAs that verified the certificate."""
 
-        self._current: HttpRequest | None = None
+        self._current: Exchange | None = None
         self._cancel: Cancel | None = None
-        self._queue: deque[HttpRequest] = deque()
+        self._queue: deque[Exchange] = deque()
         self._advancing = self._owes_continue = False
 
-        self._since = 0.0  # when the state that check() judges began
+        self._since = 0.0  # when the state that check() looks at began
         self._unsent_bytes = self._refusals = 0
-        self._closing = self._reading_paused = self._writing_paused = self._is_proven = False
+        self._closing = self._reading_paused = self._writing_paused = self._has_completed_request = False
 
     @property
     def state(self) -> str:
@@ -77,7 +78,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return "sending"
         if self._current is not None:
             return "answering"
-        return "idle" if self._reader.request is None else "reading"
+        return "idle" if self._reader.received_at is None else "reading"
 
     def __repr__(self) -> str:
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
@@ -94,56 +95,56 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._connections.bounds.write_bytes)
         self._certificate = transport.get_extra_info("peercert")
         if self._certificate:
-            self._vouchers = vouchers_of(transport.get_extra_info("ssl_object"))
-        self.judge()
+            self._authorities = verifying_authorities(transport.get_extra_info("ssl_object"))
+        self.check_client()
         self._since = self._clock()
         self.retire_at = self._since + self._connections.lifetime_s()
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended, for whatever reason."""
-        request, cancel = self._current, self._cancel
+        """The connection has ended."""
+        exchange, cancel = self._current, self._cancel
         self._closing = True
         self._current = self._cancel = None
         self._drop_queue()
         self._reader.close()
         self._connections.discard(self)
-        # Its side of a cycle with uvloop's transport: 60 KB that would wait for the garbage collector.
+        # Breaks a reference cycle with uvloop's transport: 60 KB that would wait for the garbage collector.
         self._transport = None
-        if request is not None:
-            request.release()
+        if exchange is not None:
+            exchange.release()
             if cancel is not None:
                 cancel()
 
-    def judge(self) -> None:
-        """Find out whether the client's certificate lets it in: now by its CA, and by its names."""
-        is_verified = self._vouchers <= self._connections.authorities
-        self.trusted = is_verified and self._service.is_trusted_certificate(self._certificate)
+    def check_client(self) -> None:
+        """Check the client's certificate against the client CAs and client names that are trusted now."""
+        is_verified = self._authorities <= self._connections.authorities
+        self.is_trusted = is_verified and self._service.is_trusted_certificate(self._certificate)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to read to: the listener's one buffer, see READ_BUFFER_BYTES."""
+        """Return the buffer to read into: the one of the listener, see READ_BUFFER_BYTES."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read."""
+        """*nbytes* bytes were read into the buffer."""
         reader = self._reader
-        if reader.deaf:
+        if reader.is_stopped:
             return
         reader.feed(self._buffer[:nbytes])
-        if reader.request is not None:
+        if reader.received_at is not None:
             if self._current is not None or self._writing_paused:
                 self._pause_reading()
             else:
-                self._since = max(self._since, reader.request.received_at)
+                self._since = max(self._since, reader.received_at)
 
     def pause_writing(self) -> None:
-        """More is written than the client reads."""
+        """The client reads more slowly than answers are written."""
         self._writing_paused = True
         self._unsent_bytes = self._transport.get_write_buffer_size()  # type: ignore[union-attr] # made
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """The client has read enough of the answers."""
         self._writing_paused = False
         self._since = self._clock()
         self._advance()
@@ -155,20 +156,20 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # -- answering --------------------------------------------------------------------------------
 
-    def submit(self, request: HttpRequest) -> None:
-        """Have *request* answered once those before it are."""
-        self._owes_continue = False  # the body has come unasked
+    def submit(self, exchange: Exchange) -> None:
+        """Have a request answered after those before it."""
+        self._owes_continue = False  # the client did not wait for it
         if self._current is None and not self._queue and not self._writing_paused:
-            self._begin(request)
+            self._begin(exchange)
         elif not self._closing:
             if len(self._queue) >= self._connections.bounds.pipelined:
-                request.body, request.keep_alive = b"", False
-                request.refusal = unavailable("too many requests wait on this connection")
+                exchange.request.body, exchange.keep_alive = b"", False
+                exchange.refusal = unavailable("too many requests wait on this connection")
                 self._reader.stop()
-            self._queue.append(request)
+            self._queue.append(exchange)
             self._pause_reading()
         else:
-            request.release()
+            exchange.release()
 
     def promise_continue(self) -> None:
         """Send ``100 Continue``, once the requests before are answered."""
@@ -177,27 +178,27 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             self._owes_continue = True
 
-    def _begin(self, request: HttpRequest) -> None:
-        self._current = request
-        if request.judgement != self._connections.judgements:
-            request.trusted = self.trusted
-            request.refusal = request.refusal or self._service.authenticate(request)
-        if request.refusal is not None:
-            request.reply(request.refusal)
+    def _begin(self, exchange: Exchange) -> None:
+        self._current = exchange
+        if exchange.client_checks != self._connections.client_checks:
+            exchange.refusal = exchange.refusal or self._service.authenticate(
+                exchange.request, is_trusted=self.is_trusted
+            )
+        if exchange.refusal is not None:
+            exchange.reply(exchange.refusal)
             return
-        if not self._is_proven:
-            self._is_proven = True
-            self._connections.prove(self)
-        request.begun_at = self._clock()
-        cancel = self._service.answer(request)
-        if self._current is request:
+        if not self._has_completed_request:
+            self._has_completed_request = True
+            self._connections.note_completed_request(self)
+        cancel = self._service.answer(exchange, self._clock())
+        if self._current is exchange:
             self._cancel = cancel
 
-    def reply_ok(self, request: HttpRequest, body: bytes) -> None:
-        """Write *body* as JSON with status 200: what nearly every answer is, without a detour."""
+    def reply_ok(self, exchange: Exchange, body: bytes) -> None:
+        """Write *body* as JSON with status 200: the short path, for nearly every answer."""
         now = self._clock()
-        if not request.keep_alive or now >= self.retire_at or self._service.draining or self._closing:
-            self.reply(request, Response(200, body))
+        if not exchange.keep_alive or now >= self.retire_at or self._service.draining or self._closing:
+            self.reply(exchange, Response(200, body))
             return
         self._since = now
         self._refusals = 0
@@ -208,10 +209,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._reading_paused or self._owes_continue:
             self._advance()
 
-    def reply(self, request: HttpRequest, response: Response) -> None:
-        """Write *response*, the answer to *request*, and turn to the next."""
+    def reply(self, exchange: Exchange, response: Response) -> None:
+        """Write *response*, and begin the next request."""
         self._since = now = self._clock()
-        close = response.close or not request.keep_alive or now >= self.retire_at or self._service.draining
+        close = response.close or not exchange.keep_alive or now >= self.retire_at or self._service.draining
         self._refusals = self._refusals + 1 if response.status != 200 else 0
         if self._refusals:
             self._connections.refused[response.status] += 1
@@ -219,7 +220,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._current = self._cancel = None
         self.requests += 1
         self._connections.requests += 1
-        self._write(encode(response, close=close, head_only=request.method == b"HEAD"))
+        self._write(encode(response, close=close, head_only=exchange.request.method == b"HEAD"))
         if close:
             self.close()
         elif self._reading_paused or self._owes_continue:
@@ -230,7 +231,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.write(payload)
 
     def _advance(self) -> None:
-        """Begin what waits, until something is in flight; then read on."""
+        """Begin the next waiting request; where none waits, resume reading."""
         if self._advancing:
             return
         self._advancing = True
@@ -253,12 +254,12 @@ class HttpConnection(asyncio.BufferedProtocol):
     # -- ending -----------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
-        """End whatever has lasted too long at *now*, in monotonic seconds."""
+        """Enforce the time limits at *now*, in monotonic seconds."""
         bounds, lasted_s = self._connections.bounds, now - self._since
-        crowded_s = bounds.crowded_idle_s if self._connections.crowd else None
-        idle_s = bounds.drain_idle_s if self._service.draining else crowded_s or bounds.idle_s
+        full_idle_s = bounds.full_idle_s if self._connections.idle_closes_left else None
+        idle_s = bounds.drain_idle_s if self._service.draining else full_idle_s or bounds.idle_s
         match self.state:
-            case "closing" if lasted_s > (crowded_s or bounds.answer_s):
+            case "closing" if lasted_s > (full_idle_s or bounds.answer_s):
                 self.abort()
             case "sending":
                 self._check_sending(now)
@@ -268,19 +269,22 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._close_idle()
 
     def _check_reading(self, now: float, lasted_s: float) -> None:
-        request, longest_s = self._reader.request, self._connections.bounds.request_s
-        # Past its budget there is nothing left to decide, and the body only takes room.
-        if request and (lasted_s > longest_s or now - request.received_at >= request.budget_s):
-            text = f"request not complete {min(longest_s, request.budget_s):g} seconds after its first byte"
-            self._reader.refuse(error_response(408, text))
+        reader, longest_s = self._reader, self._connections.bounds.request_s
+        if reader.received_at is None:
+            return
+        budget_s = inf if reader.exchange is None else reader.exchange.route.budget_s
+        # After its budget the request cannot be answered in time, and its body only takes room.
+        if lasted_s > longest_s or now - reader.received_at >= budget_s:
+            text = f"request not complete {min(longest_s, budget_s):g} seconds after its first byte"
+            reader.refuse(error_response(408, text))
 
     def _close_idle(self) -> None:
-        # Timers run before what has arrived is read: on a busy loop that may be a request, and would be lost.
+        # Timers run before reads. On a busy loop an unread request may have arrived, and would be lost.
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or not has_unread(sock):
-            if self._service.draining or self._connections.crowd:
-                self._write(FAREWELL)
-            self._connections.crowd = max(self._connections.crowd - 1, 0)
+            if self._service.draining or self._connections.idle_closes_left:
+                self._write(CLOSING_IDLE)
+            self._connections.idle_closes_left = max(self._connections.idle_closes_left - 1, 0)
             self.close()
 
     def _check_sending(self, now: float) -> None:
@@ -291,22 +295,22 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def close(self) -> None:
-        """Send what is written, then end the connection. Nothing more is read."""
+        """Send the answers that are written, then end the connection. Nothing more is read."""
         if not self._closing and self._transport is not None:
             self._closing = True
             self._reader.stop()
             self._since = self._clock()
             self._drop_queue()
             if self._reading_paused:
-                self._transport.resume_reading()  # else TLS is not ended: the peer's word for it is unread
+                self._transport.resume_reading()  # to read the close_notify that ends TLS
             self._transport.close()
 
-    def forget(self) -> None:
-        """Let go of everything, since the handshake has failed."""
+    def discard(self) -> None:
+        """Free the parser, since the handshake has failed."""
         self._reader.close()
 
     def abort(self) -> None:
-        """End the connection at once; a request in flight is withdrawn."""
+        """End the connection at once; a request in flight is cancelled."""
         if self._transport is not None:
             self._closing = True
             self._reader.stop()

@@ -1,13 +1,12 @@
-"""Bytes to requests: llhttp (``httptools``) reads heads, and bodies are delimited here.
+"""Bytes to requests: llhttp (``httptools``) parses heads, and this module delimits bodies.
 
-A request goes to the sink when its body is complete. Once something was refused without being read to its
-end, the reader is deaf: where the next request would begin is not known, and guessing is how requests are
-smuggled.
+A request goes to the connection when its body is complete. After a request that was refused before its end
+the reader stops: it does not know where the next request begins, and guessing is how requests are smuggled.
 
 llhttp itself refuses a repeated or unreadable Content-Length, Content-Length beside Transfer-Encoding,
-obs-fold, a space before the colon, and bare CR or LF. Of a body it is told only how one with Content-Length
-passes. Added here: the request line to the byte, bounds, Host, the HTTP versions that are not supported,
-transfer codings other than chunked, chunks (``gateway.serving.chunks``), and Expect.
+obs-fold, a space before the colon, and bare CR or LF. Of bodies it gets only those with Content-Length.
+Added here: the exact request line, bounds, Host, unsupported HTTP versions, transfer codings other than
+chunked, chunks (``gateway.serving.chunks``), and Expect.
 
 Source: RFC 9112 sections 2.2, 2.3, 3, 3.2, 5, 6.1, 6.3; RFC 9110 sections 7.8 and 10.1.1.
 """
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import httptools
 
 from gateway.serving.chunks import BadChunks, Chunks
-from gateway.serving.message import HttpRequest, Replier, Response, error_response
+from gateway.serving.message import Exchange, HttpRequest, Response, Writer, error_response
 
 if TYPE_CHECKING:
     from gateway.serving.connection_table import ConnectionTable
@@ -40,41 +39,48 @@ _REQUEST_LINE: Final = re.compile(rb"[A-Z-]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r\n"
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")
 
 
-class RequestSink(Replier, Protocol):
-    """What the reader needs of its connection."""
+class RequestSink(Writer, Protocol):
+    """The connection, as the reader uses it."""
 
-    def submit(self, request: HttpRequest) -> None:
-        """Take *request*; the last one of the connection has ``keep_alive`` False."""
+    is_trusted: bool
+    """Whether the client's certificate alone is enough to be let in."""
+
+    def submit(self, exchange: Exchange) -> None:
+        """Take a complete request; the last one of the connection has ``keep_alive`` False."""
 
     def promise_continue(self) -> None:
-        """Tell the client, when its turn comes, that the body of its request will be read."""
+        """Send ``100 Continue`` when the turn of the request comes."""
 
 
 class _Stop(Exception):
-    """Raised in a callback once a refusal has been decided, so that the parser leaves the rest."""
+    """Raised in a callback after a refusal, to end the parsing."""
 
 
 class RequestReader:
-    """Reads the requests of one connection. Its ``on_…`` methods are called by the parser of a head."""
+    """Reads the requests of one connection. The parser of a head calls the ``on_…`` methods."""
 
     def __init__(self, sink: RequestSink, connections: ConnectionTable) -> None:
         self._sink = sink
         self._connections = connections
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        """Between two requests and in a head; None once it is of no use."""
-        self.request: HttpRequest | None = None
-        """The one that has begun and is not complete."""
-        self.deaf = False
-        """Whether no further byte of the client's counts."""
+        """Between two requests and in a head; None where the next request needs a new one."""
+        self.received_at: float | None = None
+        """Monotonic seconds at which the request that is being read began; None between two requests."""
+        self.exchange: Exchange | None = None
+        """The request whose body is being read."""
+        self.is_stopped = False
+        """Whether all further bytes are ignored."""
+        self._target = b""
+        """The request's target, so far."""
         self._empty_bytes = 0
         """Of empty lines before the request line."""
         self._line = bytearray()
-        """The request line so far, where it did not come in one read or is malformed."""
-        self._is_in_head = self._is_line_exact = False
+        """The request line so far, if it did not come in one read or is malformed."""
+        self._is_line_exact = False
         self._known_line = self._known_host = b""
-        """Those of the request before, which were in order."""
+        """The valid request line and Host of the request before."""
         self._tail = b""
-        """The last three bytes of a head that goes on in the next read."""
+        """The last three bytes of a head that continues in the next read."""
         self._head_bytes = 0
         self._fields: list[tuple[bytes, bytes]] = []
         self._left_bytes = 0
@@ -85,12 +91,12 @@ class RequestReader:
         """Of the body."""
 
     def feed(self, read: memoryview) -> None:
-        """Take the bytes of *read*, which are not kept."""
+        """Parse the bytes of *read*; they are copied where needed."""
         offset = 0
-        while offset < len(read) and not self.deaf:
-            if self.request is None:
+        while offset < len(read) and not self.is_stopped:
+            if self.received_at is None:
                 offset = self._begin(read, offset)
-            elif self._is_in_head:
+            elif self.exchange is None:
                 offset = self._read_head(read, offset, self._head_end(read, offset))
             elif self._chunks is not None:
                 offset = self._read_chunks(self._chunks, read, offset)
@@ -100,29 +106,32 @@ class RequestReader:
             self._connections.bytes.hold(self, len(self._kept))
 
     def refuse(self, refusal: Response) -> None:
-        """Answer what is being read with *refusal*, and read no further."""
-        if self.deaf:
+        """Answer the request that is being read with *refusal*, and read no further."""
+        if self.is_stopped:
             return
-        request = self.request or HttpRequest(self._sink, self._connections.clock())
-        request.refusal = refusal
-        request.keep_alive = False
-        self._submit(request)
+        exchange = self.exchange
+        if exchange is None:
+            received_at = self._connections.clock() if self.received_at is None else self.received_at
+            exchange = self._exchange(HttpRequest(received_at, b"", self._target, {}))
+        exchange.refusal = refusal
+        exchange.keep_alive = False
+        self._submit(exchange)
 
     def stop(self) -> None:
-        """Read no further, and let go of what has come of a body."""
-        self.deaf = True
-        self._let_go()
+        """Read no further, and drop the incomplete body."""
+        self.is_stopped = True
+        self._drop_body()
 
     def close(self) -> None:
-        """Let go of parser and sink, which hold the reader in cycles that would wait for the collector."""
+        """Drop parser and sink, whose reference cycles would otherwise wait for the garbage collector."""
         self.stop()
-        self.request = self._parser = None
+        self.exchange = self._parser = None
         del self._sink
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _begin(self, read: memoryview, offset: int) -> int:
-        """Begin a request at *offset*, or skip a byte of an empty line before it; return the next offset."""
+        """Begin a request at *offset*, or skip one byte of an empty line; return the next offset."""
         byte = read[offset]
         if byte in b"\r\n" or self._empty_bytes % 2:
             is_expected = byte == b"\r\n"[self._empty_bytes % 2]
@@ -133,11 +142,9 @@ class RequestReader:
                 )
             return offset + 1
         self._empty_bytes, self._head_bytes = 0, -_UNCOUNTED_BYTES
-        self.request = HttpRequest(self._sink, self._connections.clock())
-        self.request.judgement = self._connections.judgements
+        self.received_at = self._connections.clock()
         self._fields = []
-        self._tail = b""
-        self._is_in_head = True
+        self._target = self._tail = b""
         usual = bytes(read[offset : offset + _USUAL_HEAD_BYTES])
         self._is_line_exact = self._known_line != b"" and usual.startswith(self._known_line)
         if not self._is_line_exact and (line := _REQUEST_LINE.match(usual)) is not None:
@@ -149,7 +156,7 @@ class RequestReader:
         return self._read_head(read, offset, end)
 
     def _read_head(self, read: memoryview, offset: int, end: int | None) -> int:
-        """Read the head from *offset* on, up to its *end* where that is in *read*; return the next offset."""
+        """Read the head from *offset* on, up to its *end* if that is in *read*; return the next offset."""
         bounds, parser = self._connections.bounds, self._parser
         stop = min(end or len(read), offset + bounds.head_bytes - self._head_bytes)
         if not self._is_line_exact and b"\n" not in self._line:
@@ -158,16 +165,16 @@ class RequestReader:
         try:
             parser.feed_data(read[offset:stop])  # type: ignore[union-attr] # the head is being read
         except httptools.HttpParserUpgrade:
-            pass  # the head is complete, and what follows is a body all the same
+            pass  # the head is complete, and the bytes after it are a body all the same
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Stop):
-                logger.exception("a request could not be read: internal error")
+                logger.exception("internal error: cannot read a request")
                 self.refuse(error_response(500, "internal error"))
         except httptools.HttpParserError as error:
             self._refuse_bad(str(error))
-        if self.deaf:
+        if self.is_stopped:
             return stop
-        if self._is_in_head:
+        if self.exchange is None:
             if stop == end:
                 self._refuse_bad("the head is not complete where it ends")
             elif self._head_bytes >= bounds.head_bytes:
@@ -179,7 +186,7 @@ class RequestReader:
         return stop
 
     def _head_end(self, read: memoryview, offset: int) -> int | None:
-        """Return where the head ends that goes on at *offset*, if it ends in *read*."""
+        """Return the end of the head that continues at *offset*; None if it does not end in *read*."""
         seam = self._tail + read[offset : offset + 3]
         if (found := seam.find(b"\r\n\r\n")) >= 0:
             return offset + found + 4 - len(self._tail)
@@ -198,8 +205,8 @@ class RequestReader:
             self._parser.feed_data(piece)
         if self._left_bytes or self._kept:
             self._keep(piece)
-        elif self.request.refusal is None:  # type: ignore[union-attr] # the body is being read
-            self.request.body = bytes(piece)  # type: ignore[union-attr]
+        elif self.exchange.refusal is None:  # type: ignore[union-attr] # the body is being read
+            self.exchange.request.body = bytes(piece)  # type: ignore[union-attr]
         if not self._left_bytes:
             self._complete()
         return end
@@ -214,38 +221,38 @@ class RequestReader:
         for piece in data:
             self._keep(piece)
         if chunks.body_bytes > self._connections.bounds.body_bytes:
-            assert self.request is not None
-            self.refuse(self.request.refusal or self._body_too_large())
+            assert self.exchange is not None
+            self.refuse(self.exchange.refusal or self._body_too_large())
         elif chunks.is_complete:
             self._complete()
         return offset
 
     def _keep(self, piece: memoryview) -> None:
-        assert self.request is not None
-        if self.request.refusal is None:
+        assert self.exchange is not None
+        if self.exchange.refusal is None:
             self._kept += piece
 
     def _complete(self) -> None:
-        """Submit the request, of which everything is there."""
-        request = self.request
-        assert request is not None
+        """Submit the request, which is complete."""
+        exchange = self.exchange
+        assert exchange is not None
+        request = exchange.request
         if self._kept:
             request.body = bytes(self._kept)
-            self._let_go()
+            self._drop_body()
         if self._chunks is not None:
             self._chunks = self._parser = None
-        if request.body and not self._connections.bytes.complete(request):
+        if request.body and not self._connections.bytes.complete(exchange):
             request.body = b""
             self.refuse(self._connections.bytes.refusal())
         else:
-            self._submit(request)
+            self._submit(exchange)
 
     # -- called by the parser ---------------------------------------------------------------------
 
     def on_url(self, piece: bytes) -> None:
         """A *piece* of the request's target."""
-        assert self.request is not None
-        self.request.target += piece
+        self._target += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head."""
@@ -254,17 +261,16 @@ class RequestReader:
             self._stop(error_response(431, f"more than {_MOST_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
-        """The head is complete: everything that it alone decides is decided here."""
-        request, parser = self.request, self._parser
-        assert request is not None
+        """The head is complete. It may decide the answer already."""
+        parser, received_at = self._parser, self.received_at
         assert parser is not None
-        self._is_in_head = False
-        headers = request.headers = self._join_fields()
-        request.method = parser.get_method()
-        request.keep_alive = parser.should_keep_alive()
-        # Without a Connection field only HTTP/1.1 keeps the connection, so its version need not be asked.
-        if not request.keep_alive or b"connection" in headers or b"transfer-encoding" in headers:
-            self._check_framing(request, parser.get_http_version())
+        assert received_at is not None
+        headers = self._join_fields()
+        request = HttpRequest(received_at, parser.get_method(), self._target, headers)
+        exchange = self.exchange = self._exchange(request, keep_alive=parser.should_keep_alive())
+        # Without a Connection field only HTTP/1.1 keeps the connection, so the version is known.
+        if not exchange.keep_alive or b"connection" in headers or b"transfer-encoding" in headers:
+            self._check_framing(exchange, parser.get_http_version())
         if not self._is_line_exact:
             if not _REQUEST_LINE.match(self._line):
                 self._stop_bad("expected a method, a target and the version with one space between them")
@@ -276,10 +282,10 @@ class RequestReader:
             if not _HOST.fullmatch(host):
                 self._stop_bad("expected exactly one Host header, with a host and perhaps a port")
             self._known_host = host
-        request.refusal = self._connections.service.screen(request)
+        exchange.refusal = self._connections.service.screen(exchange, is_trusted=self._sink.is_trusted)
         self._left_bytes = int(headers.get(b"content-length", 0))
         if self._left_bytes:
-            self._check_length(request, self._left_bytes)
+            self._check_length(exchange, self._left_bytes)
         has_body = self._left_bytes > 0
         if b"transfer-encoding" in headers:
             has_body = True
@@ -288,30 +294,33 @@ class RequestReader:
                 most_bytes, (most_bytes - self._head_bytes, _MOST_FIELDS - len(self._fields))
             )
         if b"expect" in headers:
-            self._meet_expectation(request, is_awaited=has_body and parser.get_http_version() == "1.1")
+            self._meet_expectation(exchange, is_awaited=has_body and parser.get_http_version() == "1.1")
         if (b"upgrade" in headers or request.method == b"CONNECT") and parser.should_upgrade():
             # A server may ignore Upgrade. llhttp takes what follows the head for another protocol.
-            request.keep_alive = False
+            exchange.keep_alive = False
             self._parser = None
 
     # -- deciding ---------------------------------------------------------------------------------
 
-    def _submit(self, request: HttpRequest) -> None:
-        self.request = None
-        self._let_go()
-        if not request.keep_alive:
-            self.deaf = True
-        self._sink.submit(request)
+    def _exchange(self, request: HttpRequest, *, keep_alive: bool = False) -> Exchange:
+        return Exchange(self._sink, request, self._connections.client_checks, keep_alive=keep_alive)
 
-    def _let_go(self) -> None:
+    def _submit(self, exchange: Exchange) -> None:
+        self.exchange = self.received_at = None
+        self._drop_body()
+        if not exchange.keep_alive:
+            self.is_stopped = True
+        self._sink.submit(exchange)
+
+    def _drop_body(self) -> None:
         if self._kept:
             self._kept = bytearray()
             self._connections.bytes.drop(self)
 
-    def _check_length(self, request: HttpRequest, body_bytes: int) -> None:
+    def _check_length(self, exchange: Exchange, body_bytes: int) -> None:
         if body_bytes > self._connections.bounds.body_bytes:
-            self._stop(request.refusal or self._body_too_large())
-        if request.refusal is None and not self._connections.bytes.has_room(request, body_bytes):
+            self._stop(exchange.refusal or self._body_too_large())
+        if exchange.refusal is None and not self._connections.bytes.has_room(exchange, body_bytes):
             self._stop(self._connections.bytes.refusal())
 
     def _stop(self, refusal: Response) -> None:
@@ -325,23 +334,24 @@ class RequestReader:
     def _refuse_bad(self, reason: str) -> None:
         self.refuse(error_response(400, f"bad HTTP: {reason}"))
 
-    def _check_framing(self, request: HttpRequest, version: str) -> None:
-        coding = request.headers.get(b"transfer-encoding")
+    def _check_framing(self, exchange: Exchange, version: str) -> None:
+        coding = exchange.request.headers.get(b"transfer-encoding")
         if version not in {"1.0", "1.1"}:
-            self._stop(error_response(505, f"HTTP/{version} is not spoken here, expected HTTP/1.1"))
+            self._stop(error_response(505, f"HTTP/{version} is not supported, expected HTTP/1.1"))
         if version == "1.0":
-            request.keep_alive = False
+            exchange.keep_alive = False
             if coding is not None:
                 self._stop_bad("Transfer-Encoding in HTTP/1.0")
         if coding is not None and coding.strip().lower() != b"chunked":
-            self._stop(error_response(501, "Transfer-Encoding other than chunked is not understood"))
+            self._stop(error_response(501, "Transfer-Encoding other than chunked is not supported"))
 
-    def _meet_expectation(self, request: HttpRequest, *, is_awaited: bool) -> None:
-        """Answer Expect; *is_awaited* says whether the client may wait with its body for that."""
-        if request.headers[b"expect"].lower() != b"100-continue":
-            self._stop(request.refusal or error_response(417, "Expect: only 100-continue can be met"))
-        if request.refusal is not None:
-            self._stop(request.refusal)  # whether the client sends the body after it is the client's choice
+    def _meet_expectation(self, exchange: Exchange, *, is_awaited: bool) -> None:
+        """Answer Expect; *is_awaited* is whether the client may wait for that before it sends the body."""
+        refusal = exchange.refusal
+        if exchange.request.headers[b"expect"].lower() != b"100-continue":
+            self._stop(refusal or error_response(417, "Expect: only 100-continue is supported"))
+        if refusal is not None:
+            self._stop(refusal)  # the client may send the body or not
         if is_awaited:
             self._sink.promise_continue()
 

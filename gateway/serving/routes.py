@@ -1,14 +1,14 @@
-"""Which request gets which answer: the table of paths, methods, media types, time and credentials.
+"""The answer to each request: the table of paths, methods, media types, timeouts and credentials.
 
 Where several refusals apply the first of these is given: credentials 401, path 404, method 405, media type
-415, ``timeout`` 400, body 413, bytes in flight 503. Other overload and draining are looked at when the body
-is complete, so that the 503 meets a client that has finished writing and reads it.
+415, ``timeout`` 400, body 413, bytes in flight 503. Other overload and draining are checked when the body is
+complete, so that the client has finished writing and reads the 503.
 
 A review whose time is over when its turn comes (its body came slowly, or it waited behind another on its
-connection) is refused with 503 as well, rather than begun for nobody: whatever has not begun may be sent
-again, and the kube-apiserver that still has time, though it announced less, does so.
+connection) is refused with 503 as well. It has not begun, so it may be sent again, and a kube-apiserver that
+still has time, although it announced less, does so.
 
-The table from exceptions to statuses exists once, here: ``failure``.
+``failure`` is the only table from exceptions to statuses.
 
 Source: k8s.io/client-go rest/with_retry.go (a 503 with an integer Retry-After is sent again);
 k8s.io/apiserver pkg/util/webhook (paths, ``timeout``).
@@ -24,8 +24,17 @@ from urllib.parse import parse_qsl
 from gateway.core.deadline import Deadline
 from gateway.core.durations import parse_duration
 from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
-from gateway.serving.bytes_in_flight import left_to_ignored
-from gateway.serving.message import JSON, Cancel, HttpRequest, Response, error_response, unavailable
+from gateway.serving.bytes_in_flight import limit_when_failing_open
+from gateway.serving.message import (
+    JSON,
+    Cancel,
+    Exchange,
+    HttpRequest,
+    Response,
+    Route,
+    error_response,
+    unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,47 +44,47 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_BUDGET_S = 30.0
-"""The longest timeoutSeconds of a webhook, and what a request without ``timeout`` gets."""
+"""The longest timeoutSeconds of a webhook, and the budget of a request without ``timeout``."""
 API_SERVER = b"kube-apiserver-admission"
 """User-Agent of webhook calls."""
 _TARGETS_KEPT = 1024
-"""Targets parsed once and remembered: paths times the whole seconds from 1 to 30 stay far below it."""
+"""Parsed targets that are kept: paths times the whole seconds from 1 to 30 stay far below it."""
 
-Selected = TypeVar("Selected")
+
+Selection = TypeVar("Selection")
 Found_co = TypeVar("Found_co", covariant=True)
 
 
-class Paths(Protocol[Found_co]):
-    """What there is, by path; a dictionary will do."""
+class PathTable(Protocol[Found_co]):
+    """``gateway.paths.Paths``, as the router uses it; a dictionary has the same methods."""
 
     def __len__(self) -> int: ...
 
     def get(self, path: str, /) -> Found_co | None:
-        """Return what *path* stands for; None if nothing is there."""
+        """Return what *path* selects; None if there is no such path."""
 
 
 class _Target(NamedTuple):
-    """A request target that was in order. Times are in seconds."""
+    """A valid request target."""
 
     path: str
     timeout_s: float
-    fails_open: bool
-    budget_s: float
-    sure_budget_s: float
-    """What there is in any case where ``timeout`` was rounded up."""
+    route: Route
+    sure_route: Route
+    """With the budget that there is in any case if ``timeout`` was rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:
-    """What of the configuration the routes need."""
+    """The part of the configuration that the router uses."""
 
     deadline_reserve_s: float = 0.1
-    """Kept back of a review's budget, at most a fifth of it."""
+    """Reserved of a review's budget for the way back, at most a fifth of it."""
     max_concurrent_reviews: int = 4096
 
 
 def failure(error: BaseException) -> Response:
-    """Return the answer to a review that ended in *error*: whose fault it was gives the status."""
+    """Return the answer to a review that ended with *error*."""
     if isinstance(error, ReviewError):
         return error_response(400, str(error))
     if isinstance(error, Unavailable):
@@ -83,108 +92,120 @@ def failure(error: BaseException) -> Response:
     return error_response(500, "internal error: the gateway's log has the details")
 
 
-class Router(Generic[Selected]):
-    """The routes of reviews; ``selected`` is what ``paths`` holds for a request's path.
+class Router(Generic[Selection]):
+    """The routes of reviews.
 
-    The application is called with each request whose head is in order, complete with body, ``budget_s`` and
-    ``deadline``. It answers with ``request.respond`` at once or later, or with ``Router.fail``, or raises; it
-    returns what withdraws the review when the client goes away, or None.
+    The application is called with each exchange whose request is complete and valid, with the selection that
+    ``paths`` has for the path, and with the deadline. It answers with
+    ``exchange.respond`` at once or later, or with ``Router.fail``, or raises; it returns a function that
+    cancels the review, or None.
     """
 
     def __init__(
         self,
-        app: Callable[[HttpRequest, Selected], Cancel | None],
-        paths: Paths[Selected],
+        app: Callable[[Exchange, Selection, Deadline], Cancel | None],
+        paths: PathTable[Selection],
         settings: RouterSettings | None = None,
         authenticator: ClientAuthenticator | None = None,
         *,
-        fails_open: Callable[[Selected], bool] = lambda selected: False,
+        fails_open: Callable[[Selection], bool] = lambda selection: False,
     ) -> None:
-        """Route to *app* what *paths* knows; see the class.
+        """Route to *app*, see the class.
 
-        *fails_open* says of what a path stands for whether all its webhooks have failurePolicy Ignore: such
-        reviews leave the last eighth of all bounds to the others, whose refusal may fail users' requests.
+        *fails_open* returns whether all webhooks of a selection have failurePolicy Ignore. Such reviews leave
+        the last eighth of all bounds to the others, whose refusal may fail users' requests.
         """
-        self._app = app
-        self._is_ignored = fails_open
+        self._fails_open = fails_open
         self.authenticator = authenticator
         self.in_flight = 0
         """Reviews given to the application and not answered."""
         self.draining = False
         """While True new reviews are refused with 503, and every answer ends its connection."""
-        self.replace(paths, settings or RouterSettings())
+        self.replace(app, paths, settings or RouterSettings())
 
     def __repr__(self) -> str:
         draining = ", draining" if self.draining else ""
         return f"<Router {len(self._paths)} paths, {self.in_flight} in flight{draining}>"
 
-    def replace(self, paths: Paths[Selected], settings: RouterSettings) -> None:
-        """Use *paths* and *settings* from the next request on; those read already keep what they have."""
+    def replace(
+        self,
+        app: Callable[[Exchange, Selection, Deadline], Cancel | None],
+        paths: PathTable[Selection],
+        settings: RouterSettings,
+    ) -> None:
+        """Route with *paths* to *app* from the next request on; requests whose head is read keep the old
+        ones.
+        """
+        self._app = app
         self._paths = paths
         self._settings = settings
-        self._ignored_limit = left_to_ignored(settings.max_concurrent_reviews)
+        self._failing_open_limit = limit_when_failing_open(settings.max_concurrent_reviews)
         self._targets: dict[bytes, _Target] = {}
-        """Those that were in order. What a path stands for is left to ``paths`` to keep: targets are made by
-        clients, and hold on to nothing that may grow."""
+        """Valid targets. They hold no selection: clients make targets up, and ``paths`` bounds what it
+        keeps."""
         self._longest: dict[str, float] = {}
         """By path, the longest ``timeout`` that the API server has announced there."""
 
-    # -- what the connections call ----------------------------------------------------------------
+    # -- called by the connections ----------------------------------------------------------------
 
     def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
-        """Whether a client's verified *certificate* alone lets it in."""
+        """Whether a client's verified *certificate* alone is enough to be let in."""
         return self.authenticator is not None and self.authenticator.is_trusted_certificate(certificate)
 
-    def screen(self, request: HttpRequest) -> Response | None:
-        """Return the refusal that the head of *request* earns; None, with path and budget set, if none."""
+    def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
+        """Return the refusal if the head of the request is refused; None, and the exchange is routed, if
+        not.
+        """
+        request = exchange.request
         headers = request.headers
-        refusal = self.authenticate(request)
+        refusal = self.authenticate(request, is_trusted=is_trusted)
         if refusal is not None:
             return refusal
-        known = self._targets.get(request.target)
-        if known is None or request.method != b"POST" or headers.get(b"content-type") != JSON:
+        target = self._targets.get(request.target)
+        if target is None or request.method != b"POST" or headers.get(b"content-type") != JSON:
             refusal = self._screen_slowly(request)
             if refusal is not None:
                 return refusal
-            known = self._targets[request.target]
+            target = self._targets[request.target]
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            return error_response(415, "Content-Encoding is not understood, send the JSON as it is")
-        request.fails_open = known.fails_open
-        request.budget_s = known.budget_s
-        if headers.get(b"user-agent") == API_SERVER and self._is_rounded_up(known):
-            request.budget_s = known.sure_budget_s
-        request.selected = self._paths.get(known.path)
+            return error_response(415, "Content-Encoding is not supported, send plain JSON")
+        is_rounded_up = headers.get(b"user-agent") == API_SERVER and self._is_rounded_up(target)
+        exchange.route = target.sure_route if is_rounded_up else target.route
+        exchange.selection = self._paths.get(target.path)
+        exchange.app = self._app
         return None
 
-    def authenticate(self, request: HttpRequest) -> Response | None:
-        """Return the refusal of a client that is not let in by what is in force now; None if it is."""
+    def authenticate(self, request: HttpRequest, *, is_trusted: bool) -> Response | None:
+        """Return the refusal of a client that is not let in by the credentials in force; None if it is."""
         authenticator = self.authenticator
-        if authenticator is None or not authenticator.is_required or request.trusted:
+        if authenticator is None or is_trusted or not authenticator.is_required:
             return None
         return authenticator.challenge(request.headers.get(b"authorization"))
 
-    def answer(self, request: HttpRequest) -> Cancel | None:
-        """Give *request* to the application, unless there is no room for it."""
+    def answer(self, exchange: Exchange, now: float) -> Cancel | None:
+        """Give the request to the application, unless there is no room for it or its time is over."""
         try:
-            limit = self._ignored_limit if request.fails_open else self._settings.max_concurrent_reviews
+            budget_s, fails_open = exchange.route
+            limit = self._failing_open_limit if fails_open else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
-            request.deadline = Deadline.after(request.budget_s, request.received_at)
-            if request.deadline.has_passed(request.begun_at):
-                raise Overloaded(f"the {request.budget_s:g} seconds for the review were over before it began")
+            deadline = Deadline.after(budget_s, exchange.request.received_at)
+            if deadline.has_passed(now):
+                raise Overloaded(f"the {budget_s:g} seconds for the review were over before it began")
             self.in_flight += 1
-            request.tally = self
-            return self._app(request, request.selected)
+            exchange.request_counter = self
+            cancel: Cancel | None = exchange.app(exchange, exchange.selection, deadline)
+            return cancel
         except Exception as error:
-            self.fail(request, error)
+            self.fail(exchange, error)
             return None
 
-    def fail(self, request: HttpRequest, error: Exception) -> None:
-        """Answer *request* with what *error* stands for; an internal error is logged, once."""
+    def fail(self, exchange: Exchange, error: Exception) -> None:
+        """Answer with the response to *error*; an internal error is logged, once."""
         response = failure(error)
         if response.status == 500:
-            logger.error("%s failed: internal error", request, exc_info=error)
-        request.reply(response)
+            logger.error("internal error: %s failed", exchange.request, exc_info=error)
+        exchange.reply(response)
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -192,16 +213,16 @@ class Router(Generic[Selected]):
         if self.draining:
             return Draining("this replica is about to stop, try again")
         allowed = "as many as limits.maxConcurrentReviews allows"
-        if limit == self._ignored_limit < self._settings.max_concurrent_reviews:
-            allowed += " where no webhook with failurePolicy Fail is asked"
+        if limit == self._failing_open_limit < self._settings.max_concurrent_reviews:
+            allowed += " for reviews that only webhooks with failurePolicy Ignore decide"
         return Overloaded(f"{limit} reviews are in flight, {allowed}")
 
     def _is_rounded_up(self, target: _Target) -> bool:
-        """Whether the API server may have less time left than it says.
+        """Whether the API server may have less time left than it announces.
 
-        It announces what is left of a request, rounded up to whole seconds. As a rule that is exactly the
-        timeoutSeconds of the registration, which is the longest it ever announces. Anything less is what
-        other webhooks, or an impatient client, have left over: anything down to a second less.
+        It announces the time left for a request, rounded up to whole seconds. Usually that is exactly the
+        timeoutSeconds of the registration, the longest that it ever announces. A shorter time is what other
+        webhooks, or the timeout of the client, leave, and may be up to a second too long.
         """
         longest = self._longest.get(target.path, 0.0)
         if target.timeout_s < longest:
@@ -212,8 +233,8 @@ class Router(Generic[Selected]):
 
     def _screen_slowly(self, request: HttpRequest) -> Response | None:
         path, _, query = _origin_form(request.target).partition("?")
-        selected = self._paths.get(path)
-        if selected is None:
+        selection = self._paths.get(path)
+        if selection is None:
             return error_response(404, f'nothing is configured at "{path[:200]}"')
         if request.method != b"POST":
             method = request.method.decode("ascii")
@@ -231,14 +252,17 @@ class Router(Generic[Selected]):
         if len(self._targets) >= _TARGETS_KEPT:
             self._targets.clear()
             self._longest.clear()
-        sure_s = max(timeout_s - 1, timeout_s / 2)
+        fails_open, sure_s = self._fails_open(selection), max(timeout_s - 1, timeout_s / 2)
         self._targets[request.target] = _Target(
-            path, timeout_s, self._is_ignored(selected), self._budget_s(timeout_s), self._budget_s(sure_s)
+            path,
+            timeout_s,
+            Route(self._budget_s(timeout_s), fails_open),
+            Route(self._budget_s(sure_s), fails_open),
         )
         return None
 
     def _budget_s(self, timeout_s: float) -> float:
-        """Return the seconds that a review gets, without the reserve for the way back."""
+        """Return the seconds for a review, without the reserve."""
         budget_s = min(timeout_s, LONGEST_BUDGET_S)
         return budget_s - min(self._settings.deadline_reserve_s, budget_s / 5)
 
@@ -247,7 +271,7 @@ def _timeout_s(query: str) -> float:
     """Return ``timeout`` in seconds.
 
     Raises:
-        ValueError: it is no duration, or not a positive one.
+        ValueError: it is not a positive duration.
     """
     texts = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "timeout"]
     timeout_s = parse_duration(texts[0]) if texts else LONGEST_BUDGET_S

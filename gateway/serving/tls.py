@@ -1,8 +1,7 @@
 """The serving certificate: loaded, checked, and loaded again when its files change.
 
-A new context is used for the connections that are accepted from then on. Open ones keep theirs, and their
-clients are judged by the new client CA. A client CA file that is deleted or empty revokes all certificates of
-clients.
+Connections that are accepted afterwards use the new context. Open ones keep theirs, and their clients are
+checked against the new client CA. A client CA file that is deleted or empty revokes all client certificates.
 """
 
 from __future__ import annotations
@@ -65,18 +64,18 @@ def authorities_of(context: ssl.SSLContext) -> frozenset[bytes]:
     return frozenset(map(_authority, context.get_ca_certs(binary_form=True)))
 
 
-def vouchers_of(connection: ssl.SSLObject) -> frozenset[bytes]:
-    """Return the client CAs by which the client of *connection* was verified, as ``authorities_of`` does."""
+def verifying_authorities(connection: ssl.SSLObject) -> frozenset[bytes]:
+    """Return the client CAs that verified the client of *connection*, as ``authorities_of`` returns them."""
     authorities = authorities_of(connection.context)
     # Public from Python 3.13 on, as SSLObject.get_verified_chain.
     chain = connection._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined] # noqa: SLF001
-    # A resumed session has no chain: it may have been any of them.
+    # A resumed session has no chain: any of the CAs may have verified it.
     return authorities & {_authority(link.public_bytes(ENCODING_DER)) for link in chain} or authorities
 
 
 @lru_cache(maxsize=1024)
 def _authority(der: bytes) -> bytes:
-    """Return name and public key of a certificate: what a trust anchor is (RFC 5280, 6.1.1).
+    """Return name and public key of a certificate, which make up a trust anchor (RFC 5280, 6.1.1).
 
     A CA certificate that was issued again for the same key is the same authority.
     """
@@ -113,7 +112,7 @@ def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
 
 
 class ServerCertificate:
-    """The context that new connections are to use, kept up to date with its files."""
+    """The TLS context for new connections, kept up to date with its files."""
 
     def __init__(self, settings: ServerTls) -> None:
         """Load the files of *settings*.
@@ -131,14 +130,14 @@ class ServerCertificate:
 
     @property
     def is_current(self) -> bool:
-        """False while the files hold what cannot be used, and what was in them before is in force.
+        """False while the files are unusable and their earlier content is in force.
 
-        Also while the client CA file is deleted or empty, which is in force but may not be meant.
+        Also False while the client CA file is deleted or empty, which takes effect but may be a mistake.
         """
         return not (self._changes.is_refused or self._is_revoked)
 
     reloads = 0
-    """How often changed files were put in force."""
+    """How often changed files were loaded."""
 
     def _load(self) -> None:
         settings = self._settings
@@ -150,15 +149,15 @@ class ServerCertificate:
         self.context = context
         self.client_authorities = authorities_of(context)
         if self.not_after < time.time():
-            logger.warning("the serving certificate in %s has expired", settings.cert_file)
+            logger.warning("the serving certificate has expired: %s", settings.cert_file)
 
     def _fingerprint(self) -> object:
         return fingerprint((self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file))
 
     def refresh(self) -> bool:
-        """Look at the files, and load them if that is due; return whether it was done.
+        """Look at the files, and load them if they have changed; return whether they were loaded.
 
-        Files that cannot be used are logged once, and the old certificate stays.
+        Unusable files are logged once, and the old certificate stays in force.
         """
         if not self._changes.are_due():
             return False
@@ -166,7 +165,7 @@ class ServerCertificate:
         client_ca_file, was_revoked = self._settings.client_ca_file, self._is_revoked
         self._is_revoked = client_ca_file is not None and _is_gone(client_ca_file)
         if self._is_revoked and not (self._changes.is_settled and self._changes.look() == state):
-            # A file that is being written is empty for a moment, and one that is being replaced may be gone.
+            # A file is empty for a moment while it is written, and may be missing while it is replaced.
             self._is_revoked = was_revoked
             return False
         try:
@@ -174,15 +173,15 @@ class ServerCertificate:
         except ConfigError as error:
             self._is_revoked = was_revoked
             if self._changes.refused(state, str(error)):
-                logger.error(
-                    "the TLS files changed and cannot be used, the old ones stay in force: %s", error
-                )
+                logger.error("changed TLS files are unusable, the old ones stay in force: %s", error)
             return False
         self._changes.accepted(state)
         self.reloads += 1
         if self._is_revoked:
-            logger.warning("all client certificates are revoked: %s is deleted or empty", client_ca_file)
-        logger.info("loaded the TLS files anew from %s", self._settings.cert_file)
+            logger.warning(
+                "all client certificates are revoked: client CA file %s is deleted or empty", client_ca_file
+            )
+        logger.info("TLS files reloaded: %s", self._settings.cert_file)
         return True
 
 

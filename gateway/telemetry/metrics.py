@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from gateway.core.conditions import Excluded
+    from gateway.core.decision import Decision
+    from gateway.core.evaluation import Evaluation
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
@@ -86,8 +88,8 @@ class Metrics:
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
         """Whether changes of namespaces arrive, and how many there are; None: no cluster is watched."""
-        self.withdrawn: Counter[str] = Counter()
-        """Reviews whose client went away before the answer, by phase; add to it."""
+        self.cancelled: Counter[str] = Counter()
+        """Reviews whose client disconnected before the answer, by phase."""
         self.refused: Mapping[int, int] = {}
         """How many requests were answered with a status other than 200, by status; its owner counts."""
         self.worker_calls = Counts(
@@ -142,16 +144,21 @@ class Metrics:
             pool = self._pools[name] = PoolMetrics(self, name)
         return pool
 
-    def review(self, phase: str, operation: str, *, allowed: bool, seconds: float) -> None:
-        """Count one review that was answered."""
-        self._reviews[phase, operation, allowed].observe(seconds)
+    def review_answered(self, phase: str, decision: Decision, evaluation: Evaluation, seconds: float) -> None:
+        """Count one review that was answered, and the outcomes of its webhooks."""
+        operation = evaluation.request.operation
+        self._reviews[phase, operation, decision.allowed].observe(seconds)
+        self.outcomes(operation, evaluation.outcomes)
+        if evaluation.exclusions:
+            self.exclusions(operation, evaluation.exclusions)
+        if evaluation.kept_ahead:
+            self._kept.inc(evaluation.kept_ahead)
+        if evaluation.discarded_ahead:
+            self._discarded.inc(evaluation.discarded_ahead)
 
-    def speculation(self, kept: int, discarded: int) -> None:
-        """Count calls that were made ahead of their turn."""
-        if kept:
-            self._kept.inc(kept)
-        if discarded:
-            self._discarded.inc(discarded)
+    def review_cancelled(self, phase: str) -> None:
+        """Count one review whose client disconnected before the answer."""
+        self.cancelled[phase] += 1
 
     def exclusions(self, operation: str, exclusions: Iterable[tuple[Invocation, Excluded]]) -> None:
         """Count the webhooks of one review that their conditions left out."""
@@ -212,10 +219,10 @@ class Metrics:
             {str(status): number for status, number in tuple(self.refused.items())},
         )
         yield _family(
-            "reviews_withdrawn",
-            "Reviews whose client went away before the answer",
+            "reviews_cancelled",
+            "Reviews whose client disconnected before the answer",
             "type",
-            {kind: self.withdrawn[phase] for phase, kind in _TYPES.items()},
+            {kind: self.cancelled[phase] for phase, kind in _TYPES.items()},
         )
         pools = tuple(self._pools.items())
         yield _family(

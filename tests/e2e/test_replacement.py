@@ -81,7 +81,7 @@ def issue(replicas: Replicas, authority: trustme.CA) -> Callable[[], None]:
     certificate, key = replicas.certificate
     issued.cert_chain_pems[0].write_to_path(str(certificate))
     issued.private_key_pem.write_to_path(str(key))
-    return lambda: gateway.expect("loaded the TLS files anew", after=seen) and None
+    return lambda: gateway.expect("TLS files reloaded", after=seen) and None
 
 
 def new_connections(replicas: Replicas) -> Callable[[], bool]:

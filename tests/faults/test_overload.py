@@ -112,7 +112,7 @@ def test_more_reviews_than_allowed_are_refused_at_once_and_ignored_ones_first(
     with Filler(gateway) as filler:
         filler.add(*[post(IGNORED)] * 14)
         text = "14 reviews are in flight, as many as limits.maxConcurrentReviews allows"
-        fewer = " where no webhook with failurePolicy Fail is asked"
+        fewer = " for reviews that only webhooks with failurePolicy Ignore decide"
         assert refusal(gateway, post(IGNORED)) == text + fewer
         filler.add(*[post(HANGING)] * 2)
         text = "16 reviews are in flight, as many as limits.maxConcurrentReviews allows"

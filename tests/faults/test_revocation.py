@@ -96,7 +96,7 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
         (
             lambda bed: bed.set(tls=bed.tls()),
             lambda bed: bed.ca_file.write_bytes(pems(trustme.CA(key_type=trustme.KeyType.ECDSA))),
-            "loaded the TLS files anew",
+            "TLS files reloaded",
             {},
         ),
         (
@@ -115,7 +115,7 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
         (
             lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
             lambda bed: bed.tokens.write_text("another-token\n"),
-            "read the changed credentials",
+            "credentials reloaded",
             TOKEN,
         ),
         (
@@ -182,7 +182,7 @@ def test_change_that_leaves_a_client_its_right_costs_it_its_connection_only(
     def change_names() -> None:
         bed.set(tls=bed.tls("kube-apiserver"), authentication={"tokenFile": str(bed.tokens)})
 
-    for change, told in ((change_tokens, "read the changed credentials"), (change_names, RELOADED)):
+    for change, told in ((change_tokens, "credentials reloaded"), (change_names, RELOADED)):
         with closing(bed.connect(gateway)) as by_certificate, closing(gateway.connect()) as by_token:
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, None)
             seen = len(gateway.log)
@@ -201,7 +201,7 @@ def test_state_of_a_revoked_file_is_seen(bed: Bed, start_gateway: StartGateway) 
     assert gateway.metric(metric) == 0
     seen = len(gateway.log)
     bed.tokens.write_text("the-token\n")
-    gateway.expect("read the changed credentials", after=seen)
+    gateway.expect("credentials reloaded", after=seen)
     assert gateway.metric(metric) == 1
     with closing(gateway.connect()) as connection:
         assert ask(connection, TOKEN) == (200, None)

@@ -190,7 +190,7 @@ def _check_paths(config: Config) -> None:
             hook for hook in hooks if hook in {i.webhook for i in invoked}
         ]
         for hook in hooks:
-            assert paths.find(path_of(hook.phase, None, "only", [hook])) is not None
+            assert paths.get(path_of(hook.phase, None, "only", [hook])) is not None
             if isinstance(hook.client, WorkerRef):
                 assert hook.client.pool in config.pools
             else:

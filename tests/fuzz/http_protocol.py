@@ -17,8 +17,8 @@ import orjson
 from gateway.config.model import Authentication, ServerTls
 from gateway.core.review import decode
 from gateway.serving.authentication import ClientAuthenticator
-from gateway.serving.connection_table import Bounds
-from gateway.serving.message import CONTINUE, FAREWELL
+from gateway.serving.bounds import Bounds
+from gateway.serving.message import CLOSING_IDLE, CONTINUE
 from gateway.serving.routes import Router, RouterSettings
 from tests.fuzz.answers import answers, by_h11
 from tests.fuzz.documents import RECORDED
@@ -29,7 +29,8 @@ from tests.serving.kit import PATHS, Application, Wire, chunked, post
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.serving.message import Cancel, HttpRequest
+    from gateway.core.deadline import Deadline
+    from gateway.serving.message import Cancel, Exchange
 
 MODULES: Final = (
     "gateway/serving/protocol.py",
@@ -111,19 +112,20 @@ def _authenticator() -> ClientAuthenticator:
         return ClientAuthenticator(Authentication(tokens, users), ServerTls())
 
 
-_IDENTITY: Final = _authenticator()
+_AUTHENTICATOR: Final = _authenticator()
 
 
 class App(Application):
     """Decodes what comes to ``/mutate`` as a review, and says what came back to everybody else."""
 
-    def __call__(self, request: HttpRequest, selected: str) -> Cancel | None:
-        self.seen.append(request)
-        if selected == "m":
-            decode(request.body)
+    def __call__(self, exchange: Exchange, selection: str, deadline: Deadline) -> Cancel | None:
+        self.seen.append(exchange)
+        body = exchange.request.body
+        if selection == "m":
+            decode(body)
         if self.holds:
-            return lambda: self.cancelled.append(request)
-        request.respond(200, orjson.dumps([selected, request.body.decode("latin-1")]))
+            return lambda: self.cancelled.append(exchange)
+        exchange.respond(200, orjson.dumps([selection, body.decode("latin-1")]))
         return None
 
 
@@ -151,9 +153,12 @@ def _plain(source: Source, bounds: Bounds, plan: int) -> None:
     if len(stream) <= bounds.head_bytes:
         assert _told(whole) == _told(cut), "the answers depend on how the bytes were cut"
         assert whole.is_closed() is cut.is_closed()
-        assert [(r.method, r.target, r.body) for r in whole.app.seen] == [
-            (r.method, r.target, r.body) for r in cut.app.seen
-        ]
+        assert _requests(whole) == _requests(cut)
+
+
+def _requests(wire: Wire) -> list[tuple[bytes, bytes, bytes]]:
+    requests = [exchange.request for exchange in wire.app.seen]
+    return [(request.method, request.target, request.body) for request in requests]
 
 
 def _with_events(source: Source, bounds: Bounds, plan: int) -> None:
@@ -164,28 +169,28 @@ def _with_events(source: Source, bounds: Bounds, plan: int) -> None:
         _happen(wire, event)
         if not wire.is_paused():
             wire.feed(piece)
-        open_requests = [request for request in wire.app.seen if request.is_open]
+        open_requests = [exchange for exchange in wire.app.seen if exchange.is_open]
         assert len(open_requests) <= 1, "more than one request of a connection in flight"
         assert wire.service.in_flight == len(open_requests)  # type: ignore[attr-defined] # the router
     for event in events[len(pieces) :]:
         _happen(wire, event)
     _check(wire)
-    in_flight = [request for request in wire.app.seen if request.is_open]
+    in_flight = [exchange for exchange in wire.app.seen if exchange.is_open]
     wire.lose()
     assert wire.app.cancelled == in_flight, "withdrawn is what was in flight, once"
     assert wire.service.in_flight == 0  # type: ignore[attr-defined]
     assert not wire.connections.open
     written = wire.transport.written
-    for request in wire.app.seen:
-        request.respond(200, b"late")
+    for exchange in wire.app.seen:
+        exchange.respond(200, b"late")
     assert wire.transport.written == written, "an answer after the end of the connection"
 
 
 def _happen(wire: Wire, event: int) -> None:
     match event % 10:
         case 1 | 2:
-            for request in wire.app.seen:
-                request.respond(
+            for exchange in wire.app.seen:
+                exchange.respond(
                     200 if event & 16 else 503, b"{}", b"" if event & 16 else b"Retry-After: 1\r\n"
                 )
         case 3 if wire.connection.state != "sending":
@@ -208,7 +213,7 @@ def _happen(wire: Wire, event: int) -> None:
 
 def _wire(bounds: Bounds, plan: int) -> Wire:
     app = App(holds=plan & 6 == 6)
-    authenticator = _IDENTITY if plan & 8 else None
+    authenticator = _AUTHENTICATOR if plan & 8 else None
     return Wire(
         app, bounds, Router(app, PATHS, RouterSettings(max_concurrent_reviews=1 + (plan >> 4)), authenticator)
     )
@@ -236,11 +241,11 @@ def _told(wire: Wire) -> bytes:
 
 def _check_against_h11(stream: bytes, wire: Wire) -> None:
     """Where both take a request for one, it has the same method, target and body: nothing can be smuggled."""
-    seen = wire.app.seen
+    seen = _requests(wire)
     if not seen:
         return
     theirs = by_h11(stream)
-    ours = [(bytes(r.method), bytes(r.target), bytes(r.body)) for r in seen]
+    ours = seen
     statuses = [status for status, _, _ in answers(wire.transport.written) if status != 100]
     if len(theirs) < len(statuses) or any(status not in (200, 400) for status in statuses):
         # One of the two is stricter, or some were answered without having been asked for.
@@ -265,7 +270,7 @@ def seeds() -> Iterator[bytes]:
         b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\nabc",
         post(b"x" * 400, b"/validate"),
         smuggled,
-        FAREWELL,
+        CLOSING_IDLE,
     ]
     for number, stream in enumerate(streams):
         cuts = bytes([number % 8, 0, 20, 0, 60, 0, 200]).ljust(16, b"\1")

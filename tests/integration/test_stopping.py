@@ -30,8 +30,8 @@ def test_a_configuration_that_changes_while_it_drains_is_left_alone(
         file.write_text(HEAD)
         options = Options((file,), dev=True, state=tmp_path / "state")
         gateway = Gateway(options, lambda pool: [])
-        await gateway.start(options.load(), "127.0.0.1:0", lambda config: None)
-        listener = gateway._listener
+        await gateway.start(options.load(), "127.0.0.1:0")
+        listener = gateway._front_end._listener
         assert listener is not None
         with socket.create_connection(("127.0.0.1", gateway.port)):
             while not listener.accepted:

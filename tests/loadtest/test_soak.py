@@ -153,7 +153,7 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
         review % ("admit", "true"): answered["changed"],
         review % ("validating", "true"): answered["allowed"] + answered["let-pass"],
         review % ("validating", "false"): refusing,
-        'reviews_withdrawn_total{type="validating"}': withdrawn,
+        'reviews_cancelled_total{type="validating"}': withdrawn,
         'requests_refused_total{code="503"}': found["refused"],
         "reviews_in_flight": 0,
         webhook % 200: verdicts - answered["denied"],

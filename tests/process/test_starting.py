@@ -134,4 +134,4 @@ def test_every_process_is_verbose(start: Start, start_worker: Callable[..., Work
     port = int(gateway.expect(SERVING)[1])
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"no TLS at all\r\n\r\n")
-        gateway.expect("DEBUG a connection ended in its handshake")
+        gateway.expect("DEBUG TLS handshake failed")

@@ -50,8 +50,10 @@ def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
             (file,), dev=True, state=tmp_path / "state", admin_listen="127.0.0.1:0", processes=2
         )
         drains_s = list[float]()
-        parent = Supervisor(options, options.load(), [], tmp_path)
-        await parent.start(lambda config: drains_s.append(config.gateway.drain_s))
+        parent = Supervisor(
+            options, options.load(), [], tmp_path, lambda config: drains_s.append(config.gateway.drain_s)
+        )
+        await parent.start()
         write(later_s)
         await parent.reload()
         await until(lambda: drains_s == [2, later_s])

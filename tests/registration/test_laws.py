@@ -60,7 +60,7 @@ def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tup
         version = version_sent(entry["rules"], entry["matchPolicy"], asked)
         if version is not None:
             request = as_sent(asked, version)
-            selected = paths.find(path(entry))
+            selected = paths.get(path(entry))
             hooks = () if selected is None else selected.webhooks
             found += [(hook.name, version) for hook in hooks if rules_match(hook, request)]
     return found

@@ -73,12 +73,12 @@ def paths() -> Paths:
 def test_a_path_selects_in_the_order_of_the_configuration(
     paths: Paths, path: str, selected: list[object]
 ) -> None:
-    found = paths.find(path)
+    found = paths.get(path)
     assert found is not None
     assert list(found.webhooks) == selected
     assert found.phase == path[1:].partition("/")[0].partition(".")[0]
     assert paths[path] is found
-    assert paths.find(path) is found
+    assert paths.get(path) is found
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_path_selects_in_the_order_of_the_configuration(
     ],
 )
 def test_other_paths_select_nothing(paths: Paths, path: str) -> None:
-    assert paths.find(path) is None
+    assert paths.get(path) is None
     with pytest.raises(KeyError):
         paths[path]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.serving.connection_table import Bounds, ConnectionTable
+from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.listener import Listener
 from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
-    from gateway.serving.message import HttpRequest, Service
+    from gateway.core.deadline import Deadline
+    from gateway.serving.bounds import Bounds
+    from gateway.serving.message import Exchange, Service
     from gateway.serving.tls import ServerCertificate
 
 
@@ -41,23 +43,25 @@ class Application:
 
     holds: bool = False
     raises: Exception | None = None
-    seen: list[HttpRequest] = field(default_factory=list)
-    cancelled: list[HttpRequest] = field(default_factory=list)
+    seen: list[Exchange] = field(default_factory=list)
+    cancelled: list[Exchange] = field(default_factory=list)
+    deadlines: list[Deadline] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __call__(self, request: HttpRequest, selected: str) -> Any:
-        self.seen.append(request)
+    def __call__(self, exchange: Exchange, selection: str, deadline: Deadline) -> Any:
+        self.seen.append(exchange)
+        self.deadlines.append(deadline)
         self.arrived.set()
         if self.raises is not None:
             raise self.raises
         if not self.holds:
-            request.respond(200, b"%b:%b" % (selected.encode(), request.body))
+            exchange.respond(200, b"%b:%b" % (selection.encode(), exchange.request.body))
             return None
-        return lambda: self._cancel(request)
+        return lambda: self._cancel(exchange)
 
-    def _cancel(self, request: HttpRequest) -> None:
-        self.cancelled.append(request)
+    def _cancel(self, exchange: Exchange) -> None:
+        self.cancelled.append(exchange)
         self.withdrawn.set()
 
 

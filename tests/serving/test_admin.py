@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import Unavailable
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
-from gateway.serving.connection_table import Bounds
+from gateway.serving.bounds import Bounds
 from tests.serving.kit import (
     Wire,
     connected,

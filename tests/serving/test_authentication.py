@@ -305,7 +305,7 @@ def test_credential_that_is_revoked_while_a_body_comes_is_refused(tokens: Path) 
     assert wire.feed(request[:-1]) == b""
     tokens.write_text("second-token\n")
     assert [authenticator.refresh() for _ in range(2)] == [False, True]
-    wire.connections.judge()
+    wire.connections.check_clients()
     assert wire.feed(request[-1:]).startswith(b"HTTP/1.1 401 ")
     assert app.seen == []
 

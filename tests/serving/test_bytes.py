@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.serving.connection_table import Bounds
+from gateway.serving.bounds import Bounds
 from gateway.serving.message import CONTINUE
 from gateway.serving.protocol import HttpConnection
 from gateway.serving.reader import RequestReader
@@ -201,9 +201,9 @@ def test_late_answers_leave_in_the_order_of_requests(names: list[str]) -> None:
     wire = Wire(Application(holds=True))
     wire.feed(b"".join(VALID[name][0] for name in names))
     while wire.app.seen and wire.app.seen[-1].is_open:
-        assert len([request for request in wire.app.seen if request.is_open]) == 1
-        request = wire.app.seen[-1]
-        request.respond(200, request.selected.encode() + b":" + request.body)
+        assert len([exchange for exchange in wire.app.seen if exchange.is_open]) == 1
+        exchange = wire.app.seen[-1]
+        exchange.respond(200, exchange.selection.encode() + b":" + exchange.request.body)
     answers = b"".join(VALID[name][1] for name in names)
     # One whose body came while others were answered needs no 100 any more.
     assert wire.transport.written.replace(CONTINUE, b"") == answers.replace(CONTINUE, b"")

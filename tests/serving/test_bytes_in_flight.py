@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.serving.bytes_in_flight import left_to_ignored
-from gateway.serving.connection_table import Bounds, ConnectionTable
+from gateway.serving.bounds import Bounds
+from gateway.serving.bytes_in_flight import limit_when_failing_open
+from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, PATHS, Application, Clock, RecordingTransport, chunked, ok, post, refused
@@ -33,7 +34,7 @@ class Front:
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
         self.app = Application(holds=True)
-        self.router = Router(self.app, PATHS, fails_open=lambda selected: selected == "v")
+        self.router = Router(self.app, PATHS, fails_open=lambda selection: selection == "v")
         self.clock = Clock()
         self.connections = ConnectionTable(self.router, bounds, clock=self.clock)
         self.bytes = self.connections.bytes
@@ -95,7 +96,7 @@ def test_of_bodies_that_arrive_the_one_that_began_first_makes_room() -> None:
     assert slow.feed(b"x" * 29 + post(b"1")) == full()
     assert front.bytes.total_bytes == 90
     slower.feed(b"x" * 30)
-    assert [len(request.body) for request in front.app.seen] == [20, 100]
+    assert [len(exchange.request.body) for exchange in front.app.seen] == [20, 100]
 
 
 def test_a_body_that_is_alone_and_too_much_is_refused_itself() -> None:
@@ -134,7 +135,7 @@ def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
 
 def test_a_single_body_of_the_allowed_size_always_fits() -> None:
     front = Front(Bounds(body_bytes=100, bytes_in_flight=100))
-    assert left_to_ignored(100) == 88
+    assert limit_when_failing_open(100) == 88
     assert front.client().feed(post(b"x" * 100, IGNORED)) == b""
     assert len(front.app.seen) == 1
 
@@ -225,12 +226,12 @@ def test_whatever_clients_do_the_bound_holds_and_nothing_is_left(steps: list[tup
         elif action == "later":
             front.clock.now += size
             front.connections.sweep()
-        in_flight = [request for request in front.app.seen if request.is_open]
+        in_flight = [exchange for exchange in front.app.seen if exchange.is_open]
         if action == "answer" and in_flight:
             in_flight.pop(0).respond(200, b"")
         assert front.bytes.arriving_bytes >= 0
         assert front.bytes.total_bytes <= BOUNDS.bytes_in_flight
-        assert front.bytes.complete_bytes >= sum(len(request.body) for request in in_flight)
+        assert front.bytes.complete_bytes >= sum(len(exchange.request.body) for exchange in in_flight)
     for client in clients:
         client.connection.connection_lost(None)
     assert (front.bytes.arriving_bytes, front.bytes.complete_bytes, front.router.in_flight) == (0, 0, 0)

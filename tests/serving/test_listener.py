@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.serving.connection_table import Bounds, ConnectionTable
+from gateway.serving.bounds import Bounds
+from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router
 from gateway.serving.sockets import open_sockets
@@ -175,7 +176,7 @@ def test_past_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.L
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    assert "as many connections as are allowed: new ones wait" in caplog.text
+    assert "connection limit reached, new connections wait" in caplog.text
 
 
 def test_checks_run_with_the_sweep(run: Run) -> None:
@@ -267,7 +268,7 @@ def test_of_clients_that_never_ask_the_oldest_makes_room(
         ):
             for client, number in ((idle, b"1"), (busy, b"2")):
                 await client.send(post(number))
-                await until(lambda: len(app.seen) and app.seen[-1].body == number)  # noqa: B023
+                await until(lambda: len(app.seen) and app.seen[-1].request.body == number)  # noqa: B023
             app.seen[0].respond(200, b"1")
             await idle.expect(ok(b"1"))
             others = [await open_one(listener, kind) for kind in (silent, shaken, slow, lost)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.serving.connection_table import Bounds
+from gateway.serving.bounds import Bounds
 from gateway.serving.message import CONTINUE
 from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
@@ -30,7 +30,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     import ssl
 
-    from gateway.serving.message import HttpRequest
+    from gateway.core.deadline import Deadline
+    from gateway.serving.message import Exchange
     from gateway.serving.tls import ServerCertificate
     from tests.serving.kit import Run
 
@@ -73,8 +74,8 @@ def test_many_pipelined_requests_with_late_answers(
     numbers = [b"%d" % number for number in range(1500)]
 
     class Later(Application):
-        def __call__(self, request: HttpRequest, selected: str) -> None:
-            asyncio.get_running_loop().call_soon(super().__call__, request, selected)
+        def __call__(self, exchange: Exchange, selection: str, deadline: Deadline) -> None:
+            asyncio.get_running_loop().call_soon(super().__call__, exchange, selection, deadline)
 
     async def main() -> None:
         bounds = Bounds(pipelined=1500)
@@ -150,9 +151,9 @@ def test_client_that_does_not_read_is_dropped_and_bounded(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     class Verbose(Application):
-        def __call__(self, request: HttpRequest, selected: str) -> None:
-            self.seen.append(request)
-            request.respond(200, b"x" * 4_000_000)
+        def __call__(self, exchange: Exchange, selection: str, deadline: Deadline) -> None:
+            self.seen.append(exchange)
+            exchange.respond(200, b"x" * 4_000_000)
 
     async def main() -> None:
         app, clock = Verbose(), Clock()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.serving.connection_table import Bounds, ConnectionTable
-from gateway.serving.message import FAREWELL
+from gateway.serving.bounds import Bounds
+from gateway.serving.connection_table import ConnectionTable
+from gateway.serving.message import CLOSING_IDLE
 from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, Application, RecordingTransport, Wire, ok, post, refused
@@ -92,7 +93,7 @@ def test_pipelined_review_whose_time_passes_behind_another_is_503_and_not_begun(
     )
     wire.clock.now += 2
     wire.app.seen[0].respond(200, b"1")
-    assert [request.body for request in wire.app.seen] == [b"1", b"2"]
+    assert [exchange.request.body for exchange in wire.app.seen] == [b"1", b"2"]
     wire.clock.now += 2
     wire.app.seen[1].respond(200, b"2")
     assert wire.transport.written == ok(b"1") + ok(b"2") + late("1.9")  # may have been rounded up
@@ -175,7 +176,7 @@ def test_deadline_counts_from_the_first_byte() -> None:
     wire.feed(stream[:5])
     wire.clock.now += 3
     wire.feed(stream[5:])
-    assert wire.app.seen[0].deadline.at == pytest.approx(1000 + 10 - 0.1)
+    assert [deadline.at for deadline in wire.app.deadlines] == [pytest.approx(1000 + 10 - 0.1)]
 
 
 def test_while_there_is_no_room_idle_connections_end_soon() -> None:
@@ -194,7 +195,7 @@ def test_while_there_is_no_room_idle_connections_end_soon() -> None:
     assert not wire.is_closed()
     wire.later(0.1)
     assert wire.is_closed()
-    assert wire.transport.written == ok(b"m:1") * 2 + FAREWELL
+    assert wire.transport.written == ok(b"m:1") * 2 + CLOSING_IDLE
     wire.later(1.1)
     assert wire.transport.aborted
 
@@ -220,7 +221,7 @@ def test_while_draining_idle_connections_end_soon_and_others_with_their_answer()
         assert not each.is_closed()
         each.later(1)
     assert wire.is_closed()
-    assert wire.transport.written == FAREWELL  # for a request that is on its way
+    assert wire.transport.written == CLOSING_IDLE  # for a request that is on its way
     assert not busy.is_closed()
     busy.app.seen[0].respond(200, b"1")
     assert busy.transport.written == ok(b"1", CLOSE)

@@ -160,7 +160,7 @@ def test_pair_that_does_not_fit_keeps_the_old_one(
     assert certificate.context is context
     assert not certificate.is_current
     expected = (
-        f"the TLS files changed and cannot be used, the old ones stay in force: {tls_files.key_file}: "
+        f"changed TLS files are unusable, the old ones stay in force: {tls_files.key_file}: "
         f"tls.keyFile: is not the key of the certificate in {tls_files.cert_file}"
     )
     assert [record.getMessage() for record in caplog.records] == [expected]

@@ -38,6 +38,7 @@ from tests.simulation.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gateway.admit import Answer
     from gateway.core.call import Call
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool
@@ -75,7 +76,6 @@ class Simulation:
         self.metrics.worker_calls = Ledger("calls", "of a run", ("pool", "endpoint", "code"))
         self.began_at = self.healed_at = 0.0
         self._by_uid: dict[str, list[Question]] = {}
-        self._admission = Admission(self.metrics, loop.time)
 
     def run(self) -> None:
         """Run the world to its end.
@@ -174,9 +174,8 @@ class Simulation:
         record.is_probe = is_probe
         self.records[review.uid] = record
         self.journal.note("review %s (%s) has %s s", review.uid, review.phase, review.budget_s)
-        cancel = self._admission.review(
-            record.snapshot,
-            record.selection,
+        cancel = Admission(snapshot, self.metrics).review(
+            selection,
             review.body,
             Deadline(record.deadline, review.budget_s),
             partial(self._answered, record),
@@ -185,9 +184,9 @@ class Simulation:
         if review.cancelled_after_s is not None:
             self.loop.call_later(review.cancelled_after_s, self._cancel, record, cancel)
 
-    def _answered(self, record: Record, answer: bytes) -> None:
-        self.journal.note("review %s is answered: %s", record.review.uid, answer)
-        record.answers.append((self.loop.time(), answer))
+    def _answered(self, record: Record, answer: Answer) -> None:
+        self.journal.note("review %s is answered: %s", record.review.uid, answer.body)
+        record.answers.append((self.loop.time(), answer.body))
 
     def _cancel(self, record: Record, cancel: Callable[[], None]) -> None:
         # As the front end: whoever was answered has nothing left to withdraw.

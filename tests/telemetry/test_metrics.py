@@ -130,13 +130,13 @@ def test_plain_numbers_are_there_from_the_start_and_as_they_are_at_the_scrape() 
     metrics = Metrics()
     pool = metrics.pool("p")
     assert metrics.pool("p") is pool
-    assert samples(metrics, "reviews_withdrawn_total") == {("admit",): 0, ("validating",): 0}
+    assert samples(metrics, "reviews_cancelled_total") == {("admit",): 0, ("validating",): 0}
     assert samples(metrics, "worker_retries_total") == samples(metrics, "worker_hedges_total") == {("p",): 0}
-    metrics.withdrawn["validate"] += 2
+    metrics.cancelled["validate"] += 2
     metrics.pool("q").retries += 3
     pool.hedges += 4
     metrics.refused = {503: 5, 400: 6}
-    assert samples(metrics, "reviews_withdrawn_total") == {("admit",): 0, ("validating",): 2}
+    assert samples(metrics, "reviews_cancelled_total") == {("admit",): 0, ("validating",): 2}
     assert samples(metrics, "worker_retries_total") == {("p",): 0, ("q",): 3}
     assert samples(metrics, "worker_hedges_total") == {("p",): 4, ("q",): 0}
     assert samples(metrics, "requests_refused_total") == {("503",): 5, ("400",): 6}
@@ -155,7 +155,7 @@ def test_plain_numbers_of_several_processes_are_added_up(
         metrics = Metrics()
         for name, number in moved.items():
             metrics.pool(name).retries = number
-        metrics.withdrawn["mutate"] = sum(withdrawn.values())
+        metrics.cancelled["mutate"] = sum(withdrawn.values())
         scrapes.append(generate_latest(metrics.registry))
     total: Counter[str] = Counter()
     for moved, _ in processes:
@@ -164,4 +164,4 @@ def test_plain_numbers_of_several_processes_are_added_up(
     for name, number in total.items():
         assert f'admission_gateway_worker_retries_total{{pool="{name}"}} {float(number)}' in lines
     left = float(sum(sum(withdrawn.values()) for _, withdrawn in processes))
-    assert f'admission_gateway_reviews_withdrawn_total{{type="admit"}} {left}' in lines
+    assert f'admission_gateway_reviews_cancelled_total{{type="admit"}} {left}' in lines
