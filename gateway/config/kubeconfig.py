@@ -84,7 +84,6 @@ class Kubeconfig:
 
     cluster: KubeconfigCluster
     user: KubeconfigUser
-    namespace: str = "default"
 
 
 def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
@@ -117,13 +116,12 @@ def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
     Raises:
         UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
     """
-    cluster, user, namespace = _choose(read_document(path), context)
+    cluster, user = _choose(read_document(path), context)
     report = Report("")
     reader = KubeconfigReader(path)
     found = Kubeconfig(
         reader.cluster(Fields(cluster, "cluster", report)),
         reader.user(Fields(user, "user", report)),
-        namespace,
     )
     for place, message in report.found:
         raise UnusableFileError(f"cannot be used: {place}: {message}")
@@ -163,8 +161,8 @@ def read_document(path: Path) -> dict[str, object]:
     return root
 
 
-def _choose(document: Entry, context: str | None) -> tuple[Entry, Entry, str]:
-    """Return the entries of the cluster and the user, and the namespace."""
+def _choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
+    """Return the entries of the cluster and the user."""
     name = context if context is not None else document.get("current-context")
     if not isinstance(name, str) or not name:
         raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")
@@ -176,12 +174,8 @@ def _choose(document: Entry, context: str | None) -> tuple[Entry, Entry, str]:
         raise UnusableFileError(
             f"has the server {found} for the cluster of context {shown(name)}, expected an https URL"
         )
-    user, namespace = chosen.get("user"), chosen.get("namespace")
-    return (
-        cluster,
-        _entry(document, "user", _reference(chosen, "user", name)) if user else {},
-        namespace if isinstance(namespace, str) and namespace else "default",
-    )
+    user = chosen.get("user")
+    return cluster, _entry(document, "user", _reference(chosen, "user", name)) if user else {}
 
 
 def _reference(context: Entry, kind: str, name: str) -> str:

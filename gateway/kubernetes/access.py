@@ -67,10 +67,9 @@ def _of_pod(folder: Path) -> Kubeconfig:
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
         ca_pem = roots_among(read_file(folder / "ca.crt"))[0]
-        namespace = read_file(folder / "namespace").decode().strip()
     except UnusableFileError as error:
-        raise UnusableFileError(f"in {folder} cannot be used: {error}") from error
-    return Kubeconfig(KubeconfigCluster(server, ca_pem), KubeconfigUser(token_file=token), namespace)
+        raise UnusableFileError(f"cannot be used: {folder / 'ca.crt'} {error}") from error
+    return Kubeconfig(KubeconfigCluster(server, ca_pem), KubeconfigUser(token_file=token))
 
 
 class _SharedClient:

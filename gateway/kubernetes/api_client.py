@@ -88,8 +88,6 @@ class ApiClient:
         )
         # httpx2 adds to it, so each request gets a copy.
         self._extensions = {"sni_hostname": cluster.server_name} if cluster.server_name else {}
-        self.namespace = kubeconfig.namespace
-        """Of the service account, or of the kubeconfig's context."""
         # For messages: without a password that a kubeconfig may have put into it.
         self.url = url_without_secrets(self._client.base_url.copy_with(userinfo=b"")).rstrip("/")
 

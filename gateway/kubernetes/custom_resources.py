@@ -1,6 +1,6 @@
-"""The gateway's own custom resources in a cluster: followed, combined with what files say, and told of.
+"""The gateway's own custom resources in a cluster: watched, combined with the files, their status written.
 
-Changes are not acted on here: whoever made this is told that there are some, and asks for the whole.
+A change does not reload the configuration here: the owner gets a callback, and calls :meth:`combine`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from gateway.config.custom import PLURALS, CustomResource, combine
 from gateway.config.documents import GATEWAY_VERSION
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
-from gateway.kubernetes.lease import Lease, LeasePace
 from gateway.kubernetes.status_writer import StatusWriter, first_of
 from gateway.kubernetes.store import Store, UnreadableError
 from gateway.kubernetes.watch import Kind, Pace, Watch
@@ -29,33 +28,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READ_ONCE_WITHIN_S: Final = 10.0
+READ_ONCE_TIMEOUT_S: Final = 10.0
 GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 
 
 class CustomResources:
     """A cluster's custom resources, from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
-    def __init__(
-        self,
-        settings: Kubernetes,
-        changed: Callable[[], None],
-        pace: Pace | None = None,
-        lease_pace: LeasePace | None = None,
-    ) -> None:
-        """*changed* is told of every change, whether it matters or not, once all have been read."""
+    def __init__(self, settings: Kubernetes, changed: Callable[[], None], pace: Pace | None = None) -> None:
+        """*changed* is called after every change, also of a status, once all resources have been read."""
         self.settings = settings
         self.combined: Combined | None = None
-        """What is in force; None: nothing yet."""
+        """The configuration in force; None before the first."""
         self._access = ClusterAccess(settings)
         self._stores = {kind: _store(kind, lambda: self._on_change(changed)) for kind in PLURALS}
         self._watches = [
             Watch(self._access, _kind(kind), store, pace or Pace()) for kind, store in self._stores.items()
         ]
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
-        self._writer = StatusWriter(self._access, lambda: self._lease.is_held, instance)
-        self._lease = Lease(self._access, instance, self._writer.wake, lease_pace or LeasePace())
-        self._told: dict[Key, Judgement] = {}
+        self._writer = StatusWriter(self._access, self._latest, instance)
+        self._logged: dict[Key, Judgement] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -73,7 +65,7 @@ class CustomResources:
 
     @property
     def refused(self) -> int:
-        """How many resources are not in force as they stand."""
+        """How many resources are refused."""
         return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.judgements)
 
     async def start(self) -> None:
@@ -86,7 +78,7 @@ class CustomResources:
             self._run(*(watch.run() for watch in self._watches))
 
     async def wait_until_synced(self, timeout_s: float | None) -> bool:
-        """Return whether all resources have been read within *timeout_s* seconds; None: wait for ever."""
+        """Return whether all resources have been read within *timeout_s* seconds; None waits for ever."""
         try:
             async with asyncio.timeout(timeout_s):
                 for watch in self._watches:
@@ -96,37 +88,40 @@ class CustomResources:
         return True
 
     async def combine(self, files: Config) -> Combined:
-        """Return what *files* and the resources are together; nothing is in force by that."""
+        """Return the configuration of *files* and the resources; it is not in force yet."""
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
-        # In a thread, since large objects take their time to read.
+        # In a thread: reading large objects takes long.
         return await asyncio.to_thread(combine, files, resources, self.combined)
 
     def use(self, combined: Combined) -> None:
-        """Take note that *combined* is in force, and tell of it: in the log, and in the objects."""
+        """Log the result for each resource, and write it to the cluster: *combined* is now in force."""
         if self.combined is None:
-            # Not before, so that nobody writes who does not serve.
-            self._run(self._lease.run(), self._writer.run())
+            # Not before: a gateway that does not serve yet writes nothing.
+            self._run(self._writer.run())
         self.combined = combined
-        told, self._told = self._told, {}
+        before, self._logged = self._logged, {}
         for judgement in combined.judgements:
             key = judgement.resource.key
-            earlier = told.get(key)
-            self._told[key] = judgement
+            earlier = before.get(key)
+            self._logged[key] = judgement
             is_news = earlier is None or earlier.problems != judgement.problems
             if judgement.problems and (is_news or (earlier and earlier.remains != judgement.remains)):
                 for problem in first_of([str(problem) for problem in judgement.problems]):
-                    log.error("custom resource refused, and now %s: %s", judgement.remains, problem)
+                    log.error("custom resource refused, now %s: %s", judgement.remains, problem)
             elif earlier is not None and earlier.problems and not judgement.problems:
-                log.info("%s is in force again", judgement.resource.where)
-        self._writer.tell(combined.judgements)
+                log.info("custom resource in force again: %s", judgement.resource.where)
+        self._writer.use(combined.judgements)
 
     async def close(self) -> None:
-        """End the watches, and leave it to another process to tell of the resources."""
+        """Stop watching and writing."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._lease.release()
         await self._access.close()
+
+    def _latest(self, key: Key) -> CustomResource | None:
+        kind, name = key
+        return self._stores[kind].by_name.get(name)
 
     def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
         self._tasks += map(asyncio.create_task, coroutines)
@@ -141,9 +136,9 @@ def _log(problem: Problem) -> None:
 
 
 async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Problem], None] = _log) -> Config:
-    """Return what *files* and the cluster's custom resources are together now; nothing is written.
+    """Return the configuration of *files* and the cluster's custom resources; write no status.
 
-    *refused* is told what is wrong with a resource.
+    *refused* is called with each problem of a resource.
 
     Raises:
         ClusterError: the resources cannot be read.
@@ -151,7 +146,7 @@ async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Prob
     resources = CustomResources(settings, lambda: None)
     try:
         await resources.start()
-        if not await resources.wait_until_synced(READ_ONCE_WITHIN_S):
+        if not await resources.wait_until_synced(READ_ONCE_TIMEOUT_S):
             raise ClusterError(resources.not_synced or "custom resources not synced")
         combined = await resources.combine(files)
     finally:
@@ -177,8 +172,8 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
         metadata = written.get("metadata") if isinstance(written, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not isinstance(written, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
-            raise UnreadableError(f"something without a name where a {kind} should be")
-        # Without what others keep there, such as who wrote what: it is most of the bytes of a small object.
+            raise UnreadableError(f"an object without a name in a list of {kind}")
+        # Without members such as managedFields, which are most of the bytes of a small object.
         kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
         return CustomResource(kind, name, {**written, "metadata": kept})
 

@@ -1,10 +1,12 @@
-"""Tells the authors of custom resources what came of them: a condition ``Ready``, and Events when it changes.
+"""Writes the result of custom resources into the cluster: a condition ``Ready``, and Events when it changes.
 
-One process at a time writes (``lease.py``), by its own view; all see the same objects. A status
-is written when the object has another one, an Event when it turned to or from ``False``. Neither is written
-in a loop, whatever becomes of it: the same status once a minute at most, and so many Events a minute.
+Every replica writes. It first waits for a short random time, and then skips each object whose condition is
+already right: another replica has written it. Two that write at the same moment write the same condition, and
+an Event of the same name, which the API server stores once.
 
-Events, which people read who may not read the object, name fields and no values.
+A status is written where the object has another one, an Event when ``Ready`` changes to or from ``False``.
+Neither is written in a loop: the same status at most once a minute, and a limited number of Events a minute.
+Events contain the names of fields and no values, because users may read Events who may not read the object.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, Condition; k8s.io/api events/v1 types.go; KEP-383.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import random
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,7 +32,7 @@ from gateway.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.custom import CustomResource, Judgement
+    from gateway.config.custom import CustomResource, Judgement, Key
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
 
@@ -38,27 +41,29 @@ log = logging.getLogger(__name__)
 FIELD_MANAGER: Final = "admission-gateway-status"
 CONDITION: Final = "Ready"
 EVENTS_PATH: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
-"""Events of what is in no namespace are kept there."""
+"""Events about cluster-scoped objects are in this namespace."""
 MAX_MESSAGE_CHARS: Final = 4096
-"""The API allows eight times as many, which nobody reads."""
+"""The API allows eight times as many."""
 MAX_PROBLEMS: Final = 20
-SAME_AGAIN_AFTER_S: Final = 60.0
-EVENTS_A_MINUTE: Final = 30
-TRY_AGAIN_AFTER_S: Final = 10.0
+JITTER_S: Final = 2.0
+"""Longest random delay before statuses are written. The watch shows another replica's write much sooner."""
+WRITE_SAME_AGAIN_AFTER_S: Final = 60.0
+MAX_EVENTS_PER_MINUTE: Final = 30
+RETRY_AFTER_S: Final = 10.0
 _MAX_NOTE_CHARS: Final = 900
 _NOT_FOUND, _CONFLICT = 404, 409
-_ABOUT_ONE: Final = (400, 403, 422)
-"""Of a request, whatever becomes of others."""
+_ABOUT_ONE_OBJECT: Final = (400, 403, 422)
+"""Statuses that say nothing about requests for other objects."""
 
 
 def first_of(problems: list[str]) -> list[str]:
-    """Return as many of *problems* as anybody reads: their author chooses how many there are."""
+    """Return the first ``MAX_PROBLEMS`` of *problems*, and how many more there are."""
     more = len(problems) - MAX_PROBLEMS
     return problems if more <= 0 else [*problems[:MAX_PROBLEMS], f"and {more} more"]
 
 
 def condition_of(judgement: Judgement) -> dict[str, Any]:
-    """Return the condition that tells of *judgement*, without its time."""
+    """Return the condition for *judgement*, without ``lastTransitionTime``."""
     problems = first_of([str(replace(one, where="")) for one in judgement.problems])
     message = "\n".join([*problems, f"Now {judgement.remains}."]) if problems else "in force"
     if len(message) > MAX_MESSAGE_CHARS:
@@ -73,88 +78,91 @@ def condition_of(judgement: Judgement) -> dict[str, Any]:
 
 
 class StatusWriter:
-    """The task that writes statuses while its process holds the lease. Make it on a running event loop."""
+    """The task that writes statuses. Make it on a running event loop."""
 
-    def __init__(self, access: ClusterAccess, may_write: Callable[[], bool], instance: str) -> None:
-        """*may_write* says whether this process, called *instance*, is the one; :meth:`wake` when it is."""
+    def __init__(
+        self, access: ClusterAccess, latest: Callable[[Key], CustomResource | None], instance: str
+    ) -> None:
+        """*latest* returns a resource as the watch last showed it. *instance* is this process in Events."""
         self._access = access
-        self._may_write = may_write
+        self._latest = latest
         self._instance = instance
         self._judgements: Sequence[Judgement] = ()
         self._wake = asyncio.Event()
         self._now = asyncio.get_running_loop().time
-        self._written: dict[tuple[str, str], tuple[object, float]] = {}
-        """By resource, what was written last, or refused, and when."""
-        self._events: deque[float] = deque(maxlen=EVENTS_A_MINUTE)
-        """When the last ones were made."""
-        self._later: asyncio.TimerHandle | None = None
-        self._is_told = False
-        self._is_event_told = False
+        self._written: dict[Key, tuple[object, float]] = {}
+        """By resource, the condition that was last written or refused, and when."""
+        self._events: deque[float] = deque(maxlen=MAX_EVENTS_PER_MINUTE)
+        """When the last Events were created."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_warned = False
+        self._has_warned_of_events = False
 
-    def tell(self, judgements: Sequence[Judgement]) -> None:
-        """Have *judgements*, those of all resources, be what statuses say from now on."""
+    def use(self, judgements: Sequence[Judgement]) -> None:
+        """Write the conditions of *judgements*, those of all resources, from now on."""
         self._judgements = judgements
-        self.wake()
-
-    def wake(self) -> None:
-        """Look now whether there is something to write."""
-        self._wake.set()
+        self._wake_in(random.uniform(0, JITTER_S))  # noqa: S311
 
     def _wake_in(self, seconds: float) -> None:
-        # One timer, the earliest, whatever the number of resources: what is not due then asks for the next.
+        # One timer, the earliest, whatever the number of resources.
         loop = asyncio.get_running_loop()
-        if self._later is not None and loop.time() < self._later.when() <= loop.time() + seconds:
+        if self._timer is not None and loop.time() < self._timer.when() <= loop.time() + seconds:
             return
-        if self._later is not None:
-            self._later.cancel()
-        self._later = loop.call_later(seconds, self.wake)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._wake.set)
 
     async def run(self) -> None:
         """Write what is to be written, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self._may_write():
-                continue
             try:
-                await self._write_all()
-                self._is_told = False
+                await self.write_all()
+                self._has_warned = False
             except ClusterError as error:
-                if not self._is_told:
-                    self._is_told = True
-                    log.warning("the status of custom resources cannot be written: %s", error)
-                self._wake_in(TRY_AGAIN_AFTER_S)
+                if not self._has_warned:
+                    self._has_warned = True
+                    log.warning("cannot write the status of custom resources: %s", error)
+                self._wake_in(RETRY_AFTER_S)
             except Exception:
-                log.exception("a status cannot be written: internal error")
+                log.exception("cannot write the status of custom resources: internal error")
 
-    async def _write_all(self) -> None:
-        judgements = self._judgements
-        there = {judgement.resource.key for judgement in judgements}
-        self._written = {key: value for key, value in self._written.items() if key in there}
+    async def write_all(self) -> None:
+        """Write every status that differs now.
+
+        Raises:
+            ClusterError: the API server refused one, or gave no answer.
+        """
+        # In random order, so that replicas that write at the same time begin with different objects.
+        judgements = random.sample(self._judgements, len(self._judgements))
+        keys = {judgement.resource.key for judgement in judgements}
+        self._written = {key: value for key, value in self._written.items() if key in keys}
         refusal: ClusterError | None = None
         async with self._access.api() as api:
             for judgement in judgements:
-                if not self._may_write():
-                    break
                 try:
                     await self._write(api, judgement)
                 except ClusterError as error:
-                    if error.status not in _ABOUT_ONE:
+                    if error.status not in _ABOUT_ONE_OBJECT:
                         raise
-                    # One object that is refused, such as by a webhook, does not keep all after it waiting.
+                    # An object that is refused, such as by a webhook, does not delay the others.
                     refusal = error
         if refusal is not None:
             raise refusal
 
     async def _write(self, api: ApiClient, judgement: Judgement) -> None:
         resource, wanted = judgement.resource, condition_of(judgement)
-        found = _condition(resource)
+        latest = self._latest(resource.key)
+        if latest is None:
+            return
+        found = _condition(latest)
         if all(found.get(name) == value for name, value in wanted.items()):
             return
         state, now = (resource.uid, wanted), self._now()
         last, at = self._written.get(resource.key, (None, 0.0))
-        if last == state and now - at < SAME_AGAIN_AFTER_S:
-            self._wake_in(SAME_AGAIN_AFTER_S)
+        if last == state and now - at < WRITE_SAME_AGAIN_AFTER_S:
+            self._wake_in(WRITE_SAME_AGAIN_AFTER_S)
             return
         self._written[resource.key] = state, now
         since = found.get("lastTransitionTime") if found.get("status") == wanted["status"] else None
@@ -165,7 +173,7 @@ class StatusWriter:
         document = {
             "apiVersion": GATEWAY_VERSION,
             "kind": resource.kind,
-            # With the uid, so that a new object of the same name is not told what the old one did.
+            # With the uid, so that a new object of the same name does not get the old one's status.
             "metadata": {"name": resource.name, **({"uid": resource.uid} if resource.uid else {})},
             "status": {"conditions": [condition]},
         }
@@ -174,27 +182,28 @@ class StatusWriter:
         try:
             await api.patch(path, params, orjson.dumps(document), "application/apply-patch+yaml")
         except ClusterError as error:
-            if error.status not in _ABOUT_ONE:
+            if error.status not in _ABOUT_ONE_OBJECT:
                 del self._written[resource.key]
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise
-            # It went meanwhile, or is another one, of which the watch will tell.
-            log.debug("%s: %s", resource.where, error)
+            # The object was deleted or replaced; the watch will show that.
+            log.debug("status not written: %s: %s", resource.where, error)
             return
         if wanted["status"] == "False" or found.get("status") == "False":
-            await self._tell_event(api, judgement, wanted)
+            await self._create_event(api, judgement, wanted)
 
-    async def _tell_event(self, api: ApiClient, judgement: Judgement, condition: dict[str, Any]) -> None:
+    async def _create_event(self, api: ApiClient, judgement: Judgement, condition: dict[str, Any]) -> None:
         now = self._now()
-        if len(self._events) == EVENTS_A_MINUTE and now - self._events[0] < 60.0:
+        if len(self._events) == MAX_EVENTS_PER_MINUTE and now - self._events[0] < 60.0:
             return
         self._events.append(now)
         try:
             await api.write("POST", EVENTS_PATH, self._event(judgement, condition))
         except ClusterError as error:
-            if error.status != _CONFLICT and not self._is_event_told:
-                self._is_event_told = True
-                log.warning("%s: no event can be made: %s", judgement.resource.where, error)
+            # A conflict: another replica has created it.
+            if error.status != _CONFLICT and not self._has_warned_of_events:
+                self._has_warned_of_events = True
+                log.warning("cannot create Events for custom resources: %s", error)
 
     def _event(self, judgement: Judgement, condition: dict[str, Any]) -> dict[str, Any]:
         resource = judgement.resource
@@ -202,14 +211,14 @@ class StatusWriter:
         fields = ", ".join(dict.fromkeys(one.field or "the object" for one in judgement.problems))
         fields = fields if len(fields) <= _MAX_NOTE_CHARS else fields[: _MAX_NOTE_CHARS - 3] + "..."
         note = "in force again" if is_ready else f"refused because of {fields}; its status says why"
-        said = orjson.dumps((resource.uid, condition), option=orjson.OPT_SORT_KEYS)
+        content = orjson.dumps((resource.uid, condition), option=orjson.OPT_SORT_KEYS)
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                # The same for the same, should two processes tell of it.
-                "name": f"{resource.name[:200].rstrip('.-')}.{hashlib.sha256(said).hexdigest()[:16]}",
+                # The same in every replica, so that the API server stores one.
+                "name": f"{resource.name[:200].rstrip('.-')}.{hashlib.sha256(content).hexdigest()[:16]}",
                 "namespace": "default",
             },
             "eventTime": moment,
@@ -229,7 +238,7 @@ class StatusWriter:
 
 
 def _condition(resource: CustomResource) -> dict[str, Any]:
-    """Return the condition that *resource* has; empty if it has none."""
+    """Return the condition ``Ready`` of *resource*; empty if it has none."""
     match resource.document.get("status"):
         case {"conditions": list(conditions)}:
             for condition in conditions:

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.crds import crds
 from gateway.config.custom import PLURALS, CustomResource, read_resource
-from gateway.kubernetes import lease, status_writer
+from gateway.kubernetes import status_writer
 from tests.config.test_custom import hook
 from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only
 
@@ -86,11 +86,9 @@ def test_everything_has_a_bound(kind: str) -> None:
 def test_the_roles_have_the_rights_that_the_gateway_uses_and_no_others() -> None:
     rules = [rule for one in objects(CUSTOM_RESOURCES) for rule in one.get("rules", ())]
     kinds = set(PLURALS.values())
-    read, write, make_lease, keep_lease, events = rules
+    read, write, events = rules
     assert (set(read["resources"]), set(read["verbs"])) == (kinds, {"get", "list", "watch"})
     assert (set(write["resources"]), write["verbs"]) == ({f"{one}/status" for one in kinds}, ["patch"])
-    assert (make_lease["resources"], make_lease["verbs"]) == (["leases"], ["create"])
-    assert (keep_lease["resourceNames"], keep_lease["verbs"]) == ([lease.NAME], ["get", "update"])
     assert (events["apiGroups"], events["resources"], events["verbs"]) == (
         ["events.k8s.io"],
         ["events"],

@@ -29,7 +29,6 @@ PATIENCE_S = 60.0
 NAMESPACES = "/api/v1/namespaces"
 GATEWAY = "/apis/admission-gateway.io/v1alpha1"
 CUSTOM = ("workerpools", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/gateways/leases/admission-gateway"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -208,15 +207,13 @@ class ApiServer(ThreadingHTTPServer):
         return sum(asked == kind for asked, _ in self.requests)
 
     def kubeconfig(self, folder: Path, cluster: Json | None = None, **user: object) -> Path:
-        """Return a kubeconfig for this server; its namespace is that of ``LEASE``."""
+        """Return a kubeconfig for this server."""
         file = folder / "kubeconfig"
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [
-                {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "gateways"}}
-            ],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "clusters": [{"name": "test", "cluster": {"server": self.url, **(cluster or {})}}],
             "users": [{"name": "test", "user": user}],
         }
