@@ -93,20 +93,14 @@ def make(language: Language, *, only_build: bool = False) -> tuple[Result, bool]
         wrong = f"{language.name} build left no {language.product}"
     is_built = not wrong
     if is_built and not only_build:
-        title = f"{language.name} test"
-        # As in make test: a busy machine may let a test of real processes fail for once.
-        wrong = run(title, language.test) and run(title, language.test)
+        wrong = run(f"{language.name} test", language.test)
     return Result(language.name, "failed" if wrong else "passed", wrong), is_built
 
 
 def test_together(names: Sequence[str]) -> Result:
     """Run the tests of this folder with the languages *names*."""
     command = [sys.executable, "-m", "pytest", "tests/languages"]
-    chosen = {CHOSEN: " ".join(names)}
-    wrong = run(TOGETHER, command, **chosen)
-    if wrong == f"{TOGETHER} failed":  # and was not cut short
-        again = [*command, "--last-failed", "--last-failed-no-failures", "none"]
-        wrong = run(TOGETHER, again, **chosen)
+    wrong = run(TOGETHER, command, **{CHOSEN: " ".join(names)})
     return Result(TOGETHER, "failed" if wrong else "passed", wrong)
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.dispatch.dialer import Unreachable
+from gateway.pb import worker_pb2 as pb
 from workers.conformance.answers import Answer, describe
 from workers.conformance.process import Process, ended
 from workers.conformance.requests import pod
 from workers.conformance.rule import ANSWER_S, Violation
 from workers.conformance.rules.health import WATCH, request, status
 from workers.conformance.target import Recorder
+from workers.conformance.worker import REVIEW, Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from workers.conformance.stream import Stream
-    from workers.conformance.worker import Worker
 
     Play = Callable[[Worker, Stream, "ShutdownRecord"], Awaitable[float]]
     """Actions on a stream after the drain notice; returns the time of the last write."""
@@ -99,6 +100,9 @@ async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
             stack.callback(slow.cancel)
             scenes.append(_finish(slow))
         await asyncio.sleep(_SETTLED_S)
+        # Calls of one connection arrive in order. At this answer the worker has all calls in flight, also on a
+        # busy machine.
+        await worker.call(REVIEW, pb.ReviewRequest(policy=facts.policy).SerializeToString())
         process.terminate()
         await asyncio.gather(*scenes)
         seen.has_ended = await ended(process, END_S)
