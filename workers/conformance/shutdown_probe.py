@@ -100,8 +100,8 @@ async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
             stack.callback(slow.cancel)
             scenes.append(_finish(slow))
         await asyncio.sleep(_SETTLED_S)
-        # Calls of one connection arrive in order. At this answer the worker has all calls in flight, also on a
-        # busy machine.
+        # Calls of one connection arrive in order. At this answer the worker has all calls in flight, also
+        # on a busy machine.
         await worker.call(REVIEW, pb.ReviewRequest(policy=facts.policy).SerializeToString())
         process.terminate()
         await asyncio.gather(*scenes)
