@@ -1,15 +1,14 @@
-"""JSON Patches as kube-apiserver applies them, through ``jsonpatch``.
+"""JSON Patches as kube-apiserver applies them.
 
 kube-apiserver uses a Go library (evanphx/json-patch v4) whose reading of RFC 6902 is looser in places:
-``replace`` of an absent member adds it, ``add`` without a value adds null, indices may be negative or
-signed, text before a pointer's first slash does not count, ``copy`` of an absent member writes null, ``test``
-passes on an absent member against null. A worker's patch must mean here what it would mean there, so each
-operation is first put in the words that both libraries read alike, against the document as it is at that
-point, and then applied by ``jsonpatch``.
+``replace`` of an absent member adds it, ``add`` without a value adds null, indices may be negative or signed,
+the text before a pointer's first slash is ignored, ``copy`` of an absent member writes null, ``test`` of an
+absent member against null passes. A worker's patch has to mean the same here. Where both readings agree, the
+tests compare with ``jsonpatch``, which follows the RFC.
 
-A patch is applied between two other reviews, so what it may ask for is bounded: operations, values, what is
-copied and what lists are shifted by. The bounds are kube-apiserver's where it has one, and elsewhere far
-above what an object that can be stored has any use for.
+A patch is applied between two other reviews, so its work is bounded: operations, values, copied bytes and
+shifted list items. The bounds are kube-apiserver's where it has one, and elsewhere far above the needs of an
+object that can be stored.
 
 Source: kubernetes/apiserver plugin/webhook/mutating/dispatcher.go; evanphx/json-patch v4 patch.go.
 """
@@ -19,11 +18,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-import jsonpatch
-import jsonpointer
 import orjson
 
-from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, escape, same
+from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, same
 from gateway.core.reading import repaired
 from gateway.work_queue import finish
 
@@ -31,20 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 MAX_COPY_BYTES: Final = 3 * 1024 * 1024
-"""What all ``copy`` operations of one patch may add up to, as kube-apiserver sets it
-(JSONPatchMaxCopyBytes)."""
+"""Of all ``copy`` operations of one patch, as kube-apiserver sets it (JSONPatchMaxCopyBytes)."""
 
 MAX_VALUES: Final = 500_000
-"""Values in a patch, nested ones included. An object of the 1.5 MiB that etcd takes has a fifth of that."""
+"""Values in a patch, including nested ones. An object of 1.5 MiB, etcd's limit, has a fifth of that."""
 
 MAX_LEVELS: Final = 1024
-"""Parts of a path. orjson reads nothing that is deeper, so that a longer one leads nowhere."""
+"""Parts of a path. orjson reads no document that is deeper, so a longer path cannot exist."""
 
 _SHOWN_CHARS: Final = 200
 _SPACE: Final = b" \t\r\n"
 
 _STEP_OPERATIONS: Final = 100
-"""A millisecond or two."""
+"""These take a millisecond or two."""
 
 _INDEX = re.compile(r"[+-]?[0-9]+\Z")
 _ABSENT: Final = object()
@@ -59,18 +55,18 @@ class PatchConflict(ValueError):
 
 
 def parse_patch(patch: bytes) -> list[Operation]:
-    """As :func:`parse_in_steps`, in one step."""
+    """Do as :func:`parse_in_steps`, in one step."""
     return finish(parse_in_steps(patch))
 
 
 def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
     """Return the operations of a JSON Patch; empty bytes, ``null`` and ``[]`` give none.
 
-    It yields between steps, in each of which *patch* is read once or twice.
+    It yields between steps; each step reads *patch* once or twice.
 
     Raises:
         PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), nested
-            too deeply, or with two members of one name in an object.
+            too deeply, or an object has two members with the same name.
         PatchConflict: more than ``MAX_VALUES`` values.
     """
     if not patch:
@@ -101,29 +97,29 @@ def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
         raise PatchSyntaxError("nested too deeply") from None
     yield
     if _has_lost_members(patch, read[1:-1]):
-        # Libraries take the first of them, the last or a mixture.
+        # Some libraries take the first of them, some the last, and some a mixture.
         raise PatchSyntaxError("two members of an object have the same name")
     return [operation or {} for operation in operations]
 
 
 def _has_lost_members(text: bytes, read: bytes) -> bool:
-    """Whether JSON *text* has more members of objects than what was *read* of it, written again."""
-    # Most often only white space differs. Without it, equal texts have the same members.
+    """Whether the objects in JSON *text* have more members than in *read*, the same value written again."""
+    # Usually only white space differs.
     if text.translate(None, _SPACE) == read.translate(None, _SPACE):
         return False
-    return _outside_texts(text).count(b":") != _outside_texts(read).count(b":")
+    return _without_strings(text).count(b":") != _without_strings(read).count(b":")
 
 
 def _count_values(patch: bytes) -> int:
-    """Return about how many values *patch* holds, never fewer; exactly enough where that may be too many."""
+    """Return an upper bound of the values in *patch*; a closer one where the first exceeds ``MAX_VALUES``."""
     count = _count_signs(patch)
     if count <= MAX_VALUES:
         return count
-    return _count_signs(_outside_texts(patch))
+    return _count_signs(_without_strings(patch))
 
 
-def _outside_texts(patch: bytes) -> bytes:
-    """Return *patch* without what stands in its texts, such as the commas of a file in a ConfigMap."""
+def _without_strings(patch: bytes) -> bytes:
+    """Return *patch* without the content of its strings, for example a file in a ConfigMap."""
     plain = patch.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(plain.split(b'"')[::2])
 
@@ -133,7 +129,7 @@ def _count_signs(patch: bytes) -> int:
 
 
 class _Work:
-    """What the operations of a patch have cost so far, each kind bounded."""
+    """The bounded work of a patch, so far."""
 
     __slots__ = ("_copied_bytes", "_parts", "_shifted")
 
@@ -151,7 +147,7 @@ class _Work:
             raise PatchConflict(f"items of lists are shifted more than {MAX_SHIFTED} times")
 
     def tokens(self, path: str) -> list[str]:
-        """Return a pointer's parts; what stands before the first slash does not count."""
+        """Return a pointer's parts; the text before the first slash is ignored."""
         number = path.count("/")
         if not number:
             raise PatchConflict(f"path {_shown(path)} does not point into the object")
@@ -165,19 +161,19 @@ class _Work:
 
 
 def apply_patch(document: object, operations: list[Operation]) -> object:
-    """As :func:`apply_in_steps`, in one step."""
+    """Do as :func:`apply_in_steps`, in one step."""
     return finish(apply_in_steps(document, operations))
 
 
 def apply_in_steps(document: object, operations: list[Operation]) -> Generator[None, None, object]:
     """Return *document* with *operations* applied in order; yields after each ``_STEP_OPERATIONS`` of them.
 
-    The document is changed in place and must not be used any more when this raises; values of the
-    operations become part of it.
+    The document is changed in place, and must not be used after an error. Values of the operations become
+    part of it.
 
     Raises:
-        PatchConflict: an operation is unknown or malformed, its path does not exist, or the patch asks for
-            more than is done for one; the text names the operation by its position.
+        PatchConflict: an operation is unknown or malformed, its path does not exist, or the patch exceeds a
+            bound; the text names the operation by its position.
         RecursionError: nested deeper than the interpreter allows.
     """
     if len(operations) > MAX_OPERATIONS:
@@ -188,12 +184,7 @@ def apply_in_steps(document: object, operations: list[Operation]) -> Generator[N
             yield
         try:
             document = _apply_operation(document, operation, work)
-        except (
-            PatchConflict,
-            jsonpatch.JsonPatchException,
-            jsonpointer.JsonPointerException,
-            TypeError,
-        ) as error:
+        except (PatchConflict, TypeError) as error:
             raise PatchConflict(f"operation {index}: {error}") from None
     return document
 
@@ -208,7 +199,7 @@ def _apply_operation(document: object, operation: Operation, work: _Work) -> obj
         case "replace":
             document = _replace(document, _text(operation, "path"), operation.get("value"), work)
         case "move":
-            # First out, then in: moving a value into its own child finds no parent, as it must.
+            # Removed first: moving a value into its own child then finds no parent, and fails as it must.
             value = _remove(document, _text(operation, "from"), work)
             _add(document, _text(operation, "path"), value, work)
         case "copy":
@@ -229,19 +220,21 @@ def _text(operation: Operation, member: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return *text* for a message, which a user is to read."""
+    """Return *text* for a message, cut if it is long."""
     return repr(text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}...")
 
 
 def _add(document: object, path: str, value: object, work: _Work) -> None:
     container, token = _locate(document, path, work)
-    if isinstance(container, list) and token != "-":
-        # Counted from one past the end: -1 is where an item would be appended.
+    if isinstance(container, dict):
+        container[token] = value
+    elif token == "-":
+        container.append(value)
+    else:
+        # Negative indices count from one past the end: -1 appends.
         index = _index(token, len(container) + 1, path)
         work.shift(len(container) - index)
-        token = str(index)
-    _apply(jsonpatch.AddOperation, container, token)
-    _put(container, token, value)
+        container.insert(index, value)
 
 
 def _replace(document: object, path: str, value: object, work: _Work) -> object:
@@ -251,26 +244,22 @@ def _replace(document: object, path: str, value: object, work: _Work) -> object:
         return value
     container, token = _locate(document, path, work)
     if isinstance(container, dict):
-        # Sets or overwrites, which for a member is what `add` does.
-        _apply(jsonpatch.AddOperation, container, token)
+        container[token] = value
     else:
-        token = str(_index(token, len(container), path))
-        _apply(jsonpatch.ReplaceOperation, container, token)
-    _put(container, token, value)
+        container[_index(token, len(container), path)] = value
     return document
 
 
 def _remove(document: object, path: str, work: _Work) -> object:
     container, token = _locate(document, path, work)
-    value = _member(container, token, path)
-    if value is _ABSENT:
-        raise PatchConflict(f"cannot remove {_shown(path)}: there is no such member")
-    if isinstance(container, list):
-        index = _index(token, len(container), path)
-        work.shift(len(container) - index - 1)
-        token = str(index)
-    _apply(jsonpatch.RemoveOperation, container, token)
-    return value
+    if isinstance(container, dict):
+        value = container.pop(token, _ABSENT)
+        if value is _ABSENT:
+            raise PatchConflict(f"cannot remove {_shown(path)}: there is no such member")
+        return value
+    index = _index(token, len(container), path)
+    work.shift(len(container) - index - 1)
+    return container.pop(index)
 
 
 def _copy(document: object, source: str, work: _Work) -> object:
@@ -291,23 +280,8 @@ def _test(document: object, path: str, expected: object, work: _Work) -> None:
         raise PatchConflict(f"testing value of {_shown(path)} failed")
 
 
-def _apply(
-    kind: type[jsonpatch.PatchOperation], container: dict[str, object] | list[object], token: str
-) -> None:
-    # Applied to the container itself: the way to it was walked as kube-apiserver walks it.
-    kind({"op": kind.__name__, "path": f"/{escape(token)}", "value": None}).apply(container)
-
-
-def _put(container: dict[str, object] | list[object], token: str, value: object) -> None:
-    """Put *value* where an operation has made room. The library itself would copy it, item by item."""
-    if isinstance(container, dict):
-        container[token] = value
-    else:
-        container[-1 if token == "-" else int(token)] = value
-
-
 def _locate(document: object, path: str, work: _Work) -> tuple[dict[str, object] | list[object], str]:
-    """Return the object or array that holds what *path* points at, and the last part of the path."""
+    """Return the object or array that contains the target of *path*, and the last part of *path*."""
     *parents, last = work.tokens(path)
     node = document
     for token in parents:
@@ -326,7 +300,7 @@ def _member(container: dict[str, object] | list[object], token: str, path: str) 
 def _index(token: str, length: int, path: str) -> int:
     """Return *token* as an index from 0 to *length* - 1; negative ones count from *length*.
 
-    The digits are bounded before they are converted, as Go's Atoi does by the size of an int.
+    The number of digits is bounded before the conversion. Go's Atoi has the range of an int as its bound.
     """
     if len(token) > 20 or not _INDEX.match(token):
         raise PatchConflict(f"path {_shown(path)}: {_shown(token)} is not an array index")
