@@ -1,4 +1,4 @@
-"""An HTTPS connection to a gateway as kube-apiserver keeps one, with its answers read strictly."""
+"""An HTTPS connection to a gateway like those of kube-apiserver, with a strict parser of answers."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Server(Protocol):
-    """What listens on 127.0.0.1: a ``GatewayProcess``, or something like it."""
+    """A server on 127.0.0.1, such as a ``GatewayProcess``."""
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
 
     @property
     def client_context(self) -> ssl.SSLContext:
-        """With what to connect to it."""
+        """The TLS context of its clients."""
 
 
 class NoAnswer(Exception):
-    """There is no answer to the request, and never will be."""
+    """The connection ended without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole HTTP answer; the names of its headers are in lower case."""
+    """An HTTP answer; the names of its headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Connection(asyncio.Protocol):
-    """One TLS connection, and one request at a time on it."""
+    """One TLS connection with at most one request in flight."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -58,11 +58,11 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, server: Server) -> Connection:
-        """Connect, and shake hands.
+        """Connect.
 
         Raises:
-            OSError: nobody listens there, or the handshake fails.
-            TimeoutError: nothing comes of it in ``PATIENCE_S``.
+            OSError: the connection or the handshake fails.
+            TimeoutError: neither succeeds nor fails in ``PATIENCE_S``.
         """
         async with asyncio.timeout(PATIENCE_S):
             _, connection = await asyncio.get_running_loop().create_connection(
@@ -72,15 +72,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether another request may be sent; False once the server has closed it, or said that it will."""
+        """Whether another request may be sent: False after the server closed it or announced that."""
         return self._transport is not None
 
     async def exchange(self, request: bytes) -> Answer:
         """Send *request* and return its answer.
 
         Raises:
-            NoAnswer: the connection was closed first, or what came is no HTTP.
-            TimeoutError: nothing came in ``PATIENCE_S``.
+            NoAnswer: the connection was closed first, or the answer is not HTTP.
+            TimeoutError: there was no answer in ``PATIENCE_S``.
         """
         if self._transport is None:
             raise NoAnswer("the connection is closed")
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def close(self) -> None:
-        """Close it as TLS wants it, or with force if the server does not join in."""
+        """Close it with close_notify; abort it if the server does not answer that."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are none of asyncio's by class.
+        # uvloop's transports do not derive from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, received: bytes) -> None:
@@ -144,10 +144,10 @@ class Connection(asyncio.Protocol):
 
 
 def _parse(received: bytearray) -> Answer | None:
-    """Return the answer at the beginning of *received*, which is removed, or None if it is not whole yet.
+    """Remove and return the answer at the beginning of *received*; None while it is incomplete.
 
     Raises:
-        ValueError: it is no HTTP/1.1 answer with a Content-Length.
+        ValueError: it is not an HTTP/1.1 answer with a Content-Length.
     """
     end = received.find(b"\r\n\r\n")
     if end < 0:

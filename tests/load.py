@@ -1,4 +1,4 @@
-"""Reviews sent to a gateway as kube-apiserver sends them, and a count of what became of each.
+"""Sends reviews to a gateway as kube-apiserver does, and counts their outcomes.
 
 A closed loop over TLS connections that are kept alive, on an event loop in a thread of its own:
 
@@ -8,13 +8,13 @@ A closed loop over TLS connections that are kept alive, on an event loop in a th
         load.wait_for(500)
     assert load.tally.lost == 0
 
-It does what matters of kube-apiserver's client: an answer with ``Connection: close`` is the last of its
-connection, a connection that the server has closed is not used again, and a POST that meets one that is just
-being closed is lost, because Go's ``net/http`` does not repeat what is not idempotent. With ``retry_refused``
-what is refused with 503 and ``Retry-After`` is asked again after that time, up to ten times, as ``client-go``
-does.
+It behaves like kube-apiserver's client: an answer with ``Connection: close`` is the last of its connection, a
+connection that the server has closed is not used again, and a POST on a connection that is just being closed
+is lost, because Go's ``net/http`` does not repeat requests that are not idempotent. With ``retry_refused`` a
+review that is refused with 503 and ``Retry-After`` is sent again after that time, up to ten times, as
+``client-go`` does.
 
-Bounded in count and, by ``PATIENCE_S``, in time. Not for measuring how fast a gateway is.
+Bounded in count and, by ``PATIENCE_S``, in time. It does not measure performance: ``loadtest`` does.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ MAX_REVIEWS = 200_000
 MAX_RETRIES = 10
 """Of a review that is refused. Source: kubernetes/client-go rest/request.go, ``maxRetries``."""
 RECONNECT_AFTER_S = 0.05
-"""So that a gateway that is not there is not asked in a tight loop."""
+"""Prevents a tight loop if there is no gateway."""
 
 
 class Load:
-    """A load that runs while the ``with`` block does.
+    """A load that runs during a ``with`` block.
 
     Args:
-        server: who is asked.
-        path: with its query, such as ``/validate?timeout=5s``; of several, each review in turn gets one.
-        body: an AdmissionReview in JSON, or the name of a recorded one. Each request gets a uid of its own.
-        connections: opened before the block is entered, and as many reviews in flight.
-        headers: further ones.
-        rate: reviews begun in a second, at most; None for no limit.
-        retry_refused: whether what is refused is sent again when ``Retry-After`` says.
-        count: how many reviews, at most; it stops by itself then, see :meth:`finish`.
+        server: The gateway.
+        path: With its query, such as ``/validate?timeout=5s``; several are used in turn.
+        body: An AdmissionReview in JSON, or the name of a recorded one. Each request gets its own uid.
+        connections: Opened before the block is entered; also the number of reviews in flight.
+        headers: Additional headers.
+        rate: Reviews a second, at most; None for no limit.
+        retry_refused: Whether refused reviews are sent again after ``Retry-After``.
+        count: Number of reviews, at most; see :meth:`finish`.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Load:
 
     @property
     def tally(self) -> Tally:
-        """What is known so far; all of it after the ``with`` block."""
+        """The outcomes so far; complete after the ``with`` block."""
         with self._changed:
             return self._counts.tally()
 
     def wait_for(self, answers: int) -> None:
-        """Wait until so many more reviews have been answered, from now."""
+        """Wait until so many more reviews have been answered."""
         with self._changed:
             wanted = self._counts.answered + answers
             self._changed.wait_for(lambda: self._counts.answered >= wanted or self._is_over, PATIENCE_S)
@@ -126,14 +126,14 @@ class Load:
         assert enough, f"not {wanted} answers: {self.tally}"
 
     def wait_for_those_in_flight(self) -> None:
-        """Wait until all reviews that are in flight now have ended, whatever others are by then."""
+        """Wait until all reviews that are in flight now have ended."""
         with self._changed:
             awaited = self._in_flight.copy()
             ended = self._changed.wait_for(lambda: awaited.isdisjoint(self._in_flight), PATIENCE_S)
         assert ended, f"reviews that do not end: {self.tally}"
 
     def wait_until(self, holds: Callable[[Tally], bool]) -> None:
-        """Wait until *holds* is true of the tally, which is looked at whenever a review has ended."""
+        """Wait until *holds* is true of the tally."""
         end = time.monotonic() + PATIENCE_S
         while True:
             is_over = self._is_over
@@ -146,7 +146,7 @@ class Load:
                 self._changed.wait(0.1)
 
     def finish(self) -> None:
-        """Wait until the load has ended by itself, because all of ``count`` were sent and have ended."""
+        """Wait until all ``count`` reviews have ended."""
         with self._changed:
             ended = self._changed.wait_for(lambda: self._is_over, 2 * PATIENCE_S)
         assert ended, f"the load does not end: {self.tally}"
@@ -180,7 +180,7 @@ class Load:
         await asyncio.gather(*(self._use(connection) for connection in connections))
 
     async def _use(self, connection: Connection) -> None:
-        """Send one review after the other over one connection and those that replace it."""
+        """Send one review after another over one connection and its replacements."""
         while not self._is_stopping and self._counts.sent < self._limit and time.monotonic() < self._ends_at:
             number = self._counts.sent
             with self._changed:
@@ -197,7 +197,7 @@ class Load:
         await connection.close()
 
     async def _review(self, connection: Connection, number: int) -> Connection:
-        """Send a review, again as often as it is refused, and return the connection that it ended on."""
+        """Send a review, again while it is refused, and return the connection of its last answer."""
         uid = str(uuid.UUID(int=self._uids | number))
         body = uid.encode().join(self._parts)
         head = self._heads[number % len(self._heads)]

@@ -1,4 +1,4 @@
-"""What became of the reviews of a load."""
+"""The outcomes of the reviews of a load."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ MAX_TEXTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the reviews. Once the load has ended, ``sent == answered + refused + lost``."""
+    """Counts of outcomes. When the load has ended, ``sent == answered + refused + lost``."""
 
     sent: int = 0
-    """Reviews, not requests: one that was refused and sent again is one."""
+    """Reviews, not requests: a review that was refused and sent again counts once."""
     answered: int = 0
-    """With a right AdmissionReview: allowed + denied + failed."""
+    """With the right AdmissionReview: allowed + denied + failed."""
     allowed: int = 0
     failed_open: int = 0
-    """Those of the allowed that say that a webhook failed."""
+    """Allowed answers with the annotation of a webhook that failed open."""
     denied: int = 0
     failed: int = 0
     """Denied with code 500: a webhook failed whose failurePolicy is Fail."""
     refused: int = 0
-    """HTTP 503 (with ``retry_refused``: to the end)."""
+    """HTTP 503; with ``retry_refused`` also after all retries."""
     retried: int = 0
-    """Requests that were sent because an earlier one for the same review was refused."""
+    """Requests that repeat a refused request."""
     lost: int = 0
     """No answer, another status, or the answer to another review."""
     texts: tuple[str, ...] = ()
-    """What was said with failures, refusals and losses: distinct, and the first few."""
+    """Messages of failures, refusals and losses: the first few different ones."""
 
 
 @dataclass
 class Counts:
-    """A tally that is being counted."""
+    """A tally that is still counted."""
 
     sent: int = 0
     answered: int = 0
@@ -51,7 +51,7 @@ class Counts:
             self.texts[text] = None
 
     def tally(self) -> Tally:
-        """Return what has been counted so far."""
+        """Return the counts so far."""
         return Tally(
             sent=self.sent,
             answered=self.answered,

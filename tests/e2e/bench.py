@@ -1,11 +1,11 @@
-"""``make e2e-bench``: what webhooks cost an API server, one by one and behind the gateway.
+"""``make e2e-bench``: the cost of webhooks for an API server, registered one by one and behind the gateway.
 
-Pod creates (dry run) against a real kube-apiserver: without webhooks, with one trivial Go webhook, with ten
-of them, and with the same ten policies behind the gateway, asked by gRPC of a Go and of a Python worker. Each
-case is measured at full load for creates per second, and by a single client for the latency of one create.
+Pod creates (dry run) at a real kube-apiserver: without webhooks, with one trivial Go webhook, with ten of
+them, and with the same ten policies behind the gateway, in a Go and in a Python worker. Each case is measured
+at full load, for creates per second, and with a single client, for the latency of one create.
 
-Everything shares the machine's cores, so look at the ratios: each is formed within a round, in which all
-cases are measured one after another, and the median over the rounds counts.
+All processes share the machine's cores: compare the ratios. Each is formed within a round, in which all cases
+are measured one after another, and the median over the rounds counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.measurement import cpu_clock
-from loadtest.report import machine, versions
+from loadtest.report import machine, markdown_table, versions
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 POLICIES: Final = 10
 CREATES: Final = (rule("pods", "CREATE"),)
-HEAD: Final = (
-    "| pod creates, dry run | per second | of no webhook | of 1 webhook | one create, p50 | added "
-    "| API server, CPU a create | webhook, or gateway and worker |"
+HEADINGS: Final = (
+    *("pod creates, dry run", "per second", "of no webhook", "of 1 webhook", "one create, p50", "added"),
+    *("API server, CPU a create", "webhook, or gateway and worker"),
 )
 
 
 class GoWebhooks(Directly):
-    """Go webhooks, registered one by one; all are served by one process."""
+    """Go webhooks, registered one by one and served by one process."""
 
     program: Path
 
@@ -74,7 +74,7 @@ class GoWebhooks(Directly):
 
 
 class GatewayWithWorker(BehindGateway):
-    """The gateway, with a worker that serves the policies of the Go webhooks."""
+    """The gateway with a worker that serves the policies of the Go webhooks."""
 
     command: list[str]
 
@@ -96,13 +96,13 @@ class GatewayWithWorker(BehindGateway):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to have policies asked."""
+    """One way to serve policies."""
 
     title: str
     phase: Phase | None = None
     count: int = 0
     worker: str = ""
-    """``go`` or ``python``: behind the gateway; empty: webhooks of their own."""
+    """``go`` or ``python``: behind the gateway; empty: each policy is a webhook."""
 
     def hooks(self) -> list[Hook]:
         assert self.phase is not None
@@ -140,14 +140,14 @@ CASES: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to measure, and how often."""
+    """Length and number of the measurements."""
 
     clients: int = 32
     rounds: int = 5
     seconds: float = 4.0
     warmup_s: float = 1.0
     single: int = 300
-    """Creates of the single client."""
+    """Number of creates of the single client."""
 
 
 @dataclass(frozen=True)
@@ -156,18 +156,18 @@ class Measured:
 
     per_s: float
     p50_ms: float
-    """Of a single client's creates."""
+    """Of the single client's creates."""
     api_server_ms: float
-    """CPU per create at full load; likewise below."""
+    """CPU for a create at full load."""
     others_ms: float
-    """Of the webhook server, or of gateway and worker."""
+    """The same of the webhook server, or of gateway and worker."""
 
 
 def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mapping[str, Path]) -> Measured:
-    """Put *case* in force, and put load on it.
+    """Start *case*, measure it, and stop it.
 
     Raises:
-        SystemExit: a create failed, or policies were not asked.
+        SystemExit: a create failed, or a policy was not called.
     """
     body = folder / "pod.json"
     body.write_text(json.dumps(pod("bench-")))
@@ -178,7 +178,7 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
     with case.setup(cluster, folder, tools) as setup:
         single = _load([*common, "--clients", "1", "--count", str(plan.single)])
         pids = [cluster.api_server_pid, *([] if setup is None else setup.pids)]
-        asked = _asked(case, cluster, setup)
+        before_calls = _calls(case, cluster, setup)
         clocks = [cpu_clock(pid) for pid in pids]
         before = [time.clock_gettime(clock) for clock in clocks]
         full = _load(
@@ -189,7 +189,7 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
         )
         after = [time.clock_gettime(clock) for clock in clocks]
         creates = full["created"] + full["warmup_created"]
-        calls = _asked(case, cluster, setup) - asked
+        calls = _calls(case, cluster, setup) - before_calls
         if calls != creates * case.count:
             sys.exit(f"{case.title}: {calls:g} calls of policies for {creates} creates")
     used = [(late - early) / creates * 1000 for early, late in zip(before, after, strict=True)]
@@ -205,15 +205,15 @@ def _load(command: list[str]) -> dict[str, Any]:
 
 
 def _first_line(process: Process) -> str:
-    """Return the line by which a Go program says that it serves."""
+    """Return the line that a Go program prints when it serves."""
     assert process.child.stdout is not None
     line: str = process.child.stdout.readline().strip()
     assert line, process.log
     return line
 
 
-def _asked(case: Case, cluster: Cluster, setup: Any) -> float:
-    """Return how often policies were asked so far: by the API server, or by the gateway."""
+def _calls(case: Case, cluster: Cluster, setup: Any) -> float:
+    """Return the number of calls of policies so far, by the API server or by the gateway."""
     if case.worker:
         calls: float = setup.gateway.metric(
             "admission_gateway_worker_calls_total", pool="policies", code="OK"
@@ -230,7 +230,7 @@ def _asked(case: Case, cluster: Cluster, setup: Any) -> float:
 def table(rounds: Sequence[Mapping[str, Measured]]) -> str:
     """Return the medians of *rounds* as a Markdown table; ratios are formed within a round."""
     titles = [case.title for case in CASES if case.title in rounds[0]]
-    lines = [HEAD, "|---" * HEAD.count(" |") + "|"]
+    rows = []
     for title in titles:
         found = [one[title] for one in rounds]
         of = [
@@ -247,8 +247,8 @@ def table(rounds: Sequence[Mapping[str, Measured]]) -> str:
             f"{median(one.api_server_ms for one in found):.2f} ms",
             f"{median(one.others_ms for one in found):.2f} ms",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown_table(HEADINGS, rows, left=(0,))
 
 
 def main() -> None:
@@ -259,11 +259,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=Plan.clients)
     parser.add_argument("--version", default=VERSIONS[0], choices=VERSIONS, help="of Kubernetes")
     parser.add_argument(
-        "--only", default="", help="cases that have this in their title, beside the first two"
+        "--only", default="", help="the first two cases, and those with this text in their titles"
     )
-    parser.add_argument("--output", type=Path, help="write the table there too, with machine and versions")
+    parser.add_argument(
+        "--output", type=Path, help="write the table to this file too, with machine and versions"
+    )
     parsed = parser.parse_args()
-    # Told to stop, it takes its processes along, as when it is interrupted.
+    # SIGTERM ends its processes too, as SIGINT does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = Plan(parsed.clients, parsed.rounds)
     if parsed.quick:
@@ -277,7 +279,7 @@ def main() -> None:
         cluster = stack.enter_context(Cluster(binaries, folder / "cluster", sync=True))
         for number in range(plan.rounds):
             found = {}
-            # Every other round is backwards, so that a machine that gets slower favours no case.
+            # Odd rounds reverse the order, so that a machine that becomes slower favours no case.
             for case in cases if number % 2 == 0 else reversed(cases):
                 here = folder / f"{number}-{cases.index(case)}"
                 here.mkdir()
