@@ -1,7 +1,7 @@
 """The checks of the soak: counts of clients, gateway and workers that must add up, and memory.
 
-A review that was sent completely is *answered*, *refused*, or *withdrawn* because its client left. A call
-ends with a verdict (``OK``), at its deadline (``DEADLINE_EXCEEDED``), withdrawn (``CANCELLED``), or is *lost*
+A review that was sent completely is *answered*, *refused*, or *cancelled* because its client left. A call
+ends with a verdict (``OK``), at its deadline (``DEADLINE_EXCEEDED``), cancelled (``CANCELLED``), or is *lost*
 with the worker's connection (any other code). A call that is lost, or whose worker is silent, is sent again
 to the other worker: one more call, of which one has no verdict.
 """
@@ -140,12 +140,12 @@ def count_checks(series: Series, tally: Tally, kinds: Sequence[Kind], calls: tup
         kinds: Of the reviews.
         calls: Calls that all workers together received, and answered.
     """
-    withdrawn = series("reviews_cancelled_total")
+    cancelled = series("reviews_cancelled_total")
     answered = Counter(tally.answered)
     for kind in kinds:
         if kind.leaves == "after":
             # The answers to the others were under way when their clients left.
-            answered[kind.name] += tally.left[kind.name] - withdrawn
+            answered[kind.name] += tally.left[kind.name] - cancelled
     return [
         *_reviews(series, tally, kinds, answered),
         *_webhooks(series, kinds, answered),
@@ -154,17 +154,17 @@ def count_checks(series: Series, tally: Tally, kinds: Sequence[Kind], calls: tup
 
 
 def _reviews(series: Series, tally: Tally, kinds: Sequence[Kind], answered: Mapping[str, int]) -> list[Check]:
-    answers, withdrawn = series("review_duration_seconds_count"), series("reviews_cancelled_total")
+    answers, cancelled = series("review_duration_seconds_count"), series("reviews_cancelled_total")
     refused = series("requests_refused_total")
     by_labels: Counter[tuple[str, bool]] = Counter()
     for kind in kinds:
         by_labels[_TYPES[kind.phase], kind.allowed] += answered[kind.name]
     return [
         Check(
-            "reviews answered, withdrawn or refused; sent", answers + withdrawn + refused, tally.sent.total()
+            "reviews answered, cancelled or refused; sent", answers + cancelled + refused, tally.sent.total()
         ),
         Check("reviews refused; answered with 503", refused, tally.refused.total()),
-        Check("reviews withdrawn; left by their clients", withdrawn, tally.left.total(), is_bound=True),
+        Check("reviews cancelled; left by their clients", cancelled, tally.left.total(), is_bound=True),
         *(
             Check(
                 f"answers, {type_}, allowed: {str(allowed).lower()}; seen by clients",
@@ -216,12 +216,12 @@ def _calls(
 ) -> list[Check]:
     code = series.by("code", "worker_calls_total")
     made = code.total()
-    verdicts, late, cancelled = (code.pop(name, 0) for name in ("OK", "DEADLINE_EXCEEDED", "CANCELLED"))
+    verdicts, late, cancelled_calls = (code.pop(name, 0) for name in ("OK", "DEADLINE_EXCEEDED", "CANCELLED"))
     lost = code.total()
     retried, hedged = series("worker_retries_total"), series("worker_hedges_total")
     webhooks = series.by("code", "webhook_requests_total")
     expired, given_up = webhooks.pop(EXPIRED, 0), webhooks.pop(GIVEN_UP, 0)
-    withdrawn = series("reviews_cancelled_total")
+    cancelled_reviews = series("reviews_cancelled_total")
     planned = _webhooks_of(answered, kinds, lambda kind: kind.times_out)
     first_calls = _webhooks_of(tally.sent - tally.refused, kinds, _any)
     received, said = calls
@@ -230,16 +230,16 @@ def _calls(
         Check("calls with a verdict; webhooks with a verdict", verdicts, webhooks.total()),
         Check("webhooks that failed; that never answer", expired + given_up, planned),
         Check(
-            "calls without a verdict; never answered, withdrawn, retried or hedged",
-            *(late + cancelled + lost, planned + withdrawn + retried + hedged),
+            "calls without a verdict; never answered, cancelled, retried or hedged",
+            *(late + cancelled_calls + lost, planned + cancelled_reviews + retried + hedged),
         ),
         Check("webhooks at their deadline; calls at their deadline", expired, late, is_bound=True),
         Check("calls lost; retried, hedged or given up", lost, retried + hedged + given_up, is_bound=True),
         Check("calls that workers received; calls", received, made, is_bound=True),
         Check("calls with a verdict; that workers answered", verdicts, said, is_bound=True),
         Check(
-            "calls that workers did not receive; withdrawn, lost or retried",
-            *(made - received, cancelled + lost + retried),
+            "calls that workers did not receive; cancelled, lost or retried",
+            *(made - received, cancelled_calls + lost + retried),
             is_bound=True,
         ),
     ]

@@ -131,7 +131,7 @@ worlds = st.fixed_dictionaries(
 def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, int]]:
     """Return consistent counts of clients, gateway and workers after *found* reviews by kind."""
     tally = Tally()
-    withdrawn = found["left"]
+    cancelled = found["left"]
     answered = {kind.name: found[kind.name] for kind in FAULTY if not kind.leaves}
     tally.answered.update(answered)
     tally.left["left"] = found["left"] + found["unread"]
@@ -153,7 +153,7 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
         review % ("admit", "true"): answered["changed"],
         review % ("validating", "true"): answered["allowed"] + answered["let-pass"],
         review % ("validating", "false"): refusing,
-        'reviews_cancelled_total{type="validating"}': withdrawn,
+        'reviews_cancelled_total{type="validating"}': cancelled,
         'requests_refused_total{code="503"}': found["refused"],
         "reviews_in_flight": 0,
         webhook % 200: verdicts - answered["denied"],
@@ -166,7 +166,7 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
         'webhook_fail_open_total{name="w"}': answered["let-pass"],
         call % "OK": verdicts,
         call % "DEADLINE_EXCEEDED": late - given_up + found["doubled"],
-        call % "CANCELLED": withdrawn,
+        call % "CANCELLED": cancelled,
         call % "UNAVAILABLE": given_up + found["lost"],
         'worker_retries_total{pool="p"}': found["lost"] + found["doubled"],
         'worker_hedges_total{pool="p"}': 0,
