@@ -1,4 +1,4 @@
-"""``admission-gateway import``: reads webhook configurations, writes them as the gateway's configuration."""
+"""``admission-gateway import``: converts webhook configurations into a configuration of the gateway."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add to *parser* what the command takes."""
+    """Add the options of the command to *parser*."""
     add = parser.add_argument
     add(
         "files",
         metavar="FILE_OR_DIR",
         nargs="*",
         type=Path,
-        help="read these, YAML or JSON, - for standard input, instead of a cluster",
+        help="files or folders to read instead of a cluster, YAML or JSON; - for standard input",
     )
     cluster.add_arguments(parser, "to read from")
     add(
@@ -37,35 +37,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        help="only configurations of such a name, or KIND/NAME",
+        help="import only such a NAME or KIND/NAME; may be repeated",
     )
     add(
-        "--exclude", metavar="GLOB", action="append", default=[], help="leave these out; both may be repeated"
+        "--exclude",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="do not import these configurations; may be repeated",
     )
     add("--output", metavar="DIR", type=Path, help="write a file for each object (default: standard output)")
-    add("--force", action="store_true", help="replace files that are there")
+    add("--force", action="store_true", help="replace existing files")
     add(
         "--as",
         dest="form",
         choices=("WebhookConfigurations", "CustomResources"),
         default="WebhookConfigurations",
-        help="admissionregistration.k8s.io, for files, or admission-gateway.io/v1alpha1, for a cluster",
+        help="objects of admissionregistration.k8s.io, for files, or of admission-gateway.io/v1alpha1, for a "
+        "cluster (default: %(default)s)",
     )
-    add("--with-problems", action="store_true", help="write also what the gateway would refuse")
+    add("--with-problems", action="store_true", help="also write objects that the gateway would reject")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
-    """Import, and return the exit status. *refuse* exits, and says what is wrong."""
+    """Import, and return the exit status. *refuse* prints a usage error and exits."""
     from gateway.importing import notes
     from gateway.importing.prepare import prepare, read_texts
     from gateway.importing.selection import select
     from gateway.importing.sources import from_cluster, from_files
 
     if parsed.files and (parsed.kubeconfig or parsed.context):
-        refuse("--kubeconfig and --context are for a cluster, and files were given")
+        refuse("--kubeconfig and --context cannot be combined with files")
     if parsed.force and parsed.output is None:
-        refuse("--force is for --output")
+        refuse("--force needs --output")
     unreadable: list[Problem] = []
     if parsed.files:
         read, unreadable = from_files(parsed.files)
@@ -80,7 +85,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     good = [one for one in prepared if not one.problems]
     texts: dict[str, str] = {}
     for one in prepared if parsed.with_problems else good:
-        # Two of one name are both written, for the reader to refuse.
+        # Duplicates are both written, and the gateway rejects them.
         texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
     if parsed.output is None:
         logs.out(*"---\n".join(texts.values()).splitlines())
@@ -100,7 +105,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if parsed.output is not None or not target:
         target += ["--output", str(parsed.output or "DIR")]
     written = {id(one.document) for one in (prepared if parsed.with_problems else good)}
-    _say(
+    _print(
         found.notes,
         [line for one in notes.warnings(documents, config, found.deselected) for line in one.lines()],
         notes.summary(documents, config) if documents else (),
@@ -108,8 +113,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     )
     if unreadable:
         logs.say(
-            "admission-gateway: the documents that cannot be read were left out: the lines that begin with "
-            "error name file and place. Correct them or take them out of the files: --exclude does not"
+            "admission-gateway: unreadable documents were not imported; the error lines above name file and "
+            "position. Correct them or remove them from the files; --exclude does not apply to them"
         )
     if len(good) < len(prepared):
         logs.say(_left_out(prepared, with_problems=parsed.with_problems))
@@ -117,26 +122,26 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
-    """Return what became of the objects that the gateway would refuse, and how to import without them."""
+    """Return a message about objects that the gateway would reject, with the options that exclude them."""
     from gateway.importing.objects import name_of
 
     bad = [one for one in prepared if one.problems]
     kept = {name_of(one.document) for one in prepared if not one.problems}
     globs: dict[str, None] = {}
     for one in bad:
-        # What no terminal should get is any one character. The other kind may have a good object of the name.
+        # A ? stands for an unprintable character. The other kind may have a valid object of the name.
         name = "".join(escape(c) if c.isprintable() else "?" for c in name_of(one.document))
         globs[f"{one.document['kind']}/{name}" if name_of(one.document) in kept else name] = None
     excluding = " ".join(shlex.join(["--exclude", glob]) for glob in globs)
     verb, them = ("was", "it") if len(bad) == 1 else ("were", "them")
-    done = "written all the same" if with_problems else "left out"
+    done = "imported although" if with_problems else "not imported because"
     return (
-        f"admission-gateway: {len(bad)} of {len(prepared)} objects {verb} {done}, since the gateway would "
-        f"refuse {them}: the lines that begin with error say why. To import without: {excluding}"
+        f"admission-gateway: {len(bad)} of {len(prepared)} objects {verb} {done} the gateway would reject "
+        f"{them}; see the error lines above. To import without: {excluding}"
     )
 
 
-def _say(
+def _print(
     left_out: Iterable[str], warnings: Iterable[str], counts: Iterable[str], commands: Sequence[str]
 ) -> None:
     logs.say(
@@ -145,5 +150,5 @@ def _say(
         *(f"summary: {line}" for line in counts),
     )
     if commands:
-        order = "# Once the gateway is registered and serves all of this (check --cluster), in this order:"
+        order = "# Run in this order when the gateway is registered and serves all this (check --cluster):"
         logs.say(order, *commands)

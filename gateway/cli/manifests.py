@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "admission-gateway"
 _NO_CA: Final = (
-    "no --ca-file, so there is no caBundle: the API server checks the gateway's certificate by its system's "
-    "roots, unless cert-manager or somebody else adds one"
+    "no --ca-file, so the objects have no caBundle: the API server verifies the gateway's certificate with "
+    "the roots of its system, unless another component such as cert-manager adds a caBundle"
 )
 
 
@@ -31,71 +31,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     add_config(parser)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--service", metavar="NS/NAME[:PORT]", help="the Service that the gateway is behind")
-    where.add_argument("--url", metavar="URL", help="https URL of a gateway outside of the cluster")
+    where.add_argument("--service", metavar="NS/NAME[:PORT]", help="Service of the gateway")
+    where.add_argument("--url", metavar="URL", help="https URL of a gateway outside the cluster")
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
-    add("--name", default="admission-gateway", help="of both objects (default: %(default)s)")
+    add(
+        "--name",
+        default="admission-gateway",
+        metavar="NAME",
+        help="name of both objects (default: %(default)s)",
+    )
     add(
         "--split-mutating",
         action="store_true",
-        help="a mutating entry for each failurePolicy: order holds in each, not across them",
+        help="write a mutating entry for each failurePolicy; order is kept within an entry only",
     )
     add(
         "--exclude-namespace",
         metavar="NS",
         action="append",
         default=[],
-        help="leave NS out, beside the gateway's own namespace and kube-system; may be repeated",
+        help="exclude NS, in addition to the gateway's own namespace and kube-system; may be repeated",
     )
     add(
         "--include",
-        metavar="WHAT",
+        metavar="NAME",
         action="append",
         default=[],
-        help="do not leave out own-namespace, kube-system, or what wildcards do not mean otherwise: "
-        "leases.coordination.k8s.io, events; may be repeated",
+        help="do not exclude own-namespace or kube-system, or do not exclude leases.coordination.k8s.io or "
+        "events from wildcards; may be repeated",
     )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
     cluster.add_arguments(parser, "to apply to")
-    add("--force-conflicts", action="store_true", help="take over fields that others have set")
+    add(
+        "--force-conflicts",
+        action="store_true",
+        help="with --apply: take over fields of other field managers",
+    )
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
-    """Print or apply the objects, and return the exit status. *refuse* exits, and says what is wrong."""
+    """Print or apply the objects, and return the exit status. *refuse* prints a usage error and exits."""
     from gateway.config.load import load
     from gateway.registration.plan import plan
 
-    wishes = _wishes(parsed, refuse)
+    options = _options(parsed, refuse)
     config = load(parsed.config)
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         config = cluster.with_custom_resources(config, target, lambda problem: logs.say(f"error: {problem}"))
-    backend, doubts = _trusting(wishes.backend, parsed.ca_file)
-    made = plan(config, replace(wishes, backend=backend))
+    backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
+    made = plan(config, replace(options, backend=backend))
     if parsed.apply:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         result = _apply(made, target, force=parsed.force_conflicts)
     else:
         result = _as_yaml(made)
-    losses = [_shown(loss, wishes.backend.namespace) for loss in made.coverage_gaps]
-    logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *doubts, *made.notes, *losses)))
+    gaps = [_describe(gap, options.backend.namespace) for gap in made.coverage_gaps]
+    logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *ca_warnings, *made.notes, *gaps)))
     logs.out(*result.splitlines())
     return 0
 
 
-def _shown(loss: CoverageGap, own: str | None) -> str:
+def _describe(gap: CoverageGap, own: str | None) -> str:
     from gateway.registration.coverage_gaps import how_to_include
 
-    names = ", ".join(loss.namespaces)
-    noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
-    ways = " and ".join(dict.fromkeys(how_to_include(name, own) for name in loss.namespaces))
-    return f"{noun} {names} left out: {loss}; to have them called there, run it {ways}"
+    names = ", ".join(gap.namespaces)
+    noun = "namespace" if len(gap.namespaces) == 1 else "namespaces"
+    ways = " and ".join(dict.fromkeys(how_to_include(name, own) for name in gap.namespaces))
+    return f"{noun} {names} excluded: {gap}; to include, run manifests {ways}"
 
 
-def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
+def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
     from gateway.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
@@ -103,7 +112,7 @@ def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Regi
     from gateway.text import did_you_mean, one_of, shown
 
     backend = _backend(parsed, refuse)
-    # Of all entries this has the longest name.
+    # The longest name of all entries.
     longest = entry_name(parsed.name, "validate", "Ignore", "k" * LONGEST_KEY, 1)
     if message := configuration_name(parsed.name) or webhook_name(longest):
         refuse(f"argument --name: {message}")
@@ -118,7 +127,7 @@ def _wishes(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Regi
         refuse(f"--include {KUBE_SYSTEM} and --exclude-namespace {KUBE_SYSTEM} contradict each other")
     for option in ("kubeconfig", "context", "force_conflicts"):
         if getattr(parsed, option) and not parsed.apply:
-            refuse(f"--{option.replace('_', '-')} is for --apply")
+            refuse(f"--{option.replace('_', '-')} needs --apply")
     return RegistrationOptions(
         backend=backend,
         name=parsed.name,
@@ -142,7 +151,7 @@ def _backend(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Bac
 
 
 def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str]]:
-    """Return *backend* with the certificates in *ca_file* as its roots, and what is doubtful about them."""
+    """Return *backend* with the certificates of *ca_file* as caBundle, and warnings about them."""
     import datetime
 
     from gateway.config.files import UnusableFileError, read_file
@@ -151,14 +160,14 @@ def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str
     if ca_file is None:
         return backend, [_NO_CA]
     try:
-        bundle, doubts = ca_bundle(read_file(ca_file), datetime.datetime.now(datetime.UTC))
+        bundle, ca_warnings = ca_bundle(read_file(ca_file), datetime.datetime.now(datetime.UTC))
     except UnusableFileError as error:
         raise GatewayError(f"--ca-file: {ca_file} {error}") from None
-    return replace(backend, ca_bundle=bundle), [f"--ca-file: {ca_file}: {doubt}" for doubt in doubts]
+    return replace(backend, ca_bundle=bundle), [f"--ca-file: {ca_file}: {warning}" for warning in ca_warnings]
 
 
 def _as_yaml(made: Plan) -> str:
-    """Return the documents of *made* as YAML, with the way out of a lock-out before them."""
+    """Return the documents of *made* as YAML, after a comment with the command that removes them."""
     from gateway.registration.yaml_output import to_yaml
 
     kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
@@ -174,7 +183,7 @@ def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:
 
     from gateway.kubernetes.apply import apply
 
-    # Left out, entries are taken away just as well, and an empty list would be a change each time.
+    # An absent list removes entries too, and an empty list would count as a change each time.
     documents = [
         {key: value for key, value in document.items() if key != "webhooks" or value}
         for document in made.documents

@@ -17,45 +17,59 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add to *parser* what the command takes."""
+    """Add the options of the command to *parser*."""
     add = parser.add_argument
-    cluster.add_arguments(parser, "whose webhook configurations are followed")
-    add("--name", metavar="GLOB", action="append", default=[], help="only configurations of such a name")
+    cluster.add_arguments(parser, "to read from")
     add(
-        "--exclude", metavar="GLOB", action="append", default=[], help="leave these out; both may be repeated"
+        "--name",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="follow only such a NAME or KIND/NAME; may be repeated",
     )
-    add("--output", metavar="DIR", type=Path, help="the folder that import has written")
+    add(
+        "--exclude",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="do not follow these configurations; may be repeated",
+    )
+    add("--output", metavar="DIR", type=Path, help="folder that import has written")
     add(
         "--as",
         dest="form",
         choices=("WebhookConfigurations", "CustomResources"),
         default="WebhookConfigurations",
-        help="as for import; CustomResources without --output are those of the cluster itself",
+        help="format, as for import; without --output, CustomResources in the cluster are updated",
     )
-    add("--unregister", action="store_true", help="have the API server no longer call what the gateway has")
     add(
-        "--restore", action="store_true", help="have the API server call again what was unregistered, and end"
+        "--unregister", action="store_true", help="disable the API server's direct calls to imported webhooks"
     )
-    add("--prune", action="store_true", help="remove from the configuration what is gone from the cluster")
-    add("--watch", action="store_true", help="go on until told to stop")
+    add("--restore", action="store_true", help="undo --unregister, and exit")
+    add(
+        "--prune",
+        action="store_true",
+        help="remove objects from the configuration that no longer exist in the cluster",
+    )
+    add("--watch", action="store_true", help="keep running, and update after every change")
     add(
         "--then",
         metavar="COMMAND",
         type=shlex.split,
-        help="run this, without a shell, at first and when rules or selectors have changed",
+        help="command to run at the start and after changes of rules or selectors, without a shell",
     )
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
-    """Follow the cluster, once or until told to stop, and return the exit status. *refuse* exits."""
+    """Synchronize, and return the exit status. *refuse* prints a usage error and exits."""
     from gateway.importing.destinations import CustomResources, Folder
     from gateway.importing.sync import Sync, run_once, watch
     from gateway.importing.sync_plan import Choice
 
     as_resource = parsed.form == "CustomResources"
     if parsed.restore and (parsed.unregister or parsed.watch or parsed.then or parsed.prune):
-        refuse("--restore stands alone: it goes back")
+        refuse("--restore cannot be combined with --unregister, --watch, --then or --prune")
     if parsed.output is None and not as_resource and not parsed.restore:
         refuse("--output DIR or --as CustomResources is needed")
     destination: Destination = CustomResources() if parsed.output is None else Folder(parsed.output)

@@ -1,1 +1,1 @@
-"""``admission-gateway import``: the webhooks that a cluster has, as the gateway's own configuration."""
+"""``import`` and ``sync``: convert the webhooks of a cluster into a configuration of the gateway."""

@@ -1,4 +1,4 @@
-"""Where the gateway's configuration is that ``sync`` keeps: files of a folder, or custom resources."""
+"""The configuration that ``sync`` updates: files in a folder, or custom resources."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ _PREFIXES = ("mutating-", "validating-")
 
 
 class Destination(Protocol):
-    """A configuration, of which each object is a text with the name of a file."""
+    """A configuration in which each object is a text with a file name."""
 
     async def read(self, api: ApiClient) -> dict[str, str]:
-        """Return what ``import`` and ``sync`` have written to it, by the name of the file."""
+        """Return the objects that ``import`` and ``sync`` have written, by file name."""
         ...
 
     async def write(self, api: ApiClient, texts: Mapping[str, str]) -> None:
-        """Write *texts*, by the names of their files, and replace what is there."""
+        """Write or replace *texts*, by file name."""
         ...
 
     async def remove(self, api: ApiClient, files: Sequence[str]) -> None:
-        """Take *files* away."""
+        """Remove *files*."""
         ...
 
-    def place(self, file: str) -> str:
-        """Return what the object of *file* is called in messages."""
+    def describe(self, file: str) -> str:
+        """Return the name of the object of *file* for messages."""
         ...
 
 
 class Folder:
-    """Files as ``import --output`` writes them; others in the folder are left alone."""
+    """Files of ``import --output``; other files in the folder are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def read(self, _: ApiClient) -> dict[str, str]:
-        """Return the files that ``import`` could have written.
+        """Return the files that ``import`` may have written.
 
         Raises:
-            GatewayError: one of them, or the folder, cannot be read.
+            GatewayError: a file or the folder is unreadable.
         """
         return await asyncio.to_thread(self._read)
 
     async def write(self, _: ApiClient, texts: Mapping[str, str]) -> None:
-        """Write files, all or none.
+        """Write all files or none.
 
         Raises:
-            GatewayError: the folder cannot be written to.
+            GatewayError: the folder is not writable.
         """
         await asyncio.to_thread(write, self._folder, texts, force=True)
 
@@ -74,7 +74,7 @@ class Folder:
         for file in files:
             (self._folder / file).unlink(missing_ok=True)
 
-    def place(self, file: str) -> str:
+    def describe(self, file: str) -> str:
         """Return the path of *file*."""
         return str(self._folder / file)
 
@@ -96,47 +96,47 @@ class Folder:
 
 
 class CustomResources:
-    """Objects of ``admission-gateway.io/v1alpha1`` in the cluster whose webhooks are followed."""
+    """Objects of ``admission-gateway.io/v1alpha1`` in the same cluster."""
 
     def __init__(self) -> None:
-        self._there: dict[str, Json] = {}
+        self._existing: dict[str, Json] = {}
 
     async def read(self, api: ApiClient) -> dict[str, str]:
-        """Return all webhook configurations of the gateway's own version.
+        """Return all webhook configurations of the gateway's API group.
 
         Raises:
-            ClusterError: they cannot be read.
+            ClusterError: the cluster is unreachable, or denies the request.
         """
         found = await webhook_configurations.list_webhook_configurations(api, RESOURCE_VERSION)
-        self._there = {file_name(one): one for one in found}
-        return {file: to_yaml(cleaned(one, as_resource=True)) for file, one in self._there.items()}
+        self._existing = {file_name(one): one for one in found}
+        return {file: to_yaml(cleaned(one, as_resource=True)) for file, one in self._existing.items()}
 
     async def write(self, api: ApiClient, texts: Mapping[str, str]) -> None:
-        """Make or replace objects, one after another.
+        """Create or replace objects, one after another.
 
         Raises:
-            ClusterError: one was refused; those before it have been written.
+            ClusterError: an object was rejected; the objects before it have been written.
         """
         for file, text in texts.items():
             document = yaml.safe_load(text)
-            there = self._there.get(file)
-            if there is not None:
-                document = {**document, "metadata": there["metadata"]}
+            existing = self._existing.get(file)
+            if existing is not None:
+                document = {**document, "metadata": existing["metadata"]}
             await webhook_configurations.write(api, document, FIELD_MANAGER)
 
     async def remove(self, api: ApiClient, files: Sequence[str]) -> None:
         """Delete objects.
 
         Raises:
-            ClusterError: one was refused.
+            ClusterError: a deletion was rejected.
         """
         for file in files:
-            await webhook_configurations.delete(api, self._there[file])
+            await webhook_configurations.delete(api, self._existing[file])
 
-    def place(self, file: str) -> str:
+    def describe(self, file: str) -> str:
         """Return kind and name of the object of *file*."""
-        there = self._there.get(file)
-        return file.removesuffix(".yaml") if there is None else f"custom resource {name_of(there)}"
+        existing = self._existing.get(file)
+        return file.removesuffix(".yaml") if existing is None else f"custom resource {name_of(existing)}"
 
 
 def _is_of(document: Json | None, name: str) -> bool:

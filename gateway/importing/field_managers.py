@@ -1,7 +1,7 @@
-"""Which fields of a webhook configuration are written in the cluster while it runs, and by which controller.
+"""Finds the fields of webhook configurations that controllers write, and the names of the controllers.
 
-A controller is known by an annotation that asks for it, or as a field manager: the API server notes in
-``metadata.managedFields`` who wrote which field last.
+A controller shows as an annotation that requests it, or as a field manager: ``metadata.managedFields`` has
+the last writer of each field.
 
 Source: kubernetes.io/docs/reference/using-api/server-side-apply, "Field management"; cert-manager.io
 "CA Injector"; docs.openshift.com "Service CA certificates".
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CA_BUNDLE: Final = "caBundle"
 SELECTING: Final = ("rules", "namespaceSelector", "objectSelector", "matchConditions")
-"""Fields that choose the requests of a webhook."""
+"""Fields that select the requests of a webhook."""
 FIELD_MANAGER: Final = "admission-gateway-sync"
 
 _INJECTING: Final = {
@@ -35,11 +35,11 @@ _INSTALLERS: Final = re.compile(
     r"(kubectl|helm|argocd|kustomize|flux|terraform|hashicorp|pulumi|kapp|oc|before-first-apply)\b.*",
     re.IGNORECASE,
 )
-"""Field managers that write what a person or a repository says, and nothing of their own."""
+"""Field managers of installers, which write only the content of a person or a repository."""
 
 
 def field_managers(document: Json) -> dict[str, list[str]]:
-    """Return who writes the caBundle of *document*, and the fields in ``SELECTING``: field to names."""
+    """Return the names of the controllers that write caBundle and the fields in ``SELECTING``, by field."""
     found: dict[str, list[str]] = {}
     annotations = texts(document, "annotations")
     for annotation, name in _INJECTING.items():
@@ -52,10 +52,10 @@ def field_managers(document: Json) -> dict[str, list[str]]:
 
 
 def is_managed_by_controller(document: Json) -> bool:
-    """Whether a controller writes fields of webhooks in *document* that others have made."""
+    """Whether a controller writes fields of webhooks in *document* that it has not created."""
     annotations = texts(document, "annotations")
     return any(annotation in annotations for annotation in _INJECTING) or any(
-        not is_maker for _, _, is_maker in _owned(document)
+        not is_creator for _, _, is_creator in _owned(document)
     )
 
 
@@ -68,7 +68,7 @@ def last_field_manager(document: Json) -> str:
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict) and entry.get("manager") != FIELD_MANAGER
     ]
-    return printable(max(dated)[1]) if dated else "somebody"
+    return printable(max(dated)[1]) if dated else "an unknown field manager"
 
 
 def _note(found: dict[str, list[str]], field: str, name: str) -> None:
@@ -78,9 +78,9 @@ def _note(found: dict[str, list[str]], field: str, name: str) -> None:
 
 
 def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
-    """Yield the controllers among the field managers of *document*, each with the fields that it wrote.
+    """Yield the controllers among the field managers of *document*: name, fields, is_creator.
 
-    With it comes whether it has made the webhooks, too.
+    The last value is whether the controller has created the webhooks.
     """
     metadata = document.get("metadata")
     entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
@@ -92,7 +92,7 @@ def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
                 continue
         if _INSTALLERS.fullmatch(manager) or manager == FIELD_MANAGER:
             continue
-        # Without a key for each webhook, the whole list is one field.
+        # Without keys the whole list of webhooks is one field.
         fields = [of for key, of in webhooks.items() if key.startswith("k:") and isinstance(of, dict)]
         owned = [
             field
@@ -106,6 +106,6 @@ def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
 def _has(fields: Json, field: str) -> bool:
     if field == CA_BUNDLE:
         client_config = fields.get("f:clientConfig")
-        # Either the whole clientConfig, or the field of it.
+        # Either the whole clientConfig, or only the field.
         return client_config == {} or (isinstance(client_config, dict) and f"f:{field}" in client_config)
     return f"f:{field}" in fields

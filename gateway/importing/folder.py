@@ -1,4 +1,4 @@
-"""Files into a folder, all of them or none, and nothing half-written whenever that ends."""
+"""Writes files into a folder atomically: all or none, and each file complete at every moment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STAGING: Final = ".import-"
 
 
 def write(folder: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
-    """Write *texts*, by the names of their files, and return a line for each: ``FILE written``.
+    """Write *texts*, by file name, and return a line for each: ``FILE written``.
 
-    A file that holds the same already is left as it is. Each file is complete or not there at every moment.
+    A file with equal content is not written.
 
     Raises:
-        GatewayError: there is another file of that name, unless *force* says to replace it, or the folder
-            cannot be written to; nothing has been written then.
+        GatewayError: a file with other content exists and *force* is false, or the folder is not writable;
+            nothing has been written.
     """
     try:
         is_new = not folder.exists()
@@ -31,7 +31,7 @@ def write(folder: Path, texts: Mapping[str, str], *, force: bool) -> list[str]:
         with tempfile.TemporaryDirectory(dir=folder.parent if is_new else folder, prefix=_STAGING) as name:
             return _write(folder, Path(name), texts, force=force)
     except OSError as error:
-        # Of two paths the second is the one of the folder; the other is of a temporary file.
+        # Of two paths the first is a temporary file.
         where = Path(error.filename2 or error.filename or folder)
         if any(part.startswith(_STAGING) for part in where.parts):
             where = folder
@@ -42,9 +42,7 @@ def _write(folder: Path, staging: Path, texts: Mapping[str, str], *, force: bool
     states = {name: _state(folder / name, text) for name, text in texts.items()}
     taken = [str(folder / name) for name, state in states.items() if state == "other"]
     if taken and not force:
-        raise GatewayError(
-            f"--output: {', '.join(taken)} already there, with other content; --force replaces"
-        )
+        raise GatewayError(f"--output: {', '.join(taken)} exist with other content; --force replaces them")
     changed = [name for name, state in states.items() if state != "same"]
     for name in changed:
         with (staging / name).open("x", encoding="utf-8") as staged:
@@ -57,7 +55,7 @@ def _write(folder: Path, staging: Path, texts: Mapping[str, str], *, force: bool
             if states[name] == "other":
                 (staging / name).replace(folder / name)
                 continue
-            # Fails where somebody else has made one meanwhile, which a renaming would replace.
+            # Unlike a rename, this fails if another process has created the file meanwhile.
             (folder / name).hardlink_to(staging / name)
             made.append(folder / name)
     except OSError:

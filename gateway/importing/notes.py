@@ -1,6 +1,6 @@
-"""What the operator has to know of an import, grouped: what changes by it, what stays behind, and a summary.
+"""Warnings about an import, a summary, and the commands that unregister the imported webhooks.
 
-The groups are in the order of what they cost: requests that are no longer checked come first.
+Warnings are in the order of severity: requests that are no longer checked come first.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _MANAGING: Final = {
     "olm.owner": "the Operator Lifecycle Manager",
     "addonmanager.kubernetes.io/mode": "the addon manager",
 }
-"""Labels and annotations of tools that make again what is deleted."""
+"""Labels and annotations of tools that recreate deleted objects."""
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _RULES_WRITTEN: Final = (
-    "a controller writes rules or selectors of {}, and may change them at any time: what is written here is "
-    "how they are now; admission-gateway sync follows it"
+    "a controller writes rules or selectors of {} and may change them at any time; the import has their "
+    "current state, and admission-gateway sync updates it"
 )
 _CA_WRITTEN: Final = (
-    "a controller writes the caBundle of {}, and what is written here has the one of today: calls fail once "
-    "the certificate is renewed by another CA; admission-gateway sync follows it"
+    "a controller writes the caBundle of {}; the import has the current one, with which calls fail after a "
+    "change of the CA, and admission-gateway sync updates it"
 )
 _WIDTH: Final = 110
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedWarning:
-    """One thing to know, with everything that it is about."""
+    """One warning with the names of everything affected."""
 
     text: str
     about: Mapping[str, Sequence[str]]
-    """Names by a heading of their own, such as the controller; the heading may be empty."""
+    """Names by heading, such as the controller; the heading may be empty."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the text, and the names below it."""
+        """Yield the text and the indented names."""
         yield self.text + (":" if self.about else "")
         for heading, names in self.about.items():
             yield from textwrap.wrap(
@@ -69,28 +69,28 @@ class GroupedWarning:
 
 
 def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) -> Iterator[GroupedWarning]:
-    """Yield what there is to know of *documents*, which the gateway reads as *config*, gravest first.
+    """Yield the warnings about *documents*, which the gateway reads as *config*, most severe first.
 
-    *others* are configurations that were not chosen.
+    *others* are configurations that were not selected.
     """
     webhooks = [*config.mutating, *config.validating]
     yield from _unchecked(webhooks)
     yield from _written_by_controllers(documents)
-    yield from _put_back(documents)
+    yield from _recreated(documents)
     yield from _backends(documents)
-    yield from _left_with(others, documents)
-    yield from _doubtful(config)
+    yield from _remaining(others, documents)
+    yield from _config_warnings(config)
     yield from _same_names(documents)
     if equivalent := [hook for hook in webhooks if hook.match_policy == "Equivalent"]:
         yield GroupedWarning(
-            f"{_count(len(equivalent), 'webhook')} with matchPolicy Equivalent: manifests registers the "
-            "gateway so that it gets the version that they ask for; the gateway itself converts nothing",
+            f"{_count(len(equivalent), 'webhook')} with matchPolicy Equivalent: the gateway converts no "
+            "versions, and manifests registers it so that the API server sends the requested version",
             {},
         )
 
 
 def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
-    """Yield lines that count what *documents* are, which the gateway reads as *config*."""
+    """Yield lines with counts of *documents*, which the gateway reads as *config*."""
     mutating, validating = len(config.mutating), len(config.validating)
     yield (
         f"{_count(len(documents), 'configuration')} with {_count(mutating + validating, 'webhook')}: "
@@ -103,25 +103,25 @@ def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
         count = sum(1 for found in by_field if any(field in found for field in fields))
         yield f"a controller writes the {nouns} of {_count(count, 'configuration')}"
     count = len(in_kube_system((*config.mutating, *config.validating)))
-    yield f"{_count(count, 'webhook')} will not be called for {KUBE_SYSTEM} unless manifests gets --include"
+    yield f"{_count(count, 'webhook')} will not be called in {KUBE_SYSTEM} without manifests --include"
 
 
 def in_kube_system(webhooks: Sequence[Webhook]) -> list[Webhook]:
-    """Return those of *webhooks* that are called in kube-system, if this has no labels but its own."""
+    """Return the webhooks that are called in kube-system, if it has only its default labels."""
     return [hook for hook in webhooks if is_called_in(hook, KUBE_SYSTEM, {})]
 
 
 def unregistering(documents: Sequence[Json], options: Sequence[str], target: Sequence[str]) -> list[str]:
-    """Return the commands that end the API server's own calls to *documents*, in the order of the calls.
+    """Return the commands that end the API server's own calls to *documents*, in call order.
 
-    Mutating ones first: what they do twice can show, what validating ones do twice cannot. What a controller
-    goes on writing is not deleted, but left to ``sync``. *options* are those of kubectl that choose the
-    cluster, *target* those of ``sync`` that name the configuration.
+    Mutating webhooks come first, because only their duplicate calls can have an effect. ``sync`` unregisters
+    objects that a controller writes, instead of a deletion. *options* are the options of kubectl that select
+    the cluster, *target* the options of ``sync`` that name the configuration.
     """
     commands = [
         ["kubectl", *options, "delete", one["kind"].lower(), name_of(one)]
         for one in documents
-        # No shell quotes for a terminal.
+        # A command with unprintable characters would be unsafe to paste.
         if name_of(one).isprintable() and name_of(one) and not is_managed_by_controller(one)
     ]
     if any(map(is_managed_by_controller, documents)):
@@ -132,15 +132,15 @@ def unregistering(documents: Sequence[Json], options: Sequence[str], target: Seq
 def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[GroupedWarning]:
     if lost := in_kube_system(webhooks):
         yield GroupedWarning(
-            f"{KUBE_SYSTEM} is no longer checked by {_count(len(lost), 'webhook')} once the gateway is "
-            f"registered: manifests leaves it out, as it does the gateway's own namespace; manifests "
-            f"--include {KUBE_SYSTEM} keeps it",
+            f"{KUBE_SYSTEM} is no longer checked by {_count(len(lost), 'webhook')} when the gateway is "
+            f"registered: manifests excludes it and the gateway's own namespace; manifests "
+            f"--include {KUBE_SYSTEM} includes it",
             _hooks(lost),
         )
     if wild := [hook for hook in webhooks if match_conditions(hook.rules, ())]:
         yield GroupedWarning(
-            f"events, leases and reviews of access are no longer checked by {_count(len(wild), 'webhook')} "
-            "with wildcards: manifests leaves them out; manifests --include keeps events and leases",
+            f"events, leases and access reviews are no longer checked by {_count(len(wild), 'webhook')} "
+            "with wildcards: manifests excludes them; manifests --include includes events and leases",
             _hooks(wild),
         )
 
@@ -157,7 +157,7 @@ def _written_by_controllers(documents: Sequence[Json]) -> Iterator[GroupedWarnin
             yield GroupedWarning(text.format(_count(sum(map(len, about.values())), "configuration")), about)
 
 
-def _put_back(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
+def _recreated(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     about: dict[str, list[str]] = {}
     for document in documents:
         marks = {**texts(document, "labels"), **texts(document, "annotations")}
@@ -173,8 +173,8 @@ def _put_back(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
             about.setdefault(", ".join(found), []).append(_short(document))
     if about:
         yield GroupedWarning(
-            f"{_count(sum(map(len, about.values())), 'configuration')} may be made again once deleted, by a "
-            "manager or an owner's controller: disable them there",
+            f"{_count(sum(map(len, about.values())), 'configuration')} may be recreated after a deletion, "
+            "by a tool or by the controller of an owner: disable them there",
             about,
         )
 
@@ -183,8 +183,8 @@ def _backends(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     services, _ = _called(documents)
     if services:
         yield GroupedWarning(
-            f"the gateway calls {_count(len(services), 'Service')} by name, which only resolves inside the "
-            "cluster: outside of it, write clientConfig.url instead",
+            f"the gateway calls {_count(len(services), 'Service')} by DNS name, which resolves only inside "
+            "the cluster: outside, use clientConfig.url instead",
             {"": services},
         )
     conditions = [
@@ -196,24 +196,24 @@ def _backends(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     ]
     if conditions:
         yield GroupedWarning(
-            f"the matchConditions of {_count(len(conditions), 'webhook')} ask the authorizer: the gateway "
-            "needs GatewayConfiguration.kubernetes and the right to create subjectaccessreviews of "
+            f"the matchConditions of {_count(len(conditions), 'webhook')} use the authorizer: the gateway "
+            "needs GatewayConfiguration.kubernetes and permission to create subjectaccessreviews of "
             "authorization.k8s.io",
             {"": conditions},
         )
 
 
-def _left_with(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[GroupedWarning]:
+def _remaining(others: Sequence[Json], documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     mutating = [one for one in others if one["kind"].startswith("Mutating") and entries(one)]
     if mutating and any(one["kind"].startswith("Mutating") for one in documents):
         yield GroupedWarning(
-            f"the API server goes on calling {_count(len(mutating), 'mutating configuration')} not imported: "
-            "before or after all that the gateway has, by name, and no longer in between",
+            f"the API server still calls {_count(len(mutating), 'mutating configuration')} not imported: "
+            "by name before or after all webhooks of the gateway, no longer between them",
             {"": [title(one) for one in mutating]},
         )
 
 
-def _doubtful(config: Config) -> Iterator[GroupedWarning]:
+def _config_warnings(config: Config) -> Iterator[GroupedWarning]:
     about: dict[str, list[str]] = {}
     for warning in config.warnings:
         place = ": ".join(part for part in (warning.where, warning.field) if part)
@@ -231,13 +231,13 @@ def _same_names(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
     if about:
         yield GroupedWarning(
             f"{_count(len(about), 'webhook name')} in more than one configuration: messages and audit "
-            "annotations of the gateway do not tell them apart",
+            "annotations of the gateway do not distinguish them",
             about,
         )
 
 
 def _called(documents: Iterable[Json]) -> tuple[list[str], list[str]]:
-    """Return the Services that *documents* call, as ``NAMESPACE/NAME``, and the URLs, each once."""
+    """Return the Services in *documents*, as ``NAMESPACE/NAME``, and the URLs, without duplicates."""
     services: dict[str, None] = {}
     urls: dict[str, None] = {}
     for document in documents:

@@ -1,7 +1,7 @@
-"""Webhook configurations as a cluster has them, to those that are written: what the cluster added is gone.
+"""Normalises webhook configurations: removes the fields that the cluster adds, and orders the rest.
 
-What comes out is the same for the same webhooks, whether they were read from a cluster, from kubectl's output
-or from what was written before: fields have one order, objects the one in which they are called.
+The result is the same for the same webhooks, whether they were read from a cluster, from kubectl's output or
+from an earlier result. Objects are in call order.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go; k8s.io/api admissionregistration/v1 types.go.
 """
@@ -35,11 +35,11 @@ _ENTRY_FIELDS: Final = (
 )
 _RULE_FIELDS: Final = ("operations", "apiGroups", "apiVersions", "resources", "scope")
 _LONGEST_STEM: Final = 200
-"""Characters. Names of files have 255, names of objects 253, and something stands around them."""
+"""Characters. File names have at most 255, object names 253, and the file name has a prefix and a suffix."""
 
 
 def name_of(document: Mapping[str, Any]) -> str:
-    """Return ``metadata.name`` of *document*; empty where there is none."""
+    """Return ``metadata.name`` of *document*; empty if there is none."""
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
@@ -51,14 +51,14 @@ def title(document: Mapping[str, Any]) -> str:
 
 
 def texts(document: Mapping[str, Any], field: str) -> Json:
-    """Return the labels or annotations of *document*, as *field* says; empty where there are none."""
+    """Return the labels or annotations (*field*) of *document*; empty if there are none."""
     metadata = document.get("metadata")
     found = metadata.get(field) if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def is_configuration(document: Mapping[str, Any]) -> bool:
-    """Whether *document* is a webhook configuration of Kubernetes, in whatever version."""
+    """Whether *document* is a webhook configuration of Kubernetes, in any version."""
     version = document.get("apiVersion")
     return (
         isinstance(version, str)
@@ -68,26 +68,25 @@ def is_configuration(document: Mapping[str, Any]) -> bool:
 
 
 def in_order(documents: Iterable[Json]) -> list[Json]:
-    """Return *documents* in the order in which they are called: mutating ones first, then by name."""
+    """Return *documents* in call order: mutating configurations first, then by name."""
     phases = tuple(PHASES)
     return sorted(documents, key=lambda one: (phases.index(one["kind"]), name_of(one).encode()))
 
 
-def without(document: Json, places: Collection[int]) -> Json:
-    """Return *document* without the entries at *places*."""
-    kept = [entry for place, entry in enumerate(entries(document)) if place not in places]
-    return {**document, "webhooks": kept} if places else document
+def without(document: Json, indices: Collection[int]) -> Json:
+    """Return *document* without the entries at *indices*."""
+    kept = [entry for index, entry in enumerate(entries(document)) if index not in indices]
+    return {**document, "webhooks": kept} if indices else document
 
 
 def cleaned(document: Json, *, as_resource: bool) -> Json:
-    """Return *document* as it is written: its name, labels, annotations and webhooks.
+    """Return *document* in the form that is written: its name, labels, annotations and webhooks.
 
-    Its webhooks are called, also where they are unregistered in the cluster.
-
-    What was once made as ``v1beta1``, with sideEffects that only this takes, a cluster gives out as ``v1``:
-    it becomes ``v1beta1`` again. With *as_resource* it is a custom resource, with the defaults of ``v1``,
-    and without labels and annotations, by which tools take objects for theirs. Where the version changes,
-    the defaults that were meant are written out.
+    Unregistered webhooks are registered again in the result. A cluster returns objects that were created as
+    ``v1beta1`` as ``v1``; those with sideEffects that only ``v1beta1`` allows become ``v1beta1`` again. With
+    *as_resource* the result is a custom resource, with the defaults of ``v1`` and without labels and
+    annotations, by which tools find their objects. If the version changes, the result has the defaults of
+    the old version as explicit values.
     """
     kept: Json = {"name": name_of(document)}
     for field in () if as_resource else ("labels", "annotations"):
@@ -96,7 +95,7 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
             kept[field] = found
     webhooks = registered_again(document).get("webhooks")
     version = document["apiVersion"]
-    written = RESOURCE_VERSION if as_resource else _OLD if _is_older_than_it_says(webhooks) else version
+    written = RESOURCE_VERSION if as_resource else _OLD if _is_v1beta1(webhooks) else version
     is_changed = (written == _OLD) is not (version == _OLD)
     defaults = _defaults(V1BETA1 if version == _OLD else V1) if is_changed else {}
     made = {
@@ -105,27 +104,27 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
         "metadata": kept,
     }
     if webhooks is not None and not isinstance(webhooks, list):
-        # For the configuration's own reader to refuse.
+        # Left for validation to reject.
         return {**made, "webhooks": webhooks}
     return {**made, "webhooks": [_entry(one, defaults) for one in webhooks or ()]}
 
 
 def file_name(document: Json) -> str:
-    """Return a name for the file of *document*, which nobody has checked, that is its own in a folder."""
+    """Return the file name of *document*, which is not validated; unique in a folder."""
     name = quote(name_of(document), safe="")
     if len(name) > _LONGEST_STEM:
         name = f"{name[:_LONGEST_STEM]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return f"{document['kind'].removesuffix('WebhookConfiguration').lower()}-{name}.yaml"
 
 
-def _is_older_than_it_says(webhooks: object) -> bool:
-    """Whether any of *webhooks* has sideEffects that ``v1`` leaves to those that have them already."""
+def _is_v1beta1(webhooks: object) -> bool:
+    """Whether any of *webhooks* has sideEffects that only ``v1beta1`` allows."""
     entries_there = webhooks if isinstance(webhooks, list) else []
     return any(isinstance(one, dict) and one.get("sideEffects") in _OLD_SIDE_EFFECTS for one in entries_there)
 
 
 def _defaults(version: Version) -> Json:
-    """Return what *version* takes fields to be that are left out."""
+    """Return the defaults of *version*."""
     defaults = {
         "failurePolicy": version.failure_policy,
         "matchPolicy": version.match_policy,
@@ -155,7 +154,7 @@ def _ordered(content: object, fields: tuple[str, ...]) -> object:
 
 
 def _sorted(value: object) -> object:
-    """Return *value* with the fields of mappings sorted; the order of lists may mean something."""
+    """Return *value* with sorted mappings; the order of lists may have a meaning."""
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return value

@@ -1,4 +1,4 @@
-"""Objects that are about to be written, read as ``serve`` would read them, without a file."""
+"""Converts objects to the text that is written, and validates them as ``serve`` would, without a file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _GATEWAY: Final = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\nkubernetes: {}\n"
-"""Without a cluster, conditions that ask its authorizer would be refused."""
+"""With a cluster, conditions may use its authorizer."""
 _NO_FILE: Final = Path("object.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An object as it is to be written."""
+    """An object in the form that is written."""
 
     document: Json
-    """As it was read."""
+    """The object as read."""
     file: str
     text: str
     problems: tuple[Problem, ...]
-    """Why the gateway would refuse it; the place of each is the object, ``KIND "NAME"``."""
+    """Problems for which the gateway would reject the object; ``where`` is ``KIND "NAME"``."""
 
 
 def prepare(documents: Sequence[Json], *, as_resource: bool) -> list[Prepared]:
-    """Return what is to be written of *documents*, each with what the gateway has against it."""
+    """Return *documents* in the form that is written, each with its problems."""
     times = Counter((one["kind"], name_of(one)) for one in documents)
     prepared = []
     for document in documents:
@@ -48,7 +48,7 @@ def prepare(documents: Sequence[Json], *, as_resource: bool) -> list[Prepared]:
         name = name_of(document)
         found = list(_problems(text))
         if times[document["kind"], name] > 1:
-            expected = "expected one object of this kind and name: none of them is taken"
+            expected = "expected one object of this kind and name: none of them is used"
             found.append(Problem("", "metadata.name", f"found {shown(name)} a second time, {expected}"))
         place = f"{document['kind']} {shown(name)}"
         problems = tuple(replace(problem, where=place) for problem in found)
@@ -57,10 +57,10 @@ def prepare(documents: Sequence[Json], *, as_resource: bool) -> list[Prepared]:
 
 
 def read_texts(texts: Iterable[str]) -> Config:
-    """Return what the gateway reads in *texts*, each the YAML of an object.
+    """Return the configuration in *texts*, each the YAML of an object.
 
     Raises:
-        ConfigError: it refuses them; the place of each problem is the object, ``KIND "NAME"``.
+        ConfigError: the configuration is invalid; ``where`` of each problem is ``KIND "NAME"``.
     """
     try:
         config = read(chain.from_iterable(read_documents(_NO_FILE, text) for text in (*texts, _GATEWAY)))

@@ -1,4 +1,4 @@
-"""Selects the objects to import: by ``--name`` and ``--exclude``, without the registration of a gateway."""
+"""Selects the objects to import by ``--name`` and ``--exclude``, without entries that register a gateway."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Selected:
-    """What was read, by what becomes of it."""
+    """The objects that were read, by selection."""
 
     imported: list[Json] = field(default_factory=list)
-    """In the order in which they are called, the gateway's own entries taken out."""
+    """In call order, without entries that register a gateway."""
     removable: list[Json] = field(default_factory=list)
-    """Those of them that can be deleted in the cluster as they are."""
+    """Imported objects that can be deleted in the cluster as a whole."""
     deselected: list[Json] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """Notes about objects that are not imported."""
 
 
 def select(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Selected:
-    """Return what becomes of the objects *read*: those with one of *names*, if any, and none *excluded*."""
+    """Return the selection from *read*: objects that match *names* (empty: all), and not *excluded*."""
     found = Selected()
     configurations = in_order(one for one in read if is_configuration(one))
     for document in read:
         if _has_conversion(document):
             found.notes.append(
-                f"{title(document)}: conversion webhooks are not admission, and stay as they are"
+                f"{title(document)}: conversion webhooks are not admission webhooks and are not imported"
             )
     for document, own in zip(configurations, gateway_indices(configurations), strict=True):
         name = name_of(document)
         if name.endswith(".static.k8s.io"):
             found.notes.append(
-                f"{title(document)}: a static manifest of the API server, which reads it from its own files"
+                f"{title(document)}: not imported, because it is a static manifest of the API server"
             )
         elif own and len(own) == len(entries(document)):
-            found.notes.append(f"{title(document)}: left out, since it registers a gateway itself")
+            found.notes.append(f"{title(document)}: not imported, because it registers a gateway")
         elif (names and not matches(document, names)) or matches(document, excluded):
             found.deselected.append(document)
         else:
             found.imported.append(without(document, own))
             if not own:
                 found.removable.append(document)
-            for place in own:
-                entry = printable(entries(document)[place].get("name"))
+            for index in own:
+                entry = printable(entries(document)[index].get("name"))
                 found.notes.append(
-                    f"{title(document)}: without {entry}, which registers a gateway itself and has to stay: "
-                    "take the others out with kubectl edit"
+                    f"{title(document)}: imported without {entry}, which registers a gateway and has to "
+                    "remain; remove the other webhooks with kubectl edit"
                 )
     if not found.imported:
-        found.notes.append("no webhook configuration to import was found")
+        found.notes.append("no webhook configuration to import")
     return found
 
 
 def matches(document: Json, globs: Iterable[str]) -> bool:
-    """Whether any of *globs* matches the name of *document*, or ``KIND/NAME`` where it has a slash."""
+    """Whether any of *globs* matches the name of *document*, or ``KIND/NAME`` if the glob has a slash."""
     name = name_of(document)
     return any(
         fnmatchcase(name, glob) or ("/" in glob and fnmatchcase(f"{document['kind']}/{name}", glob))

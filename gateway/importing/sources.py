@@ -1,4 +1,4 @@
-"""Where webhook configurations are imported from: files, standard input, or a cluster."""
+"""Reads webhook configurations from files, standard input, or a cluster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STANDARD_INPUT: Final = Path("-")
 
 
 def from_files(paths: Sequence[Path]) -> tuple[list[Json], list[Problem]]:
-    """Return all objects in the files and folders *paths*, of whatever kind; ``-`` is standard input.
+    """Return all objects in the files and folders *paths*, and problems; ``-`` is standard input.
 
-    With them comes what is wrong with files that cannot be read, and with documents that are no objects.
+    Objects may be of any kind. Problems are unreadable files and documents that are not objects.
     """
     documents = list(_documents(paths))
     problems = [problem for one in documents for problem in one.report.problems()]
@@ -35,9 +35,9 @@ def from_cluster(cluster: Kubernetes) -> list[Json]:
     """Return the webhook configurations of *cluster*.
 
     Raises:
-        ClusterError: it cannot be reached, or refuses.
+        ClusterError: the cluster is unreachable, or denies the request.
     """
-    # Only here, since they take their time to load.
+    # These imports are slow.
     from gateway.kubernetes.access import connect
     from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 

@@ -1,7 +1,7 @@
-"""``admission-gateway sync``: keeps the gateway's configuration equal to the cluster's objects behind it.
+"""``admission-gateway sync``: keeps the gateway's configuration equal to the cluster's webhook objects.
 
-For webhooks whose rules and caBundle a controller writes while it runs. Their objects are not deleted but
-unregistered: they stay, the controller goes on writing them, and the API server never calls them
+It is for webhooks whose rules and caBundle a controller writes at run time. Their objects are not deleted but
+unregistered: the controller keeps writing them, and the API server never calls them
 (``gateway.registration.unregistered``).
 """
 
@@ -30,38 +30,38 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _ATTEMPTS: Final = 5
-"""Of one run, where objects change between being read and written."""
+"""Attempts of one run after write conflicts."""
 _SOON_S: Final = 5.0
-"""Until the next look after something was written; the gateway looks for changed files every second."""
+"""Delay of the next run after a write; the gateway checks its files for changes every second."""
 _LATER_S: Final = 60.0
-_PUT_BACK_EVERY_S: Final = 60.0
-"""For each object, so that a controller that insists is not met with a write for each of its own."""
+_UNREGISTER_INTERVAL_S: Final = 60.0
+"""Interval for each object, so that a controller that keeps restoring the object causes few writes."""
 _CONFLICT: Final = 409
 
 
 class Sync:
-    """Looks at the cluster and does what follows from it, as often as it is asked to."""
+    """State of repeated synchronization runs."""
 
     def __init__(self, destination: Destination, choice: Choice, parsed: argparse.Namespace) -> None:
         self._destination = destination
         self._choice = choice
         self._parsed = parsed
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._found: dict[str, None] = {}
-        """What this look has to tell, in order."""
+        """Messages of this run, in order."""
         self._must_run = True
-        """Whether the command of ``--then`` has to run; also at first, since it may have missed something."""
+        """Whether the command of ``--then`` has to run; true at the start, in case changes were missed."""
         self._unregistered: set[str] = set()
-        """``KIND/NAME`` of what an earlier look has found unregistered, or made so."""
-        self._put_back_at: dict[str, float] = {}
+        """``KIND/NAME`` of objects that an earlier run found unregistered or unregistered itself."""
+        self._unregistered_at: dict[str, float] = {}
         self._written_at: dict[str, float] = {}
-        """When what was written last, by file, on the monotonic clock in seconds."""
+        """Time of the last write by file, monotonic seconds."""
 
-    async def look(self, api: ApiClient, read: Sequence[Json]) -> tuple[int, bool]:
-        """Act on the objects *read*; return the exit status, and whether to look again soon.
+    async def synchronize(self, api: ApiClient, read: Sequence[Json]) -> tuple[int, bool]:
+        """Synchronize with the objects *read*; return the exit status, and whether to run again soon.
 
         Raises:
-            GatewayError: the configuration or the cluster cannot be read or written to.
+            GatewayError: the configuration or the cluster cannot be read or written.
         """
         from gateway.importing.sync_plan import plan_sync
 
@@ -69,19 +69,19 @@ class Sync:
         if self._parsed.restore:
             for document in plan_sync(read, {}, self._choice).to_restore:
                 await self._write(api, document)
-                logs.out(f"{_title(document)} registered again: the API server calls it")
+                logs.out(f"{_title(document)} registered again: the API server calls it directly")
             return 0, False
         found = plan_sync(read, await self._destination.read(api), self._choice)
         await self._bring_up_to_date(api, found)
-        is_well = self._tell(found)
+        is_well = self._check(found)
         is_well &= await self._run_command(found)
         if self._parsed.unregister:
             is_well &= await self._unregister(api, found)
         for line in self._found:
-            # One that goes on is told once.
-            if line not in self._told:
+            # A persistent problem is reported once.
+            if line not in self._reported:
                 logs.say(line)
-        self._told = set(self._found)
+        self._reported = set(self._found)
         return (0 if is_well else 1), bool(found.changed) or not is_well
 
     async def _bring_up_to_date(self, api: ApiClient, found: SyncPlan) -> None:
@@ -90,33 +90,39 @@ class Sync:
             await self._destination.write(api, texts)
         for file, fields in found.changed.items():
             self._written_at[file] = time.monotonic()
-            logs.out(f"{self._destination.place(file)} written: {', '.join(fields)}")
+            logs.out(f"{self._destination.describe(file)} written: {', '.join(fields)}")
         if self._parsed.prune and found.gone:
             await self._destination.remove(api, found.gone)
             for file in found.gone:
-                logs.out(f"{self._destination.place(file)} removed: its object is gone from the cluster")
+                logs.out(
+                    f"{self._destination.describe(file)} removed: its object no longer exists in the cluster"
+                )
             self._must_run = True
 
-    def _tell(self, found: SyncPlan) -> bool:
-        """Note what is not as it should be, and return whether nothing is."""
-        lines = [f"error: {problem}; what was written last stays" for problem in _problems(found)]
+    def _check(self, found: SyncPlan) -> bool:
+        """Record the problems, and return whether there are none."""
+        lines = [f"error: {problem}; the last valid version is kept" for problem in _problems(found)]
         if not self._parsed.prune:
             lines += [
-                f"error: {self._destination.place(file)} is kept although its object is gone from the "
-                "cluster; --prune removes it, --exclude ignores it"
+                f"error: {self._destination.describe(file)} is kept although its object no longer exists "
+                "in the cluster; --prune removes it, --exclude ignores it"
                 for file in found.gone
             ]
         if found.to_restore and not found.has_gateway:
             lines.append(
-                "error: no gateway is registered, and nobody checks what these are for, which are "
-                f"unregistered: {', '.join(map(_title, found.to_restore))}; use manifests, or sync --restore"
+                "error: no gateway is registered, so that these unregistered webhooks are not called at all: "
+                f"{', '.join(map(_title, found.to_restore))}; use manifests, or sync --restore"
             )
         self._found.update(dict.fromkeys(lines))
         if found.needs_registration and not self._parsed.then:
-            self._found["warning: rules or selectors have changed: apply what manifests makes again"] = None
+            self._found["warning: rules or selectors have changed: apply the output of manifests again"] = (
+                None
+            )
         if found.called and not self._parsed.unregister:
             names = ", ".join(found.called)
-            self._found[f"warning: called by the API server, too: {names}; --unregister ends that"] = None
+            self._found[
+                f"warning: called directly by the API server, too: {names}; --unregister disables that"
+            ] = None
         return not lines
 
     async def _run_command(self, found: SyncPlan) -> bool:
@@ -131,18 +137,18 @@ class Sync:
             status = error.strerror
         self._must_run = status != 0
         if self._must_run:
-            line = f"error: --then {shlex.join(command)} ended with {status}: it runs again at the next look"
+            line = f"error: --then {shlex.join(command)} failed with {status}; it runs again in the next run"
             self._found[line] = None
         return not self._must_run
 
     async def _unregister(self, api: ApiClient, found: SyncPlan) -> bool:
-        """Unregister what the gateway has had for a while, and return whether that was all."""
+        """Unregister objects that the gateway has loaded, and return whether none is left."""
         from gateway.importing.objects import file_name
 
         if found.called and not found.has_gateway:
-            self._found["error: nothing is unregistered, since no gateway is registered: use manifests"] = (
-                None
-            )
+            self._found[
+                "error: no object was unregistered, because no gateway is registered: use manifests"
+            ] = None
             return False
         if found.called and self._parsed.then and self._must_run:
             return False
@@ -155,23 +161,20 @@ class Sync:
         for document in ready:
             title = _title(document)
             if title in self._unregistered:
-                # What a controller has added is the same to the API server as what it has put back.
-                self._found[f"warning: {title} was registered again, last written by {_writer(document)}"] = (
-                    None
-                )
-            if now - self._put_back_at.get(title, -_PUT_BACK_EVERY_S) < _PUT_BACK_EVERY_S:
+                # A webhook that a controller has added also shows as registered again.
+                self._found[f"warning: {title} was registered again, last writer: {_writer(document)}"] = None
+            if now - self._unregistered_at.get(title, -_UNREGISTER_INTERVAL_S) < _UNREGISTER_INTERVAL_S:
                 continue
             await self._write(api, document)
             self._unregistered.add(title)
-            self._put_back_at[title] = now
-            logs.out(f"{title} unregistered: the API server no longer calls it")
+            self._unregistered_at[title] = now
+            logs.out(f"{title} unregistered: the API server no longer calls it directly")
         followed = {_title(one.document) for one in found.followed}
         self._unregistered |= followed.difference(found.called)
         refused = [_title(one.document) for one in found.refused]
         if late := [one for one in found.called if one not in (*map(_title, ready), *refused)]:
-            line = (
-                f"warning: to be unregistered once the gateway has read what was written: {', '.join(late)}"
-            )
+            names = ", ".join(late)
+            line = f"warning: not unregistered until the gateway has loaded the new configuration: {names}"
             self._found[line if self._parsed.watch else f"{line}; run sync again"] = None
         return not late
 
@@ -191,7 +194,7 @@ async def run_once(settings: Kubernetes, sync: Sync) -> int:
     try:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return (await sync.look(api, await list_webhook_configurations(api)))[0]
+                return (await sync.synchronize(api, await list_webhook_configurations(api)))[0]
             except ClusterError as error:
                 if error.status != _CONFLICT or attempt == _ATTEMPTS:
                     raise
@@ -213,7 +216,7 @@ async def watch(settings: Kubernetes, sync: Sync) -> int:
     access = ClusterAccess(settings)
     registrations = WebhookConfigurations(access)
     following = asyncio.create_task(registrations.run())
-    told = ""
+    reported = ""
     try:
         await registrations.wait_until_synced()
         while True:
@@ -221,12 +224,12 @@ async def watch(settings: Kubernetes, sync: Sync) -> int:
             soon = True
             try:
                 async with access.api() as api:
-                    _, soon = await sync.look(api, registrations.documents)
-                told = ""
+                    _, soon = await sync.synchronize(api, registrations.documents)
+                reported = ""
             except GatewayError as error:
-                if str(error) != told and getattr(error, "status", 0) != _CONFLICT:
-                    told = str(error)
-                    logs.say(f"error: {error}; trying again")
+                if str(error) != reported and getattr(error, "status", 0) != _CONFLICT:
+                    reported = str(error)
+                    logs.say(f"error: {error}; retrying")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SOON_S if soon else _LATER_S):
                     await registrations.changed.wait()

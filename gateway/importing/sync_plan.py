@@ -1,8 +1,7 @@
-"""What has to be done so that the gateway's configuration is what the cluster's objects say now. Pure.
+"""Computes the changes that make the gateway's configuration equal to the cluster's objects. Pure.
 
-An object is followed once the gateway's configuration has it, or once it is unregistered. It is only
-unregistered after an earlier look has found it in the configuration as it is in the cluster, so that a rule
-that is new is never checked by nobody.
+An object is followed if the gateway's configuration has it, or if it is unregistered. An object is
+unregistered only if the configuration was equal in an earlier run, so that no new rule is left unchecked.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _NOT_REGISTERED: Final = frozenset({"clientConfig", "metadata"})
-"""Fields that the registration of the gateway does not depend on."""
+"""Fields that do not affect the registration of the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which objects are followed, and how they are written."""
+    """Selection of the followed objects, and their format."""
 
     names: Sequence[str]
     excluded: Sequence[str]
@@ -39,36 +38,36 @@ class Choice:
 
 @dataclass(slots=True)
 class SyncPlan:
-    """What one look at the cluster and the configuration comes to."""
+    """The changes of one run."""
 
     followed: list[Prepared] = field(default_factory=list)
     changed: dict[str, list[str]] = field(default_factory=dict)
-    """File name to the fields that changed, of what has to be written; all of them where there is no file."""
+    """Changed fields by file name; all fields for a new file."""
     refused: list[Prepared] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """Files whose object is no longer in the cluster."""
+    """Files whose object no longer exists in the cluster."""
     to_unregister: list[Json] = field(default_factory=list)
-    """Objects as they have to be in the cluster; the configuration has them already as they are."""
+    """Objects to write to the cluster; the configuration already has their current state."""
     called: list[str] = field(default_factory=list)
-    """``KIND/NAME`` of all objects that the API server calls itself, too."""
+    """``KIND/NAME`` of followed objects that the API server also calls directly."""
     to_restore: list[Json] = field(default_factory=list)
-    """Unregistered objects as they were before."""
+    """Unregistered objects in their original form."""
     has_gateway: bool = False
-    """Whether a gateway is registered at all."""
+    """Whether any gateway is registered."""
 
     @property
     def needs_registration(self) -> bool:
-        """Whether something changed that the registration of the gateway depends on."""
+        """Whether a change affects the registration of the gateway."""
         return any(set(fields) - _NOT_REGISTERED for fields in self.changed.values())
 
 
 def plan_sync(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> SyncPlan:
-    """Return what follows from the objects *read* of the cluster and the files *kept*, name to text."""
+    """Return the plan for the objects *read* from the cluster and the files *kept*, text by name."""
     found = SyncPlan()
     configurations = [one for one in read if is_configuration(one)]
     own = {
-        title(document): places
-        for document, places in zip(configurations, gateway_indices(configurations), strict=True)
+        title(document): indices
+        for document, indices in zip(configurations, gateway_indices(configurations), strict=True)
     }
     found.has_gateway = any(own.values())
     originals = {title(document): document for document in configurations}
@@ -98,7 +97,7 @@ def plan_sync(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> 
 
 
 def _changed(before: str, after: str) -> list[str]:
-    """Return which fields of webhooks differ between two texts, of which the first may be empty."""
+    """Return the webhook fields that differ between two texts, of which the first may be empty."""
     old, new = (yaml.safe_load(text) if text else {} for text in (before, after))
     old_entries = {printable(one.get("name")): one for one in entries(old)}
     new_entries = {printable(one.get("name")): one for one in entries(new)}

@@ -1,1 +1,1 @@
-"""What has to be registered in a cluster so that the API server calls the gateway: planned, without I/O."""
+"""Plans the objects that register the gateway in a cluster, without I/O."""

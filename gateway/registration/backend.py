@@ -1,4 +1,4 @@
-"""Where the API server finds the gateway: ``clientConfig`` of what is registered.
+"""The address of the gateway for the API server: ``clientConfig`` of the registered entries.
 
 Source: k8s.io/api admissionregistration/v1 types.go (WebhookClientConfig).
 """
@@ -25,18 +25,18 @@ _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The gateway as the API server reaches it: either ``service`` or ``url``."""
+    """Address of the gateway: either ``service`` or ``url``."""
 
     service: tuple[str, str, int] | None = None
     """Namespace, name and port."""
     url: str = ""
-    """Without a slash at its end."""
+    """Without a trailing slash."""
     ca_bundle: str | None = None
-    """Base64; None: the API server trusts its system's roots."""
+    """Base64; None: the API server uses the roots of its system."""
 
     @property
     def namespace(self) -> str | None:
-        """The gateway's own namespace, where that is known."""
+        """The gateway's namespace; None if unknown."""
         return None if self.service is None else self.service[0]
 
     def client_config(self, path: str) -> dict[str, object]:
@@ -53,10 +53,10 @@ class Backend:
 
 
 def parse_service(text: str) -> Backend:
-    """Return the backend that ``NAMESPACE/NAME[:PORT]`` stands for; port 443 where none is given.
+    """Return the backend of ``NAMESPACE/NAME[:PORT]``; the default port is 443.
 
     Raises:
-        ValueError: *text* is none.
+        ValueError: *text* has another format.
     """
     match = _SERVICE.fullmatch(text)
     if not match:
@@ -71,10 +71,10 @@ def parse_service(text: str) -> Backend:
 
 
 def parse_url(text: str) -> Backend:
-    """Return the backend at the URL *text*; its path, if any, comes before that of a request.
+    """Return the backend of the URL *text*, whose path is the prefix of request paths.
 
     Raises:
-        ValueError: *text* is no URL that the API server would call.
+        ValueError: the API server would not accept *text*.
     """
     for message in url_problems(text):
         raise ValueError(message)
@@ -82,18 +82,18 @@ def parse_url(text: str) -> Backend:
 
 
 def ca_bundle(content: bytes, now: datetime.datetime) -> tuple[str, list[str]]:
-    """Return ``caBundle`` (base64) for the PEM *content*, and what is doubtful about it at the time *now*.
+    """Return ``caBundle`` (base64) of the PEM *content*, and warnings about it at the time *now*.
 
     Raises:
-        UnusableFileError: there is no certificate in it, or a private key, which is not to be published.
+        UnusableFileError: *content* has no certificate, or has a private key, which must not be published.
     """
     if _PRIVATE_KEY.search(content):
-        raise UnusableFileError("holds a private key, which everybody could read then; expected certificates")
+        raise UnusableFileError("contains a private key, which caBundle would publish; expected certificates")
     found = certificates(content)
-    doubts = [
-        f"the certificate of {certificate.subject.rfc4514_string() or 'nobody'} has expired on "
+    warnings = [
+        f"the certificate of {certificate.subject.rfc4514_string() or 'an unnamed subject'} expired on "
         f"{certificate.not_valid_after_utc:%Y-%m-%d}"
         for certificate in found
         if certificate.not_valid_after_utc < now
     ]
-    return base64.b64encode(content).decode(), doubts
+    return base64.b64encode(content).decode(), warnings

@@ -1,10 +1,10 @@
-"""Webhooks that are not called in a namespace because the registration leaves that namespace out.
+"""Coverage gaps: webhooks that are not called in a namespace because the registration excludes it.
 
-Registered directly, the API server would call them there. A loss is told from the webhook and from name and
-labels of the namespace. It is possible, but not certain, where labels decide that are not known.
+Registered directly, the API server would call them there. A gap depends on the webhook and on name and labels
+of the namespace. It is uncertain if unknown labels decide.
 
-Source: kubernetes/apiserver plugin/webhook/predicates/namespace/matcher.go (the Namespace object itself is
-matched by its own labels, too), plugin/webhook/predicates/rules/rules.go (scope).
+Source: kubernetes/apiserver plugin/webhook/predicates/namespace/matcher.go (a Namespace object is
+matched by its own labels), plugin/webhook/predicates/rules/rules.go (scope).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _CLUSTER_SCOPED: Final = {
     "scheduling.k8s.io": "priorityclasses",
     "storage.k8s.io": "csidrivers csinodes storageclasses volumeattachments volumeattributesclasses",
 }
-"""Resources of Kubernetes itself that are in no namespace, by group. Others are taken to be in one."""
+"""Cluster-scoped resources of Kubernetes, by group. All others count as namespaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageGap:
-    """Webhooks that are not called in namespaces that are left out."""
+    """Webhooks that are not called in excluded namespaces."""
 
     namespaces: tuple[str, ...]
     webhooks: tuple[Webhook, ...]
-    """In their order, at least one."""
+    """In configured order; at least one."""
     is_certain: bool
-    """False: it depends on labels of the namespaces, which are not known."""
+    """False: the gap depends on unknown labels of the namespaces."""
 
     def __str__(self) -> str:
-        """Return the loss as part of a sentence, every webhook by name."""
+        """Return the gap as part of a sentence, with the names of all webhooks."""
         count = len(self.webhooks)
         where = "there" if len(self.namespaces) == 1 else "in each of them"
         listed = "; ".join(
@@ -63,30 +63,30 @@ class CoverageGap:
         )
         verb = "is" if count == 1 else "are"
         plural = "" if count == 1 else "s"
-        what = f"{count} webhook{plural} {verb} not called {where}, and registered directly would be"
+        what = f"{count} webhook{plural} {verb} not called {where}, but would be if registered directly"
         if not self.is_certain:
-            what += ", if the namespace's labels match the namespaceSelector"
+            what += ", provided that the labels of the namespace match the namespaceSelector"
         return f"{what}: {listed}"
 
 
 def coverage_gaps(found: Iterable[tuple[str, Webhook, bool]]) -> list[CoverageGap]:
-    """Return the losses *found*: namespace, webhook that is lost there, and whether that is certain.
+    """Return the gaps *found*: namespace, webhook, and whether the gap is certain.
 
-    Namespaces in which the same webhooks are lost share a loss.
+    Namespaces with the same webhooks share a gap.
     """
-    lost: dict[tuple[str, bool], list[Webhook]] = {}
+    by_namespace: dict[tuple[str, bool], list[Webhook]] = {}
     for namespace, webhook, is_certain in found:
-        lost.setdefault((namespace, is_certain), []).append(webhook)
+        by_namespace.setdefault((namespace, is_certain), []).append(webhook)
     namespaces: dict[tuple[bool, tuple[Webhook, ...]], list[str]] = {}
-    for (namespace, is_certain), webhooks in lost.items():
+    for (namespace, is_certain), webhooks in by_namespace.items():
         namespaces.setdefault((is_certain, tuple(webhooks)), []).append(namespace)
     return [CoverageGap(tuple(names), hooks, is_certain) for (is_certain, hooks), names in namespaces.items()]
 
 
 def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
-    """Whether the API server would call *webhook*, registered directly, for anything in *namespace*.
+    """Whether the API server would call *webhook*, registered directly, for any request in *namespace*.
 
-    None: that depends on labels of the namespace, and *labels* is None, which is: not known.
+    None: unknown labels decide. *labels* are the labels of the namespace, None: unknown.
     """
     if not any(map(list, map(in_namespaces, webhook.rules))):
         return False
@@ -110,9 +110,9 @@ def selected(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None)
 
 
 def in_namespaces(rule: Rule) -> Iterator[Rule]:
-    """Yield, as rules, the requests *rule* is for that a namespace's labels decide.
+    """Yield rules for the requests of *rule* to which a namespaceSelector applies.
 
-    They are those in a namespace, and those for Namespace objects, whose scope is the cluster.
+    These are namespaced requests, and requests for Namespace objects, whose scope is the cluster.
     """
     for group in rule.api_groups if rule.scope != "Cluster" else ():
         cluster_scoped = _CLUSTER_SCOPED.get(group, "").split()
@@ -126,7 +126,7 @@ def in_namespaces(rule: Rule) -> Iterator[Rule]:
 
 
 def how_to_include(namespace: str, own: str | None) -> str:
-    """Return how to run ``manifests`` so that it registers *namespace*, too; *own* is the gateway's."""
+    """Return the options with which ``manifests`` includes *namespace*; *own* is the gateway's namespace."""
     if namespace in (own, KUBE_SYSTEM):
         return f"with --include {OWN_NAMESPACE if namespace == own else KUBE_SYSTEM}"
     return f"without --exclude-namespace {namespace}"

@@ -1,4 +1,4 @@
-"""One entry of a webhook configuration: several webhooks of the gateway, as the API server is to see them.
+"""One entry of a webhook configuration, which stands for several webhooks of the gateway.
 
 Source: k8s.io/api admissionregistration/v1 types.go; kubernetes/apiserver
 plugin/webhook/mutating/dispatcher.go (reinvocation), plugin/webhook/request (timeout).
@@ -19,46 +19,45 @@ if TYPE_CHECKING:
     from gateway.core.webhook import FailurePolicy, Phase, Webhook
 
 LONGEST_TIMEOUT_S: Final = 30
-"""The most that the API server takes as timeoutSeconds."""
+"""Upper limit of timeoutSeconds."""
 SPARE_S: Final = 1
-"""What is announced is rounded up to whole seconds, and a refusal asks to be repeated after a second."""
+"""The API server rounds the timeout up to whole seconds, and a 503 is retried after one second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Webhooks that are registered as one."""
+    """Webhooks that are registered as one entry."""
 
     name: str
     phase: Phase
     path: str
     webhooks: tuple[Webhook, ...]
-    """In the order in which they apply; at least one."""
-    together: Collection[Collection[Webhook]]
-    """For every request that any of them is for: which of them are."""
+    """In configured order; at least one."""
+    matched_together: Collection[Collection[Webhook]]
+    """One set of webhooks for each cell of requests (``gateway.registration.partition``)."""
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """What an unreachable gateway means: ``Fail`` as soon as one of the webhooks says so."""
+        """``Fail`` if any webhook has ``Fail``; it decides if the gateway is unreachable."""
         return "Fail" if any(webhook.failure_policy == "Fail" for webhook in self.webhooks) else "Ignore"
 
     @property
     def reinvocation_policy(self) -> str:
-        """``IfNeeded`` if all say so.
+        """``IfNeeded`` if all webhooks have ``IfNeeded``.
 
-        The API server calls an entry again as a whole, and nothing tells that call from a first one: a
-        webhook with ``Never`` in it would be called twice.
+        The API server reinvokes whole entries, and a reinvocation looks like a first call: a webhook with
+        ``Never`` would be called twice.
         """
         are_all = all(webhook.reinvocation_policy == "IfNeeded" for webhook in self.webhooks)
         return "IfNeeded" if are_all else "Never"
 
     def timeout_s(self, reserve_s: float) -> int:
-        """Return the fewest whole seconds that, less the reserve, give each webhook its own timeout.
+        """Return timeoutSeconds: the least value that gives each webhook its own timeout after the reserve.
 
-        Validating webhooks are called at once. Mutating ones may have to be called one after another, those
-        with ``IfNeeded`` a second time. One second more is for what the gateway cannot know: by how much the
-        API server rounded up what time was left, and that another replica may have refused before.
+        Validating webhooks are called concurrently. Mutating webhooks may be called one after another, and
+        those with ``IfNeeded`` twice. ``SPARE_S`` is added.
         """
-        needed_s = max(self._needed_s(webhooks) for webhooks in self.together)
+        needed_s = max(self._needed_s(webhooks) for webhooks in self.matched_together)
         for timeout_s in range(1, LONGEST_TIMEOUT_S):
             if within(timeout_s, reserve_s) >= needed_s + SPARE_S:
                 return timeout_s
@@ -78,7 +77,7 @@ class Entry:
         namespaces: Sequence[str],
         included: Collection[str],
     ) -> dict[str, object]:
-        """Return the entry as it is registered, *namespaces* left out of it."""
+        """Return the entry as registered, with *namespaces* excluded."""
         is_exact = all(webhook.match_policy == "Exact" for webhook in self.webhooks)
         rules = [rule for webhook in self.webhooks for rule in webhook.rules]
         document: dict[str, object] = {
@@ -95,16 +94,16 @@ class Entry:
                 for rule in union(rules, is_exact=is_exact)
             ],
             "failurePolicy": self.failure_policy,
-            # Exact among others is compared by the gateway, with the resource that the client asked for.
+            # In a mixed entry the gateway applies Exact itself, with the resource of the client's request.
             "matchPolicy": "Exact" if is_exact else "Equivalent",
             **self._selectors(namespaces),
         }
-        # Of the rules as they were written: a wildcard may cover one that asks for leases by name.
+        # Of the configured rules: in the union a wildcard may cover a rule that names leases.
         if conditions := match_conditions(rules, included):
             document["matchConditions"] = conditions
         if self.phase == "mutate":
             document["reinvocationPolicy"] = self.reinvocation_policy
-        # Of webhooks with Some or Unknown the gateway refuses a dry run itself; the others get theirs.
+        # The gateway itself rejects dry runs for webhooks with Some or Unknown.
         are_free = all(webhook.side_effects == "None" for webhook in self.webhooks)
         document["sideEffects"] = "None" if are_free else "NoneOnDryRun"
         document["timeoutSeconds"] = self.timeout_s(reserve_s)
@@ -112,13 +111,12 @@ class Entry:
         return document
 
     def _selectors(self, namespaces: Sequence[str]) -> dict[str, object]:
-        """Return the selectors: what is left out, and what all webhooks select alike.
+        """Return the selectors: excluded namespaces, and requirements that all webhooks share.
 
-        What an objectSelector says of a mutating phase is left to the gateway: labels change in the course of
-        it.
+        The gateway applies objectSelectors of the mutating phase, in which labels may change.
         """
         in_namespaces: list[dict[str, object]] = [
-            _written(one) for one in _shared(hook.namespace_selector for hook in self.webhooks)
+            _requirement_document(one) for one in _shared(hook.namespace_selector for hook in self.webhooks)
         ]
         if namespaces:
             excluded: dict[str, object] = {
@@ -130,26 +128,28 @@ class Entry:
         selectors: dict[str, object] = {}
         if in_namespaces:
             selectors["namespaceSelector"] = {"matchExpressions": in_namespaces}
-        on_objects = [_written(one) for one in _shared(hook.object_selector for hook in self.webhooks)]
+        on_objects = [
+            _requirement_document(one) for one in _shared(hook.object_selector for hook in self.webhooks)
+        ]
         if on_objects and self.phase == "validate":
             selectors["objectSelector"] = {"matchExpressions": on_objects}
         return selectors
 
 
 def within(timeout_s: float, reserve_s: float) -> float:
-    """Return what of a review's *timeout_s* the gateway gives to webhooks: all but its reserve."""
+    """Return the part of a review's *timeout_s* that webhooks get: all except the reserve."""
     return timeout_s - min(reserve_s, timeout_s / 5)
 
 
 def _shared(selectors: Iterable[Selector]) -> tuple[Requirement, ...]:
-    """Return what *selectors* require if all require the same, otherwise nothing."""
+    """Return the requirements of *selectors* if they are the same in all, otherwise none."""
     first, *others = selectors
     wanted = set(first.requirements)
     are_same = all(set(other.requirements) == wanted for other in others)
     return tuple(dict.fromkeys(first.requirements)) if are_same else ()
 
 
-def _written(requirement: Requirement) -> dict[str, object]:
+def _requirement_document(requirement: Requirement) -> dict[str, object]:
     expression: dict[str, object] = {"key": requirement.key, "operator": requirement.operator}
     if requirement.values:
         expression["values"] = sorted(requirement.values)

@@ -1,10 +1,10 @@
-"""What is left out of a registration unless it is asked for, because a webhook in its way hurts a cluster.
+"""Requests that a registration excludes by default, because a webhook for them can harm the cluster.
 
-The gateway's own namespace, so that its pods never wait for the gateway; ``kube-system``, without which
-nothing runs that could repair it; leases, by which components of the cluster tell that they are alive, and
-events, which come in numbers. The last two are left out of wildcards: a rule that names them has asked. The
-questions about who somebody is and what they may do are never sent to webhooks by the gateway, and by
-kube-apiserver from 1.37 on.
+- The gateway's own namespace: its pods must not depend on the gateway.
+- ``kube-system``: it has the components that repair the cluster.
+- Leases, the heartbeats of components, and events, which are frequent: excluded from wildcards only.
+- Access reviews and token reviews: the gateway never sends them to webhooks, and kube-apiserver does not from
+  1.37 on.
 
 Source: kubernetes.io "Good practices for admission webhooks"; k8s.io/kubernetes
 pkg/kubeapiserver/admission/exclusion/resources.go; kubernetes.io "Dynamic admission control"
@@ -30,28 +30,28 @@ KUBE_SYSTEM: Final = "kube-system"
 LEASES: Final = "leases.coordination.k8s.io"
 EVENTS: Final = "events"
 INCLUDABLE: Final = (OWN_NAMESPACE, KUBE_SYSTEM, LEASES, EVENTS)
-"""What can be asked for by name."""
+"""The values of ``--include``."""
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace, and not to be changed."""
+"""Set by the API server on every namespace; immutable."""
 
 
 @dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """Resources that wildcards are not taken to mean."""
+class _Exclusion:
+    """Resources that wildcards exclude."""
 
-    word: str | None
-    """By which it is asked for; None: not at all."""
+    option: str | None
+    """The value of ``--include`` that includes the resources; None: always excluded."""
     condition: str
     """Name of the matchCondition."""
     rules: tuple[Rule, ...]
-    """Which requests it is about."""
+    """Rules that match the excluded requests."""
     expression: str
-    """CEL. ``request.resource`` is what the client asked for."""
+    """CEL. ``request.resource`` is the resource of the client's request."""
 
 
 def _is_one_of(resources: Collection[tuple[str, str]]) -> str:
-    """Return CEL for: the request is for one of *resources* (group, resource)."""
+    """Return a CEL expression that is true for requests for one of *resources* (group, resource)."""
     terms = []
     for group in sorted({group for group, _ in resources}):
         names = ", ".join(f'"{name}"' for of, name in sorted(resources) if of == group)
@@ -59,21 +59,21 @@ def _is_one_of(resources: Collection[tuple[str, str]]) -> str:
     return " || ".join(terms)
 
 
-_LEFT_OUT: Final = (
-    _LeftOut(
+_EXCLUSIONS: Final = (
+    _Exclusion(
         LEASES,
         "exclude-leases",
         (Rule(("*",), ("coordination.k8s.io",), ("*",), ("leases",), "Namespaced"),),
         '!(request.resource.group == "coordination.k8s.io" && request.resource.resource == "leases")',
     ),
-    _LeftOut(
+    _Exclusion(
         EVENTS,
         "exclude-events",
-        # One resource under two names.
+        # One resource in two groups.
         (Rule(("*",), ("", "events.k8s.io"), ("*",), ("events",), "Namespaced"),),
         '!(request.resource.group in ["", "events.k8s.io"] && request.resource.resource == "events")',
     ),
-    _LeftOut(
+    _Exclusion(
         None,
         "exclude-virtual-resources",
         tuple(Rule(("CREATE",), (group,), ("*",), (name,)) for group, name in sorted(NEVER_SENT_RESOURCES)),
@@ -83,7 +83,7 @@ _LEFT_OUT: Final = (
 
 
 def excluded_namespaces(own: str | None, others: Sequence[str], included: Collection[str]) -> list[str]:
-    """Return the namespaces left out: the gateway's *own* (None: not known), kube-system, *others*."""
+    """Return the excluded namespaces: the gateway's *own* (None: unknown), kube-system, and *others*."""
     usual = [
         name
         for word, name in ((OWN_NAMESPACE, own), (KUBE_SYSTEM, KUBE_SYSTEM))
@@ -93,34 +93,34 @@ def excluded_namespaces(own: str | None, others: Sequence[str], included: Collec
 
 
 def match_conditions(rules: Sequence[Rule], included: Collection[str]) -> list[dict[str, str]]:
-    """Return the matchConditions that keep *rules* from what their wildcards do not mean; usually none."""
+    """Return the matchConditions that exclude resources from the wildcards of *rules*; usually none."""
     conditions = []
-    for left_out in _LEFT_OUT:
-        touching = [rule for rule in rules if any(overlap(rule, about) for about in left_out.rules)]
-        is_asked_for = left_out.word is not None and (
-            left_out.word in included or any(_names(rule, left_out) for rule in touching)
+    for exclusion in _EXCLUSIONS:
+        matching = [rule for rule in rules if any(overlap(rule, about) for about in exclusion.rules)]
+        is_included = exclusion.option is not None and (
+            exclusion.option in included or any(_names(rule, exclusion) for rule in matching)
         )
-        if touching and not is_asked_for:
-            conditions.append({"name": left_out.condition, "expression": left_out.expression})
+        if matching and not is_included:
+            conditions.append({"name": exclusion.condition, "expression": exclusion.expression})
     return conditions
 
 
 def hidden_from(expression: str, rules: Sequence[Rule]) -> bool | None:
-    """Whether the matchCondition *expression* keeps requests from *rules* that these ask for by name.
+    """Whether the matchCondition *expression* excludes requests that *rules* name explicitly.
 
-    None where it is none of those that :func:`match_conditions` writes, and so nobody knows.
+    None: :func:`match_conditions` does not write this expression, and its effect is unknown.
     """
-    for left_out in _LEFT_OUT:
-        if expression == left_out.expression:
-            return left_out.word is not None and any(_names(rule, left_out) for rule in rules)
+    for exclusion in _EXCLUSIONS:
+        if expression == exclusion.expression:
+            return exclusion.option is not None and any(_names(rule, exclusion) for rule in rules)
     return None
 
 
-def _names(rule: Rule, left_out: _LeftOut) -> bool:
-    """Whether *rule* gives the resource of *left_out* by name, and has its group."""
+def _names(rule: Rule, exclusion: _Exclusion) -> bool:
+    """Whether *rule* names the resource of *exclusion*, and has its group."""
     return any(
         parts(entry)[0] == parts(wanted)[0]
-        for about in left_out.rules
+        for about in exclusion.rules
         for wanted in about.resources
         for entry in rule.resources
         if any(has(rule.api_groups, group) for group in about.api_groups)
@@ -128,9 +128,9 @@ def _names(rule: Rule, left_out: _LeftOut) -> bool:
 
 
 def sendable(webhook: Webhook) -> Webhook:
-    """Return *webhook* with the rules that can ever reach it: without resources that are never sent.
+    """Return *webhook* without rules that name only resources that are never sent to webhooks.
 
-    kube-apiserver warns of rules that name them. Those that reach them by a wildcard are left as they are.
+    kube-apiserver warns about such rules. Wildcards are left as they are.
     """
     rules = tuple(part for rule in webhook.rules for part in _sendable(rule))
     return webhook if rules == webhook.rules else replace(webhook, rules=rules)
@@ -147,5 +147,5 @@ def _sendable(rule: Rule) -> Iterator[Rule]:
 
 
 def _is_never_sent(group: str, entries: Iterable[str]) -> bool:
-    """Whether one of *entries* names, in *group*, what no webhook is ever sent."""
+    """Whether one of *entries* names, in *group*, a resource that is never sent to webhooks."""
     return any((group, parts(entry)[0]) in NEVER_SENT_RESOURCES for entry in entries)

@@ -1,7 +1,7 @@
-"""Which of a cluster's registered webhooks lead to a gateway, told by what ``manifests`` writes.
+"""Recognises the webhook entries in a cluster that call a gateway.
 
-An entry is a gateway's by its name, which ends in ``.admission-gateway.io``; one that somebody has written by
-hand also by its backend and path, where another entry with that backend has such a name.
+The name of an entry of a gateway ends in ``.admission-gateway.io``, as ``manifests`` writes it. An entry with
+another name is recognised by its path, if its backend is that of an entry with such a name.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PATH: Final = re.compile(
 
 
 def gateway_indices(documents: Sequence[Json]) -> list[list[int]]:
-    """Return, for each of the webhook configurations *documents*, at which places entries are a gateway's."""
+    """Return, for each of the webhook configurations *documents*, the indices of its gateway entries."""
     backends = {backend(entry) for document in documents for entry in entries(document) if _is_named(entry)}
     return [
         [
-            place
-            for place, entry in enumerate(entries(document))
+            index
+            for index, entry in enumerate(entries(document))
             if _is_named(entry) or (backend(entry) in backends and gateway_path(entry) is not None)
         ]
         for document in documents
@@ -36,13 +36,13 @@ def gateway_indices(documents: Sequence[Json]) -> list[list[int]]:
 
 
 def entries(document: Json) -> list[Json]:
-    """Return the webhooks of *document*, which nobody has checked."""
+    """Return the webhooks of *document*, which is not validated."""
     found = document.get("webhooks")
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def backend(entry: Json) -> tuple[str, ...] | None:
-    """Return namespace and name of the Service of *entry*, or the host of its URL alone; None: neither."""
+    """Return namespace and name of the Service of *entry*, or the host of its URL; None: neither."""
     match entry.get("clientConfig"):
         case {"service": {"namespace": str(namespace), "name": str(name)}}:
             return namespace, name
@@ -52,17 +52,17 @@ def backend(entry: Json) -> tuple[str, ...] | None:
 
 
 def gateway_path(entry: Json) -> str | None:
-    """Return the part of the path of *entry* that a gateway would be asked for; None if it is no such path.
+    """Return the gateway path in the clientConfig of *entry*; None if there is none.
 
-    Before it a URL may have the path at which the gateway stands.
+    In a URL it may follow a path prefix.
     """
     match entry.get("clientConfig"):
         case {"service": {"path": str(path)}}:
             return path if _PATH.fullmatch(path) else None
         case {"url": str(url)} if _netloc(url) is not None:
             path = urlsplit(url).path
-            places = [match.start() for match in re.finditer("/", path)]
-            return next((path[place:] for place in places if _PATH.fullmatch(path[place:])), None)
+            starts = [match.start() for match in re.finditer("/", path)]
+            return next((path[start:] for start in starts if _PATH.fullmatch(path[start:])), None)
     return None
 
 

@@ -1,11 +1,11 @@
-"""The rules of several webhooks as the rules of one: for the same requests, and no longer than need be.
+"""Merges the rules of several webhooks into a short list that matches the same requests.
 
-Rules that are for nothing new are dropped, and rules that differ in one dimension are made one. What the API
-server reads from their order, which version it sends, stays as it is: a rule is moved forward only past rules
-that want the same versions or are for other requests.
+Covered rules are dropped, and rules that differ in one dimension are merged. The order of rules decides which
+API version the API server sends, and is preserved: a rule moves forward only past rules with the same
+versions or for other requests.
 
 Source: kubernetes/apiserver plugin/webhook/generic/webhook.go (ShouldCallHook);
-k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go (what may stand beside a wildcard).
+k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go (valid combinations with wildcards).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 def union(rules: Iterable[Rule], *, is_exact: bool) -> list[Rule]:
-    """Return few rules that are for the same requests as *rules* are, and want the same versions.
+    """Return a short list of rules with the same requests and version preference as *rules*.
 
-    With *is_exact* all of them belong to webhooks with matchPolicy ``Exact``, for whom order means nothing.
+    With *is_exact* all rules belong to webhooks with matchPolicy ``Exact``, for which order has no meaning.
     """
     kept: list[Rule] = []
     for rule in rules:
         kept.append(_normal(rule))
-        place: int | None = len(kept) - 1
-        while place is not None:
-            place = _fold(kept, place, is_exact)
+        index: int | None = len(kept) - 1
+        while index is not None:
+            index = _merge_at(kept, index, is_exact)
     return kept
 
 
 def covers(one: Rule, other: Rule) -> bool:
-    """Whether *one* is for every request that *other* is for, in every version."""
+    """Whether *one* matches every request that *other* matches, in every version."""
     return (
         all(has(one.operations, name) for name in other.operations)
         and all(has(one.api_groups, name) for name in other.api_groups)
@@ -49,10 +49,10 @@ def _cover(entries: Collection[tuple[str, str]], wanted: Iterable[str]) -> bool:
     return all(not covering(entry).isdisjoint(entries) for entry in map(parts, wanted))
 
 
-def _fold(kept: list[Rule], place: int, is_exact: bool) -> int | None:
-    """Make the rule at *place* and another one of *kept* one; return where that is, None if none fits."""
+def _merge_at(kept: list[Rule], index: int, is_exact: bool) -> int | None:
+    """Merge the rule at *index* with another of *kept*; return the index of the result, or None."""
     for other in range(len(kept)):
-        first, second = min(place, other), max(place, other)
+        first, second = min(index, other), max(index, other)
         united = None if first == second else _unite(kept[first], kept[second], is_exact)
         if united is not None and (
             is_exact or united == kept[first] or _can_move(kept[second], kept[first + 1 : second])
@@ -64,7 +64,7 @@ def _fold(kept: list[Rule], place: int, is_exact: bool) -> int | None:
 
 
 def _unite(first: Rule, second: Rule, is_exact: bool) -> Rule | None:
-    """Return the one rule that does for both; None if there is none. *first* itself if that covers both."""
+    """Return one rule for both, *first* itself if it covers *second*; None if there is none."""
     if covers(first, second):
         return first
     if not is_exact and not _are_same(first.api_versions, second.api_versions):
@@ -90,7 +90,7 @@ def _unite(first: Rule, second: Rule, is_exact: bool) -> Rule | None:
 
 
 def _are_same(names: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether both, in which nothing is twice, hold the same."""
+    """Whether both, without duplicates, have the same names."""
     return names == others or (len(names) == len(others) and set(names) == set(others))
 
 
@@ -99,7 +99,7 @@ def _can_move(rule: Rule, past: Iterable[Rule]) -> bool:
 
 
 def _normal(rule: Rule) -> Rule:
-    """Return *rule* with nothing in it twice."""
+    """Return *rule* without duplicates."""
     return replace(
         rule,
         operations=_merged(rule.operations, ()),
@@ -115,9 +115,9 @@ def _merged(names: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _without_covered(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """Return *entries* less those that another one covers, in an order that the API server takes.
+    """Return *entries* without those that another entry covers.
 
-    It refuses an entry after a wildcard that covers it, and lists of which nothing covers anything pass.
+    The API server rejects an entry after a wildcard that covers it.
     """
     pairs = {entry: parts(entry) for entry in entries}
     found = set(pairs.values())

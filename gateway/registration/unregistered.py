@@ -1,9 +1,10 @@
-"""Webhooks that stay in the cluster for the controller that writes them, and that the API server never calls.
+"""Disables webhooks in the cluster without deleting them, for controllers that write their objects.
 
-Both selectors of such a webhook ask for a label that is there and is not there at once. A controller that
-reads the object, changes its own fields and writes it back keeps that, whatever version of the API its client
-knows: older clients drop ``matchConditions``, and knative.dev/pkg's binding reconciler copies its
-namespaceSelector over its objectSelector. The objectSelector alone would do: it is asked for every request.
+Both selectors of a disabled webhook require that a label exists and does not exist, so that the API server
+never calls it. Controllers that read the object, change their fields and write it back keep the selectors,
+unlike ``matchConditions``, which older clients drop. The objectSelector is sufficient, because it applies to
+every request; the namespaceSelector is set too, because knative.dev/pkg's binding reconciler copies it over
+the objectSelector.
 
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/predicates/object/matcher.go; knative.dev/pkg webhook.
 """
@@ -19,24 +20,24 @@ if TYPE_CHECKING:
 
 LABEL: Final = "admission-gateway.io/unregistered"
 
-_NOTHING: Final = ({"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "DoesNotExist"})
+_NEVER: Final = ({"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "DoesNotExist"})
 _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
 
 def is_unregistered(entry: Mapping[str, Any]) -> bool:
-    """Whether the API server never calls the webhook *entry*, which nobody has checked."""
+    """Whether the webhook *entry*, which is not validated, is disabled."""
     selector = entry.get("objectSelector")
     found = _expressions(selector) if isinstance(selector, dict) else []
-    return all(one in found for one in _NOTHING)
+    return all(one in found for one in _NEVER)
 
 
 def unregistered(document: Json, kept: Collection[int] = ()) -> Json:
-    """Return *document* with none of its webhooks called, but for those at the places *kept*."""
+    """Return *document* with all webhooks disabled, except those at the indices *kept*."""
     return _with_webhooks(document, kept, is_called=False)
 
 
 def registered_again(document: Json) -> Json:
-    """Return *document* with its webhooks called as they were before :func:`unregistered`."""
+    """Return *document* with its webhooks as they were before :func:`unregistered`."""
     return _with_webhooks(document, (), is_called=True)
 
 
@@ -47,8 +48,8 @@ def _with_webhooks(document: Json, kept: Collection[int], *, is_called: bool) ->
     return {
         **document,
         "webhooks": [
-            _entry(entry, is_called=is_called) if isinstance(entry, dict) and place not in kept else entry
-            for place, entry in enumerate(webhooks)
+            _entry(entry, is_called=is_called) if isinstance(entry, dict) and index not in kept else entry
+            for index, entry in enumerate(webhooks)
         ],
     }
 
@@ -62,7 +63,7 @@ def _entry(entry: Json, *, is_called: bool) -> Json:
         selector = selector or {}
         found = _expressions(selector)
         others = [one for one in found if not (isinstance(one, dict) and one.get("key") == LABEL)]
-        wanted = others if is_called else [*others, *_NOTHING]
+        wanted = others if is_called else [*others, *_NEVER]
         if wanted != found:
             rest = {key: value for key, value in selector.items() if key != "matchExpressions"}
             changed[field] = {**rest, "matchExpressions": wanted} if wanted else rest

@@ -1,7 +1,7 @@
-"""Objects as YAML that Kubernetes reads as they are meant.
+"""Writes objects as YAML that every YAML version reads the same way.
 
-kubectl reads another YAML than Python writes: to it a plain ``y`` may be true, and a plain ``1e3`` a number.
-What does not begin as a word does is therefore put in quotes.
+kubectl reads another version of YAML than Python writes: a plain ``y`` may be true, and a plain ``1e3`` a
+number. Every text that does not look like a word is therefore quoted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD: Final = re.compile(r"[A-Za-z/].+", re.DOTALL)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists and texts out each time, without anchors."""
+    """Writes repeated values without anchors."""
 
     def ignore_aliases(self, _: object) -> bool:
         return True
@@ -33,5 +33,5 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(document: Mapping[str, object]) -> str:
-    """Return *document* as YAML, its fields in their order and every text on one line."""
+    """Return *document* as YAML, with fields in order and every text on one line."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=1_000_000)

@@ -134,7 +134,7 @@ def test_webhooks_move_behind_the_gateway_one_step_after_another(cluster: Cluste
             assert "not this one" in refused.document["message"]
             again = run_command("import", "--kubeconfig", kubeconfig)
             assert (again.returncode, again.stdout) == (0, "")
-            assert f"note: MutatingWebhookConfiguration/{NAME}: left out" in again.stderr
+            assert f"note: MutatingWebhookConfiguration/{NAME}: not imported" in again.stderr
         finally:
             for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
                 cluster.api.delete(f"{REGISTRATIONS}/{plural}/{NAME}")

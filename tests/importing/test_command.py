@@ -60,7 +60,7 @@ def test_files_are_imported_in_the_order_in_which_they_are_called(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert names(done.stdout) == [(MUTATING, "z"), (VALIDATING, "a"), (VALIDATING, "b")]
     assert (
-        f"note: {VALIDATING}/admission-gateway: left out, since it registers a gateway itself" in done.stderr
+        f"note: {VALIDATING}/admission-gateway: not imported, because it registers a gateway" in done.stderr
     )
     assert done.stderr.splitlines()[-3:] == [
         "kubectl delete mutatingwebhookconfiguration z",
@@ -99,7 +99,7 @@ def test_nothing_is_overwritten_unless_it_is_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "all.json", configuration(MUTATING, "a"), configuration(VALIDATING, "b"))
     done = run(file, "--output", folder)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"--output: {folder}/validating-b.yaml already there" in done.stderr
+    assert f"--output: {folder}/validating-b.yaml exist with other content" in done.stderr
     assert files(folder) == ["validating-b.yaml"]
     done = run(file, "--output", folder, "--force")
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ def test_what_the_gateway_would_refuse_is_left_out(tmp_path: Path) -> None:
     assert files(tmp_path / "config") == ["validating-good.yaml"]
     first, *_, last = done.stderr.splitlines()
     assert first.startswith(f'error: {VALIDATING} "bad": webhooks[0].timeoutSeconds: found the number 31')
-    assert last.startswith("admission-gateway: 1 of 2 objects was left out")
+    assert last.startswith("admission-gateway: 1 of 2 objects was not imported")
     assert last.endswith("--exclude bad")
     assert "kubectl delete validatingwebhookconfiguration good" in done.stderr
     assert "kubectl delete validatingwebhookconfiguration bad" not in done.stderr
@@ -162,8 +162,8 @@ def test_a_document_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
     assert names(done.stdout) == [(VALIDATING, "good")]
     assert f"error: {tmp_path}/broken.yaml: document 1: " in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("admission-gateway: the documents that cannot be read were left out"), last
-    assert last.endswith("Correct them or take them out of the files: --exclude does not"), last
+    assert last.startswith("admission-gateway: unreadable documents were not imported"), last
+    assert last.endswith("Correct them or remove them from the files; --exclude does not apply to them"), last
 
 
 def test_a_large_cluster_is_told_of_in_few_lines(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_large_cluster_is_told_of_in_few_lines(tmp_path: Path) -> None:
         "summary: they call 1 Service and 0 URLs",
         "summary: a controller writes the caBundle of 108 configurations",
         "summary: a controller writes the rules or selectors of 6 configurations",
-        "summary: 108 webhooks will not be called for kube-system unless manifests gets --include",
+        "summary: 108 webhooks will not be called in kube-system without manifests --include",
     ]
 
 
@@ -246,17 +246,17 @@ def test_what_does_not_come_over_as_it_is_is_said(tmp_path: Path) -> None:
     )
     said = run(file, "--exclude", "stays").stderr
     for part in (
-        "a controller writes the caBundle of 1 configuration, and",
+        "a controller writes the caBundle of 1 configuration; the import",
         "    cert-manager (cert-manager.io/inject-ca-from): mutating/first\n",
-        "the gateway calls 1 Service by name",
+        "the gateway calls 1 Service by DNS name",
         "    policies/hooks\n",
         "    a.policies.test: mutating/first, validating/second\n",
         "kube-system is no longer checked by 2 webhooks",
         "    mutating: first/a.policies.test\n    validating: second/a.policies.test\n",
         "    Helm, Deployment/operator: mutating/first\n",
-        "the API server goes on calling 1 mutating configuration not imported: before or after",
+        "the API server still calls 1 mutating configuration not imported: by name before or after",
         "    MutatingWebhookConfiguration/stays\n",
-        "ValidatingWebhookConfiguration/made.static.k8s.io: a static manifest",
+        "ValidatingWebhookConfiguration/made.static.k8s.io: not imported, because it is a static",
         "CustomResourceDefinition/widgets.example.com: conversion webhooks are not admission",
     ):
         assert part in said
@@ -271,7 +271,7 @@ def test_an_object_that_also_registers_a_gateway_is_not_to_be_deleted(tmp_path: 
     (written,) = yaml.safe_load_all(done.stdout)
     assert [one["name"] for one in written["webhooks"]] == ["other.policies.test"]
     assert (
-        "mixed: without fail.validate.admission-gateway.io, which registers a gateway itself" in done.stderr
+        "mixed: imported without fail.validate.admission-gateway.io, which registers a gateway" in done.stderr
     )
     assert "kubectl delete" not in done.stderr
 

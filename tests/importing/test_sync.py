@@ -88,7 +88,7 @@ def test_what_a_controller_writes_is_written_and_then_nothing(bed: Bed) -> None:
     done = bed.sync()
     assert done.returncode == 0, done.stderr
     assert written(done) == [f"{bed.folder}/{FILE} written: clientConfig, rules"]
-    assert "rules or selectors have changed: apply what manifests makes again" in done.stderr
+    assert "rules or selectors have changed: apply the output of manifests again" in done.stderr
     assert yaml.safe_load(bed.text)["webhooks"] == [changed]
     assert [file.name for file in bed.folder.iterdir()] == [FILE], "only import takes further objects"
     assert written(bed.sync()) == []
@@ -107,7 +107,7 @@ def test_what_is_gone_stays_until_it_is_pruned(bed: Bed) -> None:
     bed.hold(configuration(MUTATING, "another"))
     done = bed.sync()
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"error: {bed.folder}/{FILE} is kept although its object is gone" in done.stderr
+    assert f"error: {bed.folder}/{FILE} is kept although its object no longer exists" in done.stderr
     assert bed.sync("--exclude", "polic*").returncode == 0
     done = bed.sync("--prune")
     assert done.returncode == 0, done.stderr
@@ -124,10 +124,14 @@ def test_a_cluster_that_is_away_changes_nothing(bed: Bed) -> None:
 
 def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
     before, text = bed.server.objects[AT], bed.text
-    assert "called by the API server, too: ValidatingWebhookConfiguration/policies" in bed.sync().stderr
+    assert (
+        "called directly by the API server, too: ValidatingWebhookConfiguration/policies" in bed.sync().stderr
+    )
     done = bed.sync("--unregister")
     assert done.returncode == 0, done.stderr
-    assert written(done) == [f"{VALIDATING}/policies unregistered: the API server no longer calls it"]
+    assert written(done) == [
+        f"{VALIDATING}/policies unregistered: the API server no longer calls it directly"
+    ]
     (hook,) = bed.server.objects[AT]["webhooks"]
     assert is_unregistered(hook)
     bed.hold(bed.server.objects[AT])
@@ -140,7 +144,7 @@ def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
     assert bed.text == text, "nobody else would check what is unregistered"
     restored = run_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
     assert restored.returncode == 0, restored.stderr
-    assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it"]
+    assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it directly"]
     assert bed.server.objects[AT]["webhooks"] == before["webhooks"]
 
 
@@ -149,7 +153,7 @@ def test_nothing_is_unregistered_before_the_gateway_has_it(bed: Bed) -> None:
     bed.hold(configuration(VALIDATING, "policies", entry(failurePolicy="Ignore")))
     done = bed.sync("--unregister")
     assert done.returncode == 1
-    assert "to be unregistered once the gateway has read what was written" in done.stderr
+    assert "not unregistered until the gateway has loaded the new configuration" in done.stderr
     assert not is_unregistered(bed.server.objects[AT]["webhooks"][0])
     assert bed.sync("--unregister").returncode == 0
     assert is_unregistered(bed.server.objects[AT]["webhooks"][0])
@@ -159,11 +163,11 @@ def test_nothing_is_unregistered_where_no_gateway_is_registered(bed: Bed) -> Non
     hold(bed.server, configuration())
     done = bed.sync("--unregister")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "nothing is unregistered, since no gateway is registered" in done.stderr
+    assert "no object was unregistered, because no gateway is registered" in done.stderr
     hold(bed.server, unregistered(configuration()))
     done = bed.sync()
     assert done.returncode == 1
-    assert f"which are unregistered: {VALIDATING}/policies; use manifests, or sync --restore" in done.stderr
+    assert f"not called at all: {VALIDATING}/policies; use manifests, or sync --restore" in done.stderr
 
 
 def test_a_write_that_meets_another_is_made_again_with_what_is_there_then(bed: Bed) -> None:
@@ -179,7 +183,7 @@ def test_a_command_runs_until_it_has_worked(bed: Bed, tmp_path: Path) -> None:
     assert (tmp_path / "the file").exists()
     done = bed.sync("--then", "false", "--unregister")
     assert done.returncode == 1
-    assert "error: --then false ended with 1" in done.stderr
+    assert "error: --then false failed with 1" in done.stderr
     assert not is_unregistered(bed.server.objects[AT]["webhooks"][0]), "the registration may be an old one"
 
 

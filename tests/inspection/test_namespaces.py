@@ -41,7 +41,7 @@ def test_every_webhook_that_loses_kube_system_is_named_in_an_error(tmp_path: Pat
     error, warning = bed.lost()
     assert (error.severity, error.place) == ("error", "namespace kube-system")
     assert error.message == (
-        "left out by the registration: 2 webhooks are not called there, and registered directly would be: "
+        "left out by the registration: 2 webhooks are not called there, but would be if registered directly: "
         "mutate policies/a.policies.test; validate policies/b.policies.test"
     )
     assert error.advice == (
@@ -157,7 +157,7 @@ def test_labels_that_nobody_knows_make_it_a_warning(tmp_path: Path) -> None:
     bed = Bed(tmp_path, hook)
     (finding,) = bed.lost()
     assert finding.severity == "warning"
-    assert "if the namespace's labels match the namespaceSelector: validate policies/b.po" in finding.message
+    assert "labels of the namespace match the namespaceSelector: validate policies/b.po" in finding.message
     (loss,) = plan(bed.config, RegistrationOptions(bed.backend)).coverage_gaps
     assert (loss.is_certain, loss.webhooks[0].name) == (False, "b.policies.test")
 

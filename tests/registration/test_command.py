@@ -76,9 +76,9 @@ def test_prints_both_objects_and_what_there_is_to_say(run: Run) -> None:
         "ValidatingWebhookConfiguration",
     ]
     assert "# Locked out? kubectl delete mutatingwebhookconfiguration," in out
-    assert err.startswith("warning: no --ca-file, so there is no caBundle")
-    lost = "namespaces policies, kube-system left out: 2 webhooks are not called in each of them"
-    assert [line.partition(", and")[0] for line in err.splitlines()[1:]] == [f"warning: {lost}"]
+    assert err.startswith("warning: no --ca-file, so the objects have no caBundle")
+    gap = "namespaces policies, kube-system excluded: 2 webhooks are not called in each of them"
+    assert [line.partition(", but")[0] for line in err.splitlines()[1:]] == [f"warning: {gap}"]
     assert run(*SERVICE) == (status, out, err), "the same every time"
 
 
@@ -109,7 +109,7 @@ def test_the_ca_is_in_every_entry(run: Run, tmp_path: Path, authority: trustme.C
     [
         (None, "cannot be read"),
         (b"nothing", "holds no PEM certificate"),
-        ("key", "holds a private key, which everybody could read"),
+        ("key", "contains a private key, which caBundle would publish"),
     ],
 )
 def test_a_file_without_certificates_is_a_failure(
@@ -131,7 +131,7 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
     last = x509.load_pem_x509_certificate(pem).not_valid_after_utc
     assert ca_bundle(pem, last) == (base64.b64encode(pem).decode(), [])
     (doubt,) = ca_bundle(pem, last + datetime.timedelta(seconds=1))[1]
-    assert "has expired on" in doubt
+    assert "expired on" in doubt
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
             [*SERVICE, "--include", "kube-system", "--exclude-namespace", "kube-system"],
             "contradict each other",
         ),
-        ([*SERVICE, "--kubeconfig", "k"], "--kubeconfig is for --apply"),
-        ([*SERVICE, "--context", "k"], "--context is for --apply"),
-        ([*SERVICE, "--force-conflicts"], "--force-conflicts is for --apply"),
+        ([*SERVICE, "--kubeconfig", "k"], "--kubeconfig needs --apply"),
+        ([*SERVICE, "--context", "k"], "--context needs --apply"),
+        ([*SERVICE, "--force-conflicts"], "--force-conflicts needs --apply"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:
