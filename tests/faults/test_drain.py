@@ -49,7 +49,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
-def test_what_is_in_flight_is_answered_and_what_comes_is_sent_elsewhere(
+def test_a_drain_answers_reviews_in_flight_and_refuses_new_ones(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, count: str
 ) -> None:
     (tmp_path / "c.yaml").write_text(
@@ -85,7 +85,7 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_sent_elsewhere(
     assert "Traceback" not in gateway.log
 
 
-def test_what_takes_longer_than_drain_seconds_is_ended_then(
+def test_reviews_that_outlast_drain_seconds_are_aborted(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     go_on = tmp_path / "go-on"
@@ -177,7 +177,9 @@ ONCE = f'[ -e "$0" ] && exit 1; touch "$0"; exec {sys.executable} {FAKE} "$@"'
 """A worker that starts only once."""
 
 
-def test_a_signal_while_a_worker_is_down_ends_in_order(tmp_path: Path, start_gateway: StartGateway) -> None:
+def test_a_signal_while_a_worker_is_down_shuts_down_cleanly(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "c.yaml").write_text(
@@ -227,7 +229,7 @@ def test_a_signal_during_the_start_leaves_no_worker_behind(
     assert not any(runs(int(pid)) for pid in lines(pids))
 
 
-def test_a_signal_during_a_reload_ends_in_order(
+def test_a_signal_during_a_reload_shuts_down_cleanly(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """A reload waits for the new worker, which never comes."""
@@ -294,7 +296,7 @@ def test_a_rolling_restart_of_two_gateways_loses_nothing(
     assert tally.allowed == tally.sent
 
 
-def test_a_client_that_trusts_nobody_here_is_no_reason_to_wait(
+def test_a_failed_handshake_does_not_delay_the_drain(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Half-done handshakes are not reviews: a drain ends when they do, in time and with status 0."""

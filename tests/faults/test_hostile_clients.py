@@ -189,7 +189,7 @@ SHAPES: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize(("stream", "status"), SHAPES.values(), ids=SHAPES.keys())
-def test_an_ambiguous_request_is_refused_and_what_follows_it_is_none(
+def test_an_ambiguous_request_is_refused_and_ends_the_connection(
     gateway: GatewayProcess, stream: bytes, status: int
 ) -> None:
     for pieces in ((stream + post(SMUGGLED),), (stream[:-1], stream[-1:], post(SMUGGLED))):
@@ -213,7 +213,7 @@ def test_a_body_over_the_limit_is_413_at_once(gateway: GatewayProcess, framing: 
 # -- clients that take their time, and clients that go --------------------------------------------
 
 
-def test_slow_senders_are_refused_when_their_reviews_have_no_time_left(gateway: GatewayProcess) -> None:
+def test_slow_senders_get_408_when_the_time_of_their_review_is_over(gateway: GatewayProcess) -> None:
     """Which each has of its own, whatever it has announced, or sends from time to time."""
     with ExitStack() as stack:
         clients = [stack.enter_context(HostileClient(gateway)) for _ in range(30)]
@@ -229,7 +229,7 @@ def test_slow_senders_are_refused_when_their_reviews_have_no_time_left(gateway: 
             )
 
 
-def test_half_open_connections_keep_nobody_out(gateway: GatewayProcess, besieged: Load) -> None:
+def test_half_open_connections_do_not_block_other_clients(gateway: GatewayProcess, besieged: Load) -> None:
     """More of them than there are places for such as never ask; the oldest make room for the others."""
     count, places = 4500, 4096
     hello = client_hello(gateway.client_context)
@@ -296,7 +296,7 @@ SMALL = json.dumps(
 """A review that no webhook with a selector is asked about."""
 
 
-def test_a_flood_of_requests_that_are_refused_ends_with_the_sixteenth(gateway: GatewayProcess) -> None:
+def test_the_sixteenth_refused_request_ends_the_connection(gateway: GatewayProcess) -> None:
     refused = gateway.metric("admission_gateway_requests_refused_total", code="404")
     with HostileClient(gateway) as client:
         client.send_meanwhile(LOST * 20_000)
@@ -304,7 +304,7 @@ def test_a_flood_of_requests_that_are_refused_ends_with_the_sixteenth(gateway: G
     assert gateway.metric("admission_gateway_requests_refused_total", code="404") - refused == 16
 
 
-def test_reviews_that_were_sent_ahead_are_refused_when_their_turn_comes_too_late(
+def test_pipelined_reviews_are_refused_when_their_deadline_has_passed(
     gateway: GatewayProcess,
 ) -> None:
     """The first takes two seconds, and those behind it have one: they are not begun.
@@ -318,9 +318,7 @@ def test_reviews_that_were_sent_ahead_are_refused_when_their_turn_comes_too_late
     assert answers == [b"200", b"503"]
 
 
-def test_clients_that_read_no_answer_take_nothing_from_others(
-    gateway: GatewayProcess, besieged: Load
-) -> None:
+def test_clients_that_do_not_read_do_not_affect_others(gateway: GatewayProcess, besieged: Load) -> None:
     with ExitStack() as stack:
         for _ in range(10):
             client = stack.enter_context(HostileClient(gateway))
@@ -411,7 +409,7 @@ BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
 
 
 @pytest.mark.parametrize(("body", "wanted"), BODIES.values(), ids=BODIES.keys())
-def test_any_body_is_judged_in_time(gateway: GatewayProcess, body: Callable[[], bytes], wanted: int) -> None:
+def test_every_body_gets_its_answer(gateway: GatewayProcess, body: Callable[[], bytes], wanted: int) -> None:
     with HostileClient(gateway) as client:
         client.send(post(LABELLED, body()))
         status, answer = client.answer()
@@ -427,7 +425,7 @@ def test_any_body_is_judged_in_time(gateway: GatewayProcess, body: Callable[[], 
         assert client.answer()[0] == 200
 
 
-def test_a_small_review_overtakes_large_ones_that_came_before(gateway: GatewayProcess, calls: Path) -> None:
+def test_a_small_review_overtakes_earlier_large_ones(gateway: GatewayProcess, calls: Path) -> None:
     """While the gateway is stopped, the ends of eight large bodies come, and then a small one.
 
     It finds them all at once when it goes on, and reads the large ones in turns.

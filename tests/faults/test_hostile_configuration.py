@@ -179,7 +179,7 @@ def assert_refused(path: Path, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_hostile_text_is_refused_with_its_place(tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
     text, message = TEXTS[name]
     file = tmp_path / "bad.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -187,7 +187,7 @@ def test_a_hostile_text_is_refused_with_its_place(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path, name: str) -> None:
     make, message = FILES[name]
     make(tmp_path / "bad.yaml")
     assert_refused(tmp_path / "bad.yaml", message)
@@ -196,20 +196,20 @@ def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["billion laughs", "deep flow", "unknown fields", "a text of 15 MiB", "UTF-16"]
 )
-def test_a_hostile_text_changes_nothing_of_what_is_in_force(put: Bed, name: str) -> None:
+def test_a_hostile_file_leaves_the_active_configuration(put: Bed, name: str) -> None:
     text, message = TEXTS[name]
     put.file.write_bytes(text.encode() if isinstance(text, str) else text)
     put.refuse(message)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_changes_nothing_of_what_is_in_force(put: Bed, name: str) -> None:
+def test_a_path_that_is_not_a_regular_file_leaves_the_active_configuration(put: Bed, name: str) -> None:
     make, message = FILES[name]
     make(put.file)
     put.refuse(message)
 
 
-def test_a_file_that_changes_while_it_is_read_is_never_half_in_force(bed: Bed) -> None:
+def test_a_file_that_changes_while_it_is_read_is_never_used_in_part(bed: Bed) -> None:
     text = webhook_document("validate", "more", "pool", *[{}] * 200).encode()
     log = len(bed.gateway.log)
     with Load(bed.gateway, GOOD, REVIEW, connections=2) as load:
@@ -245,7 +245,7 @@ CHECK_CPU_S = 300
 """Far more than it takes; of CPU, since on a busy machine it may get little of one."""
 
 
-def test_a_hundred_thousand_webhooks_are_checked_within_bounds(tmp_path: Path) -> None:
+def test_a_hundred_thousand_webhooks_load_within_the_memory_limit(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(pool_document("crowded", "127.0.0.1:1"))
     many(tmp_path, 100_000, **NEVER)
     script = (
@@ -265,7 +265,7 @@ def test_a_hundred_thousand_webhooks_are_checked_within_bounds(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("matching", "failure_policy"), [(False, "Fail"), (True, "Fail"), (True, "Ignore")])
-def test_many_webhooks_are_loaded_under_load_and_asked_within_the_deadline(
+def test_twenty_thousand_webhooks_are_loaded_and_called_under_load(
     tmp_path: Path,
     start_worker: StartWorker,
     start_gateway: StartGateway,

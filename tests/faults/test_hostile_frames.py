@@ -92,7 +92,7 @@ def configuration(honest: str, *hostile: str, **pool: object) -> tuple[str, ...]
         *(pytest.param(("fuzz",) * 4, seed, id=f"fuzz-{seed}") for seed in SEEDS),
     ],
 )
-def test_what_a_worker_writes_costs_its_own_webhooks_alone(
+def test_malformed_frames_affect_only_the_webhooks_of_their_worker(
     processes: ExitStack,
     tmp_path: Path,
     certificate: tuple[Path, Path],
@@ -129,7 +129,7 @@ def test_what_a_worker_writes_costs_its_own_webhooks_alone(
 
 
 @pytest.mark.parametrize("transport", ["Auto", "Unary"])
-def test_a_worker_that_reads_nothing_does_not_fill_the_memory(
+def test_a_worker_that_does_not_read_does_not_exhaust_memory(
     processes: ExitStack,
     tmp_path: Path,
     certificate: tuple[Path, Path],

@@ -151,7 +151,7 @@ def response(answer: tuple[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_an_odd_object_is_patched_like_any_other(gateway: GatewayProcess, name: str) -> None:
+def test_an_unusual_object_is_patched(gateway: GatewayProcess, name: str) -> None:
     body = review(ANSWERED[name])
     assert len(body) <= REQUEST_BYTES
     patched = response(ask(gateway, "/mutate/change", body))
@@ -160,14 +160,14 @@ def test_an_odd_object_is_patched_like_any_other(gateway: GatewayProcess, name: 
 
 
 @pytest.mark.parametrize("name", UNLABELLED)
-def test_what_has_no_labels_cannot_be_given_one(gateway: GatewayProcess, name: str) -> None:
+def test_a_patch_of_missing_labels_fails(gateway: GatewayProcess, name: str) -> None:
     failed = response(ask(gateway, "/mutate/change", review(UNLABELLED[name])))
     assert failed["status"]["code"] == 500
     assert "does not apply: operation 0: path" in failed["status"]["message"]
 
 
 @pytest.mark.parametrize("name", ["change", "open"])
-def test_a_million_labels_are_more_than_a_worker_is_sent(gateway: GatewayProcess, name: str) -> None:
+def test_a_review_above_the_message_limit_is_not_sent(gateway: GatewayProcess, name: str) -> None:
     """They come to 12 MiB, which only this gateway lets in, and no worker has to take."""
     answered = response(ask(gateway, f"/mutate/{name}", review(pod(labels=labels(1_000_000)))))
     if name == "change":
@@ -177,22 +177,20 @@ def test_a_million_labels_are_more_than_a_worker_is_sent(gateway: GatewayProcess
         assert any(key.startswith("failed-open.") for key in answered["auditAnnotations"])
 
 
-def test_what_has_no_metadata_is_selected_by_no_labels(gateway: GatewayProcess) -> None:
+def test_an_object_without_metadata_matches_no_label_selector(gateway: GatewayProcess) -> None:
     allowed = response(ask(gateway, "/mutate/change", review("{}")))
     assert allowed["allowed"]
     assert "patch" not in allowed
 
 
 @pytest.mark.parametrize("name", ANSWERED | UNLABELLED | TOO_DEEP)
-def test_an_odd_object_is_checked_like_any_other(gateway: GatewayProcess, name: str) -> None:
+def test_an_unusual_object_is_validated(gateway: GatewayProcess, name: str) -> None:
     body = review((ANSWERED | UNLABELLED | TOO_DEEP)[name])
     assert response(ask(gateway, "/validate/check", body)) == {"uid": "hostile", "allowed": True}
 
 
 @pytest.mark.parametrize("name", TOO_DEEP)
-def test_an_object_that_nests_too_deeply_to_be_written_again_cannot_be_patched(
-    gateway: GatewayProcess, name: str
-) -> None:
+def test_an_object_that_nests_too_deeply_cannot_be_patched(gateway: GatewayProcess, name: str) -> None:
     body = review(TOO_DEEP[name])
     failed = response(ask(gateway, "/mutate/change", body))
     assert failed["status"]["code"] == 500
@@ -204,9 +202,7 @@ def test_an_object_that_nests_too_deeply_to_be_written_again_cannot_be_patched(
 
 @pytest.mark.parametrize("path", ["/mutate/change", "/validate/check"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_json_or_no_object_is_the_callers_fault(
-    gateway: GatewayProcess, name: str, path: str
-) -> None:
+def test_invalid_json_is_a_bad_request(gateway: GatewayProcess, name: str, path: str) -> None:
     status, document = ask(gateway, path, review(REFUSED[name]))
     assert status == 400
     assert list(document) == ["error"]

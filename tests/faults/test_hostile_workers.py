@@ -164,7 +164,7 @@ def bed(
 
 
 @pytest.mark.parametrize("policy", WORDS | PATCHES)
-def test_an_answer_that_is_too_much_is_a_failure_of_its_webhook(bed: Bed, policy: str) -> None:
+def test_an_answer_above_the_limits_is_a_failure_of_its_webhook(bed: Bed, policy: str) -> None:
     phase = "validate" if policy in WORDS else "mutate"
     failed = bed.ask(phase, policy, "Fail")
     assert not failed["allowed"]
@@ -182,7 +182,7 @@ def test_an_answer_that_is_too_much_is_a_failure_of_its_webhook(bed: Bed, policy
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
 @pytest.mark.parametrize("policy", DENIALS)
-def test_a_denial_is_one_however_much_it_says(bed: Bed, policy: str, failure_policy: str) -> None:
+def test_an_oversized_denial_still_denies(bed: Bed, policy: str, failure_policy: str) -> None:
     denied = bed.ask("validate", policy, failure_policy)
     assert not denied["allowed"]
     assert denied["status"]["code"] == 403
@@ -195,7 +195,7 @@ def test_a_denial_is_one_however_much_it_says(bed: Bed, policy: str, failure_pol
 
 
 @pytest.mark.parametrize("policy", ODD)
-def test_what_is_too_long_to_pass_on_is_cut_or_left_out(bed: Bed, policy: str) -> None:
+def test_oversized_warnings_and_annotations_are_truncated_or_dropped(bed: Bed, policy: str) -> None:
     allowed = bed.ask("validate", policy, "Fail")
     assert allowed["allowed"]
     assert len("".join(allowed.get("warnings", []))) <= 256
@@ -203,7 +203,7 @@ def test_what_is_too_long_to_pass_on_is_cut_or_left_out(bed: Bed, policy: str) -
     bed.check()
 
 
-def test_a_patch_of_many_changes_leaves_as_one_of_few(bed: Bed) -> None:
+def test_a_patch_with_many_changes_is_reduced(bed: Bed) -> None:
     """More changes than one patch may name: what the API server gets is not what took so many words."""
     response = bed.ask("mutate", "many_labels", "Fail")
     assert response["allowed"]

@@ -104,7 +104,7 @@ def refusal(gateway: GatewayProcess, request: bytes) -> str:
     return error
 
 
-def test_more_reviews_than_allowed_are_refused_at_once_and_ignored_ones_first(
+def test_reviews_above_the_limit_are_refused_at_once(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """At once: while those that fill the gateway hang, for many seconds more."""
@@ -125,7 +125,7 @@ def test_more_reviews_than_allowed_are_refused_at_once_and_ignored_ones_first(
     assert gateway.metric("admission_gateway_requests_refused_total", code="503") == 3
 
 
-def test_what_is_refused_is_answered_later_once_the_worker_answers_again(
+def test_refused_reviews_succeed_on_retry_after_the_worker_recovers(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Thrice as many clients as there are places, all of which are taken while the worker stands still."""
@@ -148,7 +148,7 @@ def test_what_is_refused_is_answered_later_once_the_worker_answers_again(
     assert load.tally.retried >= 16
 
 
-def test_more_bytes_than_allowed_are_refused_at_the_head_and_what_is_small_goes_on(
+def test_bodies_above_the_limit_are_refused_before_they_are_sent(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     limits = {"maxRequestBytes": MIB, "maxBytesInFlight": 2 * MIB}

@@ -64,7 +64,7 @@ class Watch:
                 self.failed.append(text)
 
 
-def test_a_killed_process_loses_what_was_in_flight_on_its_connections_and_nothing_else(
+def test_a_killed_process_loses_only_the_reviews_on_its_connections(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     (tmp_path / "c.yaml").write_text(
@@ -107,7 +107,7 @@ def test_a_killed_process_loses_what_was_in_flight_on_its_connections_and_nothin
     assert watch.counts[-1] <= tally.answered + tally.lost
 
 
-def test_a_worker_that_ends_at_once_costs_others_nothing(
+def test_a_worker_that_exits_at_once_does_not_affect_other_pools(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """What is in force is served while the new worker is started again and again."""
@@ -126,7 +126,7 @@ def test_a_worker_that_ends_at_once_costs_others_nothing(
     assert (load.tally.lost, load.tally.failed) == (0, 0), load.tally
 
 
-def test_calls_of_a_killed_worker_obey_their_failure_policy_until_it_is_back(
+def test_the_failure_policy_decides_until_a_killed_worker_is_back(
     tmp_path: Path, start_gateway: StartGateway
 ) -> None:
     (tmp_path / "c.yaml").write_text(

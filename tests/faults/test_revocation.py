@@ -151,7 +151,7 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
         "another way",
     ],
 )
-def test_next_request_of_an_open_connection_is_refused(
+def test_the_next_request_on_an_open_connection_is_refused(
     bed: Bed,
     start_gateway: StartGateway,
     before: Callable[[Bed], None],
@@ -170,7 +170,7 @@ def test_next_request_of_an_open_connection_is_refused(
     assert gateway.metric("admission_gateway_review_duration_seconds_count") == 1
 
 
-def test_change_that_leaves_a_client_its_right_costs_it_its_connection_only(
+def test_a_change_that_keeps_a_client_authorized_closes_only_its_connection(
     bed: Bed, start_gateway: StartGateway
 ) -> None:
     bed.set(tls=bed.tls("kube-apiserver", "other"), authentication={"tokenFile": str(bed.tokens)})
@@ -191,7 +191,7 @@ def test_change_that_leaves_a_client_its_right_costs_it_its_connection_only(
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, "close")
 
 
-def test_state_of_a_revoked_file_is_seen(bed: Bed, start_gateway: StartGateway) -> None:
+def test_a_revoked_file_shows_in_the_metrics(bed: Bed, start_gateway: StartGateway) -> None:
     metric = "admission_gateway_config_last_reload_successful"
     bed.set(authentication={"tokenFile": str(bed.tokens)})
     gateway = start_gateway(bed.config)

@@ -308,7 +308,7 @@ class Readers:
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
-def test_every_answer_is_of_one_configuration(
+def test_every_answer_comes_from_one_configuration(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, count: str
 ) -> None:
     targets = [start_worker().target for _ in range(2)]
@@ -338,7 +338,7 @@ def test_every_answer_is_of_one_configuration(
     assert_nothing_lost(load)
 
 
-def test_a_configuration_is_taken_up_once_what_it_names_is_there(
+def test_a_configuration_is_loaded_once_its_files_exist(
     tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
 ) -> None:
     """A ConfigMap can be brought to the pod before the Secret that it names; nobody touches it again."""
@@ -363,7 +363,7 @@ def test_a_configuration_is_taken_up_once_what_it_names_is_there(
     assert gateway.log.count("configuration refused") == 1
 
 
-def test_limits_are_changed(
+def test_a_reload_changes_limits(
     tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
 ) -> None:
     gateway = start_gateway(config)
@@ -402,7 +402,7 @@ def who(name: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("count", ["1", "2"])
 @pytest.mark.parametrize("by", ["target", "command"])
-def test_a_pool_gets_another_worker(
+def test_a_reload_replaces_the_worker_of_a_pool(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by: str, count: str
 ) -> None:
     """The new one is asked when it is there; the old one has answered all that it was asked."""

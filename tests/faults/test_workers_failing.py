@@ -39,7 +39,7 @@ CAUSE = 'failed calling webhook "h0.v.test": INTERNAL: always'
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_worker_that_always_fails_is_left_out_until_it_is_replaced(
+def test_a_worker_that_always_fails_is_ejected_until_it_is_replaced(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     broken, *good = start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT), start_worker(SOME_PORT)
@@ -68,7 +68,7 @@ def test_a_worker_that_always_fails_is_left_out_until_it_is_replaced(
     assert set(tally.texts) <= {CAUSE}
 
 
-def test_where_most_workers_fail_not_all_of_them_are_left_out(
+def test_at_most_half_of_the_workers_are_ejected(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Failures are what failurePolicy makes of them, and there is always somebody to ask."""
@@ -91,7 +91,7 @@ def test_where_most_workers_fail_not_all_of_them_are_left_out(
     assert tally.texts == (CAUSE,)
 
 
-def test_when_all_workers_fail_all_are_asked_on(
+def test_when_all_workers_fail_all_are_still_called(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     broken = [start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT, *BROKEN)]
@@ -115,7 +115,7 @@ def test_when_all_workers_fail_all_are_asked_on(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_worker_that_says_that_it_does_not_serve_gets_nothing_new(
+def test_a_worker_that_reports_not_serving_gets_no_new_calls(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     """By grpc.health.v1. What it has already it answers, and nothing is lost."""
@@ -142,7 +142,7 @@ def test_a_worker_that_says_that_it_does_not_serve_gets_nothing_new(
     assert calls(gateway, moody) == calls(gateway, moody, code="OK")
 
 
-def test_workers_of_which_none_serves_are_asked_all_the_same(
+def test_workers_that_all_report_not_serving_are_still_called(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """They may be wrong about themselves, and a refusal would be no better than a failure of theirs."""

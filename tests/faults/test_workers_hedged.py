@@ -39,7 +39,7 @@ def hedged(gateway: GatewayProcess) -> float:
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_what_one_worker_is_slow_with_another_answers(
+def test_a_hedge_answers_instead_of_a_slow_worker(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     logs = tmp_path / "slow.log", tmp_path / "fast.log"
@@ -63,7 +63,7 @@ def test_what_one_worker_is_slow_with_another_answers(
     assert max(times.values()) == 2
 
 
-def test_a_pool_that_is_slow_as_a_whole_is_asked_no_more_than_its_budget_allows(
+def test_hedges_of_a_slow_pool_stay_within_the_budget(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     logs = tmp_path / "one.log", tmp_path / "other.log"

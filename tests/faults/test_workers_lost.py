@@ -64,7 +64,7 @@ def test_a_worker_that_is_killed_costs_no_review(
 
 
 @pytest.mark.parametrize("transport", STREAMED)
-def test_a_worker_that_stops_costs_no_review(
+def test_a_worker_that_hangs_costs_no_review(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     """It breaks no connection: nothing tells of it but silence."""
@@ -87,7 +87,7 @@ def test_a_worker_that_stops_costs_no_review(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_when_all_workers_are_killed_failure_policies_say_what_happens(
+def test_without_workers_the_failure_policy_decides(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     workers = start_worker(SOME_PORT), start_worker(SOME_PORT)
@@ -136,7 +136,7 @@ def test_when_all_workers_are_killed_failure_policies_say_what_happens(
     ],
     ids=["Stream, killed", "Unary, killed", "Stream, stopped", "Unary, stopped"],
 )
-def test_webhooks_with_side_effects_are_never_asked_twice(
+def test_webhooks_with_side_effects_are_never_called_twice(
     tmp_path: Path,
     start_worker: StartWorker,
     start_gateway: StartGateway,

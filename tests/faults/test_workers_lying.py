@@ -73,7 +73,7 @@ def streams(gateway: GatewayProcess) -> int:
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_is_felt_by_its_own_webhook_alone(
+def test_a_wrong_answer_affects_only_its_own_webhook(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, name: str
 ) -> None:
     lie = LIES[name]
@@ -116,7 +116,7 @@ def test_a_lie_is_felt_by_its_own_webhook_alone(
     assert "Traceback" not in gateway.log
 
 
-def test_a_verdict_under_anothers_id_counts_for_policies_of_that_worker_only(
+def test_a_verdict_with_the_id_of_another_call_affects_only_that_worker(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """The ids that a worker was given on its stream are its own, and what it says of them is its word.
@@ -143,7 +143,7 @@ def test_a_verdict_under_anothers_id_counts_for_policies_of_that_worker_only(
     assert elsewhere.tally.denied == elsewhere.tally.sent, elsewhere.tally
 
 
-def test_a_flood_that_the_worker_keeps_up_costs_others_nothing(
+def test_a_worker_that_floods_does_not_affect_other_pools(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Each stream that is flooded is ended; its worker is called upon again, with back-off."""

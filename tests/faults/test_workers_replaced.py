@@ -41,7 +41,7 @@ class SampleWorker(Process):
 
 
 @pytest.mark.parametrize("replacement", ["at the same address", "at another address"])
-def test_workers_that_drain_and_are_replaced_cost_nothing(
+def test_a_rolling_update_of_workers_loses_no_review(
     tmp_path: Path, processes: ExitStack, start_gateway: StartGateway, replacement: str
 ) -> None:
     """One after the other, as in a rolling update."""

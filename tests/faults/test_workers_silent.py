@@ -61,7 +61,7 @@ def _many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_thousand_reviews_that_wait_for_it_are_answered_in_time_and_leave_nothing(
+def test_a_thousand_reviews_time_out_and_leave_no_resources(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Twice, over connections that are kept. Reviews of another pool are answered meanwhile."""
@@ -109,7 +109,7 @@ def test_a_thousand_reviews_that_wait_for_it_are_answered_in_time_and_leave_noth
     assert (seen["calls"], seen["cancelled"], seen["streams"]) == (2 * MANY + 1, 2 * MANY, 1)
 
 
-def test_past_max_in_flight_reviews_are_refused_at_once(
+def test_calls_above_max_in_flight_fail_at_once(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     room = 100

@@ -47,13 +47,13 @@ def test_no_input_breaks_a_law_where_atheris_is_missing(target: str, tmp_path: P
         for file in files_in(regressions(target))
     ],
 )
-def test_what_once_failed_holds(target: str, file: Path) -> None:
+def test_inputs_that_once_failed_pass(target: str, file: Path) -> None:
     assert engines.failure(target_of(target).run, file.read_bytes()) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_failure_is_found_kept_and_can_be_seen_again(engine: str, tmp_path: Path) -> None:
+def test_a_failure_is_found_stored_and_reproduced(engine: str, tmp_path: Path) -> None:
     done = fuzz("planted", tmp_path, "--runs", "100000", "--engine", engine)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "AssertionError: as planted" in done.stdout

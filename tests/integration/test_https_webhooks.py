@@ -110,7 +110,7 @@ def test_the_answer_is_the_same_whoever_answers_first(
         ]
 
 
-def test_what_has_side_effects_is_called_as_often_as_in_a_serial_run(
+def test_webhooks_with_side_effects_are_called_as_often_as_in_a_serial_run(
     tmp_path: Path, webhook: WebhookProcess, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     client = webhook.client({"answer": {"warnings": ["side effects"]}})
@@ -178,7 +178,7 @@ def test_a_reload_takes_another_bundle_and_keeps_connections_otherwise(
     assert len({request["connection"] for request in webhook.requests(client)}) == 1
 
 
-def test_credentials_that_change_are_taken_up(
+def test_changed_credentials_are_used(
     tmp_path: Path, webhook: WebhookProcess, start_gateway: StartGateway
 ) -> None:
     client = webhook.client({"answer": {"warnings": ["known"]}})

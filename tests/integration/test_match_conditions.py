@@ -57,7 +57,7 @@ def review_of(**members: Any) -> bytes:
     return json.dumps(review).encode()
 
 
-def test_who_is_called_follows_from_request_and_object(serve: Callable[..., GatewayProcess]) -> None:
+def test_match_conditions_select_the_webhooks(serve: Callable[..., GatewayProcess]) -> None:
     scripts = [
         {"warnings": ["pods"], **when("request.kind.kind == 'Pod'", "object.spec.containers.size() > 0")},
         {"warnings": ["others"], **when("request.kind.kind != 'Pod'")},
@@ -72,7 +72,7 @@ def test_who_is_called_follows_from_request_and_object(serve: Callable[..., Gate
     assert gateway.metric(excluded, name="h1.v.test", type="validating", operation="CREATE") == 1
 
 
-def test_a_condition_sees_the_object_as_the_webhooks_before_left_it(
+def test_a_condition_sees_the_object_with_earlier_patches(
     serve: Callable[..., GatewayProcess],
 ) -> None:
     labelled = "has(object.metadata.labels) && 'added' in object.metadata.labels"
@@ -90,7 +90,7 @@ def test_a_condition_sees_the_object_as_the_webhooks_before_left_it(
     }
 
 
-def test_what_cannot_be_evaluated_obeys_the_failure_policy(serve: Callable[..., GatewayProcess]) -> None:
+def test_an_evaluation_error_obeys_the_failure_policy(serve: Callable[..., GatewayProcess]) -> None:
     gateway = serve(
         ("validate", [{**SEEN, **when(ABSENT)}]),
         ("mutate", [{**SEEN, **when(ABSENT, failurePolicy="Ignore")}, {"warnings": ["next"]}]),
@@ -111,7 +111,7 @@ def test_what_cannot_be_evaluated_obeys_the_failure_policy(serve: Callable[..., 
     assert gateway.metric(errors, name="h0.m.test", type="admit", operation="CREATE") == 1
 
 
-def test_nobody_waits_for_an_expression_that_takes_long(serve: Callable[..., GatewayProcess]) -> None:
+def test_an_expensive_expression_does_not_delay_other_reviews(serve: Callable[..., GatewayProcess]) -> None:
     gateway = serve(("validate", [{**SEEN, **when(f"!has(object.data) || {LONG}", failurePolicy="Ignore")}]))
     heavy = review_of(object={"kind": "ConfigMap", "metadata": {}, "data": list(range(100_000))})
     answers: list[str] = []
@@ -153,7 +153,7 @@ def api_server() -> Iterator[ApiServer]:
         yield server
 
 
-def test_the_authorizer_is_asked_once_for_each_question_of_a_review(
+def test_each_authorizer_check_is_sent_once_per_review(
     serve: Callable[..., GatewayProcess], api_server: ApiServer, tmp_path: Path
 ) -> None:
     def may(verb: str) -> str:

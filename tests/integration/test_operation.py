@@ -125,7 +125,7 @@ def test_sigterm_answers_what_is_in_flight(
     assert "Traceback" not in gateway.log
 
 
-def test_a_client_that_goes_away_withdraws_its_calls(
+def test_calls_are_cancelled_when_the_client_disconnects(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     worker = start_worker()
@@ -168,7 +168,7 @@ def test_several_processes_answer_as_one(
     assert "Traceback" not in gateway.log
 
 
-def test_a_process_that_was_killed_comes_back(
+def test_a_killed_process_is_restarted(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     (tmp_path / "c.yaml").write_text(
@@ -186,7 +186,7 @@ def test_a_process_that_was_killed_comes_back(
     assert gateway.log.count("starting it again") == 1
 
 
-def test_a_scrape_without_one_of_the_processes_fails_rather_than_shrinks(
+def test_a_scrape_fails_when_one_process_does_not_answer(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     (tmp_path / "c.yaml").write_text(
@@ -233,7 +233,7 @@ def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     assert not runs(worker)
 
 
-def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
+def test_a_new_certificate_serves_new_connections_and_open_ones_continue(
     tmp_path: Path,
     start_worker: StartWorker,
     start_gateway: StartGateway,
@@ -271,7 +271,7 @@ def test_a_new_certificate_serves_new_connections_and_old_ones_live_on(
 
 
 @pytest.mark.smoke
-def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
+def test_check_reports_all_problems(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         webhook_document("validate", "v", "nowhere", {}, {"webhook": {"timeoutSeconds": 31}})
     )
@@ -286,7 +286,7 @@ def test_check_says_everything_that_is_wrong(tmp_path: Path) -> None:
     assert good.stderr == "warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev\n"
 
 
-def test_what_cannot_be_served_is_said_in_a_line(tmp_path: Path) -> None:
+def test_a_start_that_is_impossible_is_reported_in_one_line(tmp_path: Path) -> None:
     config = tmp_path / "empty.yaml"
     config.write_text("")
     dev = "--dev", "--state", str(tmp_path)

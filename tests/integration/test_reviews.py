@@ -153,7 +153,7 @@ FAILURES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("script", "cause"), FAILURES, ids=[cause.partition(":")[0] for _, cause in FAILURES]
 )
-def test_a_failure_does_what_its_failure_policy_says(
+def test_the_failure_policy_decides_after_a_failure(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, script: dict[str, Any], cause: str
 ) -> None:
     worker = start_worker()
@@ -180,7 +180,7 @@ def test_a_failure_does_what_its_failure_policy_says(
     assert rejections == 1
 
 
-def test_a_patch_where_none_may_come_is_a_failure(
+def test_a_patch_where_none_is_allowed_is_a_failure(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     worker = start_worker()
@@ -199,7 +199,7 @@ def test_a_patch_where_none_may_come_is_a_failure(
     )
 
 
-def test_the_budget_of_the_review_bounds_the_webhooks_own_timeout(
+def test_the_timeout_of_the_review_limits_the_timeout_of_the_webhook(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     worker = start_worker()
@@ -211,7 +211,7 @@ def test_the_budget_of_the_review_bounds_the_webhooks_own_timeout(
     assert response["status"]["message"].endswith("DEADLINE_EXCEEDED: no answer within 900ms")
 
 
-def test_selectors_look_at_namespaces_and_objects(
+def test_namespace_and_object_selectors_apply(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     worker = start_worker()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 HEAD = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\nlisten: 127.0.0.1:0\n"
 
 
-def test_a_configuration_that_changes_while_it_drains_is_left_alone(
+def test_a_configuration_that_changes_during_the_drain_is_ignored(
     tmp_path: Path,
 ) -> None:
     """Rollouts change both at once; pools made after the others were closed would never be closed."""

@@ -33,7 +33,7 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def test_the_gateway_starts_a_worker_starts_it_again_and_stops_it(
+def test_the_gateway_starts_restarts_and_stops_a_worker(
     tmp_path: Path, start_gateway: StartGateway, language: Language
 ) -> None:
     config = tmp_path / "config"

@@ -84,7 +84,7 @@ def reference(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_reference_is_what_the_vectors_say(reference: dict[Question, bytes]) -> None:
+def test_the_reference_answers_match_the_vectors(reference: dict[Question, bytes]) -> None:
     """So that what is compared are answers: with patches, warnings, annotations, causes, and failures."""
     seen: Counter[str] = Counter()
     for question, answer in reference.items():
@@ -189,7 +189,7 @@ def test_all_languages_in_one_pool_answer_as_python_does(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_what_fails_does_what_its_failure_policy_says(reference: dict[Question, bytes]) -> None:
+def test_the_failure_policy_decides_in_every_language(reference: dict[Question, bytes]) -> None:
     """With the others' answers being the same, see above."""
     texts = {
         "fails": "INTERNAL: this policy always fails (review ",

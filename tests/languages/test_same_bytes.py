@@ -91,7 +91,7 @@ def streamed(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterat
 
 
 @pytest.mark.parametrize("ask", [unary, streamed])
-def test_every_language_says_what_python_says(
+def test_every_language_sends_the_same_bytes_as_python(
     samples: dict[str, Sample],
     ask: Callable[[grpc.Channel, Sequence[pb.ReviewRequest]], Iterator[bytes]],
 ) -> None:

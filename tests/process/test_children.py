@@ -35,7 +35,7 @@ def pids(file: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("_inheritance")
-def test_all_that_a_command_started_is_told_to_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_processes_of_a_command_get_sigterm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $! >> {file}; echo $$ >> {file}; wait"
 
@@ -49,7 +49,7 @@ def test_all_that_a_command_started_is_told_to_stop(tmp_path: Path, caplog: pyte
     assert caplog.messages == []
 
 
-def test_the_stop_waits_for_what_a_command_started(tmp_path: Path) -> None:
+def test_stop_waits_for_all_processes_of_a_command(tmp_path: Path) -> None:
     file = tmp_path / "log"
     worker = (
         f"trap 'sleep 0.1; echo ended >> {file}; exit' TERM; echo up >> {file}; while :; do sleep 0.01; done"
@@ -64,7 +64,7 @@ def test_the_stop_waits_for_what_a_command_started(tmp_path: Path) -> None:
     assert lines(file) == ["up", "ended"]
 
 
-def test_all_that_a_command_started_is_killed_when_it_does_not_stop(
+def test_all_processes_of_a_command_are_killed_when_they_do_not_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "pids"
@@ -80,7 +80,7 @@ def test_all_that_a_command_started_is_killed_when_it_does_not_stop(
     assert caplog.messages == ["worker x did not end within 0.05 s: killed"]
 
 
-def test_what_a_command_leaves_behind_is_gone_when_it_is_started_again(tmp_path: Path) -> None:
+def test_remaining_processes_of_a_command_are_gone_before_its_restart(tmp_path: Path) -> None:
     file = tmp_path / "pids"
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptu
     assert caplog.messages == ["worker x ended with status 1; starting it again"]
 
 
-def test_a_signal_is_for_the_command_itself(tmp_path: Path) -> None:
+def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
     file = tmp_path / "log"
     # A shell's trap may lose a signal that comes while the shell starts a program: sigwait() loses none.
     script = f"""if True:

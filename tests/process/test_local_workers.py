@@ -21,7 +21,7 @@ def pool(name: str, file: Path) -> WorkerPool:
     return WorkerPool(name, command=("sh", "-c", f"echo $$ >> {file}; exec sleep 1000"))
 
 
-def test_a_worker_that_is_wanted_again_is_taken_back(tmp_path: Path) -> None:
+def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -> None:
     """The timer of *other* is the later one: when that has ended, so would the one that was taken back."""
     back, other = pool("back", tmp_path / "back"), pool("other", tmp_path / "other")
 
@@ -40,7 +40,7 @@ def test_a_worker_that_is_wanted_again_is_taken_back(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_the_end_stops_those_that_retire_too(tmp_path: Path) -> None:
+def test_stop_also_stops_retiring_workers(tmp_path: Path) -> None:
     async def main() -> None:
         workers = LocalWorkers(tmp_path)
         workers.update({"a": pool("a", tmp_path / "a")})
@@ -55,7 +55,7 @@ def test_the_end_stops_those_that_retire_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_kill_reaches_all_wherever_they_are(tmp_path: Path) -> None:
+def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
     """In force, retiring, and being stopped: none of them obeys a SIGTERM."""
     names = "stopping", "retiring", "kept"
     files = {name: tmp_path / name for name in names}
@@ -83,7 +83,7 @@ def test_a_kill_reaches_all_wherever_they_are(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_successor_starts_when_the_one_before_has_left_the_socket(tmp_path: Path) -> None:
+def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: Path) -> None:
     log = tmp_path / "log"
     on_term = f"echo told >> {log}; sleep 0.1; echo ended >> {log}; exit"
     script = f"trap '{on_term}' TERM; echo up >> {log}; while :; do sleep 0.01; done"

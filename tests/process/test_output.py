@@ -46,7 +46,7 @@ if starts.read_text() != "up\\n":
 """A program that ends the first time, and the second time when it is told to."""
 
 
-def test_what_a_command_prints_comes_through_its_restarts_and_its_stop(
+def test_the_output_of_a_command_is_logged_across_restarts_and_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = tmp_path / "starts"
@@ -61,7 +61,7 @@ def test_what_a_command_prints_comes_through_its_restarts_and_its_stop(
     assert printed == [*["worker x: out", "worker x: err"] * 2, "worker x: bye"]
 
 
-def test_more_than_a_pipe_holds_keeps_no_command_from_ending(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_pipe_does_not_keep_a_command_from_ending(caplog: pytest.LogCaptureFixture) -> None:
     script = "for _ in range(5000): print('x' * 99)"
 
     async def main() -> None:

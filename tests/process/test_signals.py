@@ -50,7 +50,7 @@ def test_a_signal_to_stop_ends_the_start(number: signal.Signals) -> None:
     assert asyncio.run(main()) == ["start", "start cancelled"]
 
 
-def test_a_hang_up_counts_once_the_act_before_is_done() -> None:
+def test_a_reload_signal_takes_effect_after_the_current_action() -> None:
     async def main() -> list[str]:
         signals, gateway = Signals(), Gateway()
         following = asyncio.create_task(signals.follow(gateway.act("start"), lambda: gateway.act("reload")))
@@ -72,7 +72,7 @@ def test_a_hang_up_counts_once_the_act_before_is_done() -> None:
     assert asyncio.run(main()) == ["start", "start done", *("reload", "reload done") * 2]
 
 
-def test_what_the_start_raises_is_raised() -> None:
+def test_an_error_of_the_start_is_raised() -> None:
     async def main() -> None:
         async def start() -> None:
             raise ConfigError([])

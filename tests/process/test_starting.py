@@ -58,7 +58,7 @@ NOBODY = "127.0.0.1:1"
 
 @pytest.mark.parametrize("count", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_stop_is_obeyed_during_the_start(
+def test_a_stop_signal_is_obeyed_during_the_start(
     start: Start, temporary: Path, number: signal.Signals, count: str
 ) -> None:
     gateway = start(NOBODY, "--processes", count)
@@ -70,7 +70,7 @@ def test_a_signal_to_stop_is_obeyed_during_the_start(
     assert list(temporary.iterdir()) == []
 
 
-def test_signals_are_expected_before_the_long_imports(
+def test_signals_are_handled_before_the_long_imports(
     start: Start, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Left to the kernel, a hang-up would end it, and the init of a container would not get the other."""
@@ -87,7 +87,7 @@ def test_signals_are_expected_before_the_long_imports(
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
-def test_hang_ups_during_the_start_do_no_harm(
+def test_reload_signals_during_the_start_are_harmless(
     start: Start, start_worker: Callable[..., WorkerProcess], count: str
 ) -> None:
     gateway = start(start_worker().target, "--processes", count)
@@ -104,7 +104,7 @@ def test_hang_ups_during_the_start_do_no_harm(
     assert "ended with status" not in gateway.log
 
 
-def test_a_start_that_fails_says_why_and_nothing_else(
+def test_a_failed_start_logs_only_its_cause(
     start: Start, start_worker: Callable[..., WorkerProcess], temporary: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

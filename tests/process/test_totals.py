@@ -48,7 +48,7 @@ def scraped(totals: Totals, *processes: Process) -> dict[str, float]:
 DONE, TOOK, OPEN = "done_total[('kind', 'a')]", "took_count[]", "open[]"
 
 
-def test_counters_of_those_that_ended_stay_and_their_gauges_go() -> None:
+def test_counters_of_ended_processes_stay_and_their_gauges_go() -> None:
     totals = Totals()
     first, second = Process(1), Process(2)
     first.work(5)
@@ -64,7 +64,7 @@ def test_counters_of_those_that_ended_stay_and_their_gauges_go() -> None:
     assert OPEN not in scraped(totals)
 
 
-def test_one_that_ends_while_it_is_asked_counts_once() -> None:
+def test_a_process_that_ends_during_a_scrape_counts_once() -> None:
     totals = Totals()
     first = Process(1)
     first.work(5)

@@ -111,7 +111,7 @@ def test_2_webhooks_with_side_effects_are_called_as_in_a_serial_run_and_no_more(
 
 
 @given(case=cases(), order=orders, remembering=st.booleans())
-def test_2_every_call_shows_the_request_as_it_came_but_for_the_object(
+def test_2_every_call_carries_the_original_request_but_for_the_object(
     case: Case, order: list[int], remembering: bool
 ) -> None:
     trace = drive(case, order, remembering=remembering)
@@ -139,9 +139,7 @@ def test_3_a_denial_always_rejects(case: Case, order: list[int]) -> None:
 
 
 @given(case=cases(), order=orders)
-def test_4_a_failure_rejects_under_fail_and_leaves_evidence_under_ignore(
-    case: Case, order: list[int]
-) -> None:
+def test_4_a_failure_rejects_under_fail_and_is_annotated_under_ignore(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     said = response(trace)
     failures = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Failed)]
@@ -228,9 +226,7 @@ def test_7_after_the_end_there_are_no_calls_and_late_verdicts_change_nothing(
 
 
 @given(case=cases(), order=orders, late_first=st.booleans())
-def test_7_verdicts_on_withdrawn_calls_change_nothing_on_the_way_either(
-    case: Case, order: list[int], late_first: bool
-) -> None:
+def test_7_verdicts_on_cancelled_calls_change_nothing(case: Case, order: list[int], late_first: bool) -> None:
     quiet = drive(case, order)
     trace = begin(case, decode(orjson.dumps(review_of(case))))
     told: set[int] = set()
@@ -268,7 +264,7 @@ def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool) ->
 
 
 @given(case=cases(), order=orders)
-def test_nothing_that_was_handed_in_is_changed(case: Case, order: list[int]) -> None:
+def test_arguments_are_not_changed(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     trace.answer("Request")
     assert trace.request.document == case.request
@@ -276,6 +272,6 @@ def test_nothing_that_was_handed_in_is_changed(case: Case, order: list[int]) -> 
 
 
 @given(case=cases(), order=orders, level=levels)
-def test_the_same_again_gives_the_same_bytes(case: Case, order: list[int], level: AuditLevel) -> None:
+def test_equal_runs_give_equal_bytes(case: Case, order: list[int], level: AuditLevel) -> None:
     trace = drive(case, order)
     assert trace.answer(level) == trace.answer(level) == drive(case, order).answer(level)

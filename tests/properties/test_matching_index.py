@@ -51,7 +51,7 @@ REQUESTS = st.tuples(
 
 
 @given(WEBHOOKS, st.lists(REQUESTS, max_size=12))
-def test_a_selection_that_was_asked_before_answers_as_the_rules_and_selectors_do(
+def test_a_cached_selection_equals_the_rules_and_selectors(
     webhooks: list[Webhook], asked: list[tuple[str, str, dict[str, str], Namespace | Failed | None]]
 ) -> None:
     selection = Selection("mutate", webhooks)

@@ -18,7 +18,7 @@ from tests.properties.test_laws import strictly
 
 
 @given(before=objects, after=objects)
-def test_the_difference_turns_one_into_the_other_for_every_library(before: Any, after: Any) -> None:
+def test_the_patch_turns_one_object_into_the_other_for_every_library(before: Any, after: Any) -> None:
     kept = copy.deepcopy((before, after))
     operations = orjson.loads(orjson.dumps(diff(before, after)))
     assert same([before, after], list(kept))
@@ -28,7 +28,7 @@ def test_the_difference_turns_one_into_the_other_for_every_library(before: Any, 
 
 
 @given(before=objects, after=objects)
-def test_there_is_no_difference_exactly_between_equals(before: Any, after: Any) -> None:
+def test_the_patch_is_empty_exactly_between_equal_objects(before: Any, after: Any) -> None:
     assert (diff(before, after) == []) is same(before, after)
     assert diff(before, copy.deepcopy(before)) == []
     assert same(before, after) is (
@@ -37,7 +37,7 @@ def test_there_is_no_difference_exactly_between_equals(before: Any, after: Any) 
 
 
 @given(before=objects, after=objects)
-def test_the_order_of_keys_leaves_no_trace(before: Any, after: Any) -> None:
+def test_the_order_of_keys_does_not_matter(before: Any, after: Any) -> None:
     def turned(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: turned(held) for key, held in reversed(value.items())}
@@ -48,7 +48,7 @@ def test_the_order_of_keys_leaves_no_trace(before: Any, after: Any) -> None:
 
 
 @given(document=objects, added=st.lists(values, min_size=1, max_size=3), at=st.integers(0, 9))
-def test_items_put_into_a_list_are_added_and_nothing_else(document: Any, added: list[Any], at: int) -> None:
+def test_inserted_items_only_produce_add_operations(document: Any, added: list[Any], at: int) -> None:
     items = [[index] for index in range(5)]
     at %= 6
     before, after = {**document, "list": items}, {**document, "list": items[:at] + added + items[at:]}
@@ -86,7 +86,7 @@ def test_any_patch_applies_to_json_or_conflicts(data: Any, document: Any) -> Non
 
 
 @given(document=objects)
-def test_a_copy_and_its_source_have_separate_lives(document: Any) -> None:
+def test_a_copy_is_independent_of_its_source(document: Any) -> None:
     document = {**document, "from": {"x": [1]}}
     copied = apply_patch(
         copy.deepcopy(document),
