@@ -45,6 +45,13 @@ def test_every_path_of_the_repository_that_a_page_names_is_there(page: Path) -> 
     assert [path for path in paths if path != GENERATED and not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("page", MARKDOWN, ids=named)
+def test_every_module_that_a_page_runs_is_there(page: Path) -> None:
+    modules = re.findall(r"python -m ((?:deploy|gateway|loadtest|tests|workers)[\w.]*)", page.read_text())
+    paths = [ROOT / module.replace(".", "/") for module in modules]
+    assert [path for path in paths if not path.is_dir() and not path.with_suffix(".py").exists()] == []
+
+
 def test_pages_load_nothing_from_other_hosts() -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     assert "font: false" in settings
