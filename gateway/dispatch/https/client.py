@@ -1,10 +1,10 @@
-"""One question to an HTTPS server, asked until there is an answer: when it is sent again, and to where.
+"""One request to an HTTPS server, with its retries and redirects.
 
-It is sent again where the API server would (an answer of status 429 or from 500 on with a whole number of
-seconds in ``Retry-After``; a kept connection that ended before anything was written), and once more where a
-kept connection ends before a byte of the answer and the webhook has no side effects: the server has closed it
-just then, which is no failure of the webhook. Redirects are followed where they repeat the request (307, 308)
-at the same host and port: to others a review, and the credentials, are not sent on.
+It is retried as by the API server: after status 429, or 500 and above, with a whole number of seconds in
+``Retry-After``, and if a reused connection ended before anything was written. It is retried once more if a
+reused connection ended before a byte of the answer and the webhook has no side effects: the server closed the
+idle connection at that moment, which is not a failure of the webhook. Redirects are followed if they repeat
+the request (307, 308) to the same host and port; reviews and credentials are not sent to others.
 
 Source: k8s.io/client-go rest/with_retry.go; net/http transport.go of Go (shouldRetryRequest).
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 MAX_REPEATS: Final = 10
 MAX_REDIRECTS: Final = 3
 MAX_GZIP_MEMBERS: Final = 16
-"""Of a packed answer, where one is usual: each is found by copying what follows it."""
-_UNPACKED_AT_ONCE_BYTES: Final = 1024
-"""Packed bytes that are unpacked on the event loop. They become a megabyte at most, in some milliseconds."""
+"""Of a compressed answer, which usually has one. To find the next, the rest is copied."""
+_UNPACKED_ON_LOOP_BYTES: Final = 1024
+"""Compressed bytes that are unpacked on the event loop: a megabyte at most, in some milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 
 
 class HttpRequest:
-    """A request to one server, but for its target."""
+    """A POST request to one server, without its target."""
 
     __slots__ = ("body", "headers", "host", "path")
 
@@ -54,7 +54,7 @@ class HttpRequest:
         self.body = body
 
     def head(self, target: str) -> bytes:
-        """Return what is written before the body to ask for *target*, path and query."""
+        """Return the request line for *target*, path and query, and the header fields."""
         head = (
             f"POST {target} HTTP/1.1\r\n"
             f"Host: {self.host}\r\n"
@@ -68,67 +68,73 @@ class HttpRequest:
         return head.encode("latin-1")
 
 
-async def ask(
-    question: HttpRequest,
-    announced: str,
+async def send(
+    request: HttpRequest,
+    timeout_text: str,
     connections: ConnectionPool,
     context: ssl.SSLContext,
-    room: LargeAnswerSlot,
+    slot: LargeAnswerSlot,
     *,
     may_repeat: bool,
 ) -> HttpResponse:
-    """Return the answer to *question*, its body unpacked; *announced* is the time that the server is told.
+    """Return the answer to *request*, with its body unpacked.
 
-    A large answer has its *room*, which is the caller's to give up.
-    *may_repeat* says whether the server may see the question twice. Takes as long as the server does: whoever
-    asks cancels it.
+    A large answer takes *slot*, which the caller releases. There is no time limit: the caller cancels.
+
+    Args:
+        request: What to send.
+        timeout_text: The value of ``?timeout=``, by which the server learns how long the gateway waits.
+        connections: Where to send it.
+        context: The TLS context for new connections.
+        slot: For a large answer.
+        may_repeat: Whether the server may get the request twice.
 
     Raises:
-        ExchangeError: there is none.
+        ExchangeError: there is no answer.
     """
-    target = f"{question.path}?timeout={announced}"
+    target = f"{request.path}?timeout={timeout_text}"
     repeats = redirects = 0
     while True:
-        response = await _exchange(question, target, connections, context, room, may_repeat=may_repeat)
+        response = await _exchange(request, target, connections, context, slot, may_repeat=may_repeat)
         delay_s = _retry_after_s(response)
         if delay_s is not None and repeats < MAX_REPEATS:
             repeats += 1
-            room.leave()
+            slot.release()
             await asyncio.sleep(delay_s)
         elif 300 <= response.status < 400 and "location" in response.headers:
             redirects += 1
-            room.leave()
-            target = _redirected(question.host, target, response, redirects)
+            slot.release()
+            target = _redirected(request.host, target, response, redirects)
         else:
-            response.body = await _unpacked(response, room)
+            response.body = await _unpacked(response, slot)
             return response
 
 
 async def _exchange(
-    question: HttpRequest,
+    request: HttpRequest,
     target: str,
     connections: ConnectionPool,
     context: ssl.SSLContext,
-    room: LargeAnswerSlot,
+    slot: LargeAnswerSlot,
     *,
     may_repeat: bool,
 ) -> HttpResponse:
     is_fresh = False
     while True:
-        connection = await connections.take(context, is_fresh=is_fresh)
-        was_kept = connection.has_answered
+        connection = await connections.acquire(context, is_fresh=is_fresh)
+        is_reused = connection.has_answered
         try:
-            return await connection.exchange(room, question.head(target), *question.body)
+            return await connection.exchange(slot, request.head(target), *request.body)
         except ExchangeError as error:
-            if not was_kept or is_fresh or not (error.is_unsent or (error.is_unheard and may_repeat)):
+            if not is_reused or is_fresh or not (error.is_unsent or (error.is_unanswered and may_repeat)):
                 raise
             is_fresh = True
         finally:
-            connections.give_back(connection)
+            connections.release(connection)
 
 
 def _retry_after_s(response: HttpResponse) -> int | None:
-    """Return after how many seconds the server wants to be asked again; None: it does not say so."""
+    """Return the seconds after which the server allows a retry; None if it does not."""
     text = response.headers.get("retry-after", "")
     if (response.status != 429 and response.status < 500) or not _SECONDS.fullmatch(text):
         return None
@@ -136,47 +142,51 @@ def _retry_after_s(response: HttpResponse) -> int | None:
 
 
 def _redirected(host: str, target: str, response: HttpResponse, count: int) -> str:
-    """Return the target that *response* sends a request for *target* to.
+    """Return the target to which *response* redirects a request for *target*.
 
     Raises:
-        ExchangeError: it is not followed.
+        ExchangeError: the redirect is not followed.
     """
     location = response.headers["location"]
     shown = url_without_secrets(location)[:200]
     if response.status not in (307, 308):
-        raise ExchangeError(f"status {response.status} to {shown}, which would not repeat the request")
+        raise ExchangeError(
+            f"status {response.status} to {shown}: such a redirect would not repeat the request"
+        )
     if count > MAX_REDIRECTS:
         raise ExchangeError(f"stopped after {MAX_REDIRECTS} redirects")
     try:
         parts = urlsplit(urljoin(f"https://{host}{target}", location))
-        is_here = parts.scheme == "https" and _place(parts.netloc) == _place(host)
+        is_same_server = parts.scheme == "https" and _server(parts.netloc) == _server(host)
     except ValueError:
-        is_here = False
-    if not is_here:
-        raise ExchangeError(f"status {response.status} to {shown}, and no other server is asked")
+        is_same_server = False
+    if not is_same_server:
+        raise ExchangeError(
+            f"status {response.status} to {shown}: redirects to other servers are not followed"
+        )
     found = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
     if _NOT_IN_TARGET.search(found):
-        raise ExchangeError(f"status {response.status} to {shown}, which is no URL")
+        raise ExchangeError(f"status {response.status} to {shown}: not a URL")
     return found
 
 
-def _place(netloc: str) -> tuple[str | None, int]:
+def _server(netloc: str) -> tuple[str | None, int]:
     parts = urlsplit(f"https://{netloc}")
     return parts.hostname, parts.port or 443
 
 
-async def _unpacked(response: HttpResponse, room: LargeAnswerSlot) -> bytes:
-    """Return the body without its compression.
+async def _unpacked(response: HttpResponse, slot: LargeAnswerSlot) -> bytes:
+    """Return the unpacked body.
 
     Raises:
-        ExchangeError: it is not what it says, or too large.
+        ExchangeError: it is not gzip, or too large.
     """
     if response.headers.get("content-encoding", "").lower() != "gzip" or not response.body:
         return response.body
-    await room.enter()
-    if len(response.body) <= _UNPACKED_AT_ONCE_BYTES:
+    await slot.acquire()
+    if len(response.body) <= _UNPACKED_ON_LOOP_BYTES:
         return _gunzip(response.body)
-    # zlib lets go of the interpreter meanwhile.
+    # In a thread: zlib releases the interpreter lock.
     return await asyncio.to_thread(_gunzip, response.body)
 
 

@@ -1,9 +1,9 @@
-"""One HTTP/1.1 connection to a server: a request at a time, and its answer read within bounds.
+"""One HTTP/1.1 connection to a server: one request at a time, and limits on the answer.
 
-Everything that a server may do wrong ends in :class:`ExchangeError`, and the connection is not used again.
+Every error of the server becomes an :class:`ExchangeError`, and the connection is not used again.
 
-Source: RFC 9112; net/http transport.go of Go, which is the API server's client (what is retried, five
-answers before the final one, no connection kept that says something unasked).
+Source: RFC 9112; net/http transport.go of Go, which is the API server's client (retries, at most five interim
+answers, no reuse after unsolicited data).
 """
 
 from __future__ import annotations
@@ -23,87 +23,86 @@ if TYPE_CHECKING:
     from gateway.dispatch.https.large_answers import LargeAnswerSlot
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
-"""Of an answer, as it comes and unpacked: as much as a worker may say in one message."""
+"""Of an answer, compressed and unpacked: as many as in a worker's message."""
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Of all header fields of an answer, and of what follows a body in chunks."""
+"""Of the header fields of an answer, and of the trailer fields of a chunked body."""
 MAX_FIELDS: Final = 256
-"""Header fields of an answer. Each is several objects."""
+"""Header fields of an answer. Each costs several objects."""
 FREE_CHUNKS: Final = 1024
 MIN_CHUNK_BYTES: Final = 128
-"""On average, of an answer with more than ``FREE_CHUNKS`` chunks. A chunk takes as long to read as hundreds
-of bytes, so that 8 MiB in chunks of a byte would hold up the event loop for seconds."""
+"""Average in an answer with more than ``FREE_CHUNKS`` chunks. A chunk takes as long to parse as hundreds of
+bytes: 8 MiB in chunks of one byte would block the event loop for seconds."""
 MAX_CHUNK_FRAMING_BYTES: Final = 64
-"""Of a chunk, on average: its size, extensions and line ends."""
+"""Average of a chunk: its size, extensions and line ends."""
 MAX_INTERIM: Final = 5
-"""Answers such as ``100 Continue`` before the one that counts."""
+"""Answers such as ``100 Continue`` before the final one."""
 _WRITE_BYTES: Final = 64 * 1024
-"""Written of a request before others have their turn. Encrypting megabytes takes milliseconds."""
+"""Written before the event loop runs other tasks. Encrypting megabytes takes milliseconds."""
 
 
 class ExchangeError(Exception):
-    """There is no answer; the text says why, much as Go would."""
+    """There is no usable answer; the text says why, in Go's words where there are some."""
 
-    def __init__(self, reason: str, *, is_unsent: bool = False, is_unheard: bool = False) -> None:
+    def __init__(self, reason: str, *, is_unsent: bool = False, is_unanswered: bool = False) -> None:
         super().__init__(reason)
         self.is_unsent = is_unsent
-        """Whether the server cannot have seen anything of the request."""
-        self.is_unheard = is_unheard
+        """Whether the server cannot have received any of the request."""
+        self.is_unanswered = is_unanswered
         """Whether the connection ended before a byte of the answer."""
 
 
 class AnswerTooLargeError(ExchangeError):
-    """The answer has more than may be read."""
+    """The answer exceeds a limit."""
 
 
 @dataclass(slots=True)
 class HttpResponse:
-    """An answer, whole."""
+    """A complete answer."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
-    """By name in lower case; of several with one name the first."""
+    """By name in lower case; the first of several with one name."""
     body: bytes = b""
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection. ``gone`` is called once when it has ended while nobody was asking anything."""
+    """A connection. *on_idle_end* is called once if it ends while no request is in progress."""
 
-    def __init__(self, gone: Callable[[HttpConnection], None]) -> None:
+    def __init__(self, on_idle_end: Callable[[HttpConnection], None]) -> None:
         self.is_reusable = False
         """Whether another request may follow the last answer."""
         self.idle_since = 0.0
         self.has_answered = False
-        """Whether it has carried an exchange before."""
-        self._gone = gone
+        """Whether it has carried a request before."""
+        self._on_idle_end = on_idle_end
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[HttpResponse] | None = None
-        self._room: LargeAnswerSlot | None = None
+        self._slot: LargeAnswerSlot | None = None
         """For the answer, if it is large."""
         self._response = HttpResponse(0)
         self._body = bytearray()
         self._drained: asyncio.Future[None] | None = None
-        """While the server reads slower than the request is written."""
+        """Set while the write buffer is full."""
         self._interim = 0
         self._fields = self._chunks = 0
         self._head_bytes = self._read_bytes = 0
         self._has_head = self._is_until_closed = False
 
-    async def exchange(self, room: LargeAnswerSlot, *request: bytes | memoryview) -> HttpResponse:
-        """Send *request*, and return the answer. One that is cancelled takes the connection with it.
+    async def exchange(self, slot: LargeAnswerSlot, *request: bytes | memoryview) -> HttpResponse:
+        """Send *request*, and return the answer. Cancellation ends the connection.
 
-        An answer that is large waits for its *room*, and keeps it.
-
-        No more of *request* than the write buffer holds is copied while the server does not read.
+        A large answer waits for *slot*, and keeps it. While the server does not read, no more of *request*
+        is copied than fits into the write buffer.
 
         Raises:
-            ExchangeError: there is none.
+            ExchangeError: there is no answer.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ExchangeError("EOF", is_unsent=True)
         self._waiter = waiter = asyncio.get_running_loop().create_future()
-        self._room, self.is_reusable = room, False
+        self._slot, self.is_reusable = slot, False
         self._read_bytes = self._interim = self._chunks = 0
         try:
             is_whole = await self._write(transport, waiter, request)
@@ -112,11 +111,11 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
             raise
         finally:
-            self._waiter = self._room = None
-            # A connection that is kept must not keep the answer.
+            self._waiter = self._slot = None
+            # An idle connection must not keep the answer in memory.
             self._response = HttpResponse(0)
         self.has_answered = True
-        # Where the server has answered before it had read everything, the rest would be taken for a request.
+        # If the server answered before it read the whole request, it would take the rest for another one.
         if not is_whole or transport.is_closing() or transport.get_write_buffer_size():
             self.is_reusable = False
         return response
@@ -127,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
         answered: asyncio.Future[HttpResponse],
         request: Sequence[bytes | memoryview],
     ) -> bool:
-        """Write *request*; return False if the server has *answered* before it was written."""
+        """Write *request*; return False if the server *answered* before all was written."""
         if sum(map(len, request)) <= _WRITE_BYTES:
             transport.write(b"".join(request))
             return True
@@ -145,12 +144,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def certificate(self) -> bytes:
-        """The server's certificate, DER; empty without TLS, or once the connection has ended."""
+        """The server's certificate, DER; empty without TLS, or after the end of the connection."""
         tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
         return (tls.getpeercert(binary_form=True) or b"") if tls is not None else b""
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         self.is_reusable = False
         if self._transport is not None:
             self._transport.abort()
@@ -158,22 +157,22 @@ class HttpConnection(asyncio.Protocol):
     # -- called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; called once more with the one that speaks TLS through a proxy's tunnel."""
+        """Keep the transport; called again with the TLS transport inside a proxy's tunnel."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read some of an answer."""
+        """Parse a part of an answer."""
         self._read_bytes += len(data)
         try:
             if self._waiter is None:
-                raise ExchangeError("an answer that nobody asked for")
+                raise ExchangeError("unsolicited answer")
             self._parser.feed_data(data)
             if self._waiter is not None and not self._waiter.done():
                 self._check_size()
-                if len(self._body) > LARGE_BYTES and not self._room.take(self._read_on):  # type: ignore[union-attr]
-                    self._transport.pause_reading()  # type: ignore[union-attr] # it reads
+                if len(self._body) > LARGE_BYTES and not self._slot.try_acquire(self._resume):  # type: ignore[union-attr]
+                    self._transport.pause_reading()  # type: ignore[union-attr]
         except httptools.HttpParserUpgrade:
-            self._fail(ExchangeError("the server switches to another protocol, which was not asked for"))
+            self._fail(ExchangeError("the server switches to another protocol without a request to do so"))
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             self._fail(cause if isinstance(cause, ExchangeError) else ExchangeError(_malformed(error)))
@@ -182,12 +181,12 @@ class HttpConnection(asyncio.Protocol):
         except ExchangeError as error:
             self._fail(error)
 
-    def _read_on(self) -> None:
+    def _resume(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Note that the write buffer is full."""
+        """Stop writing: the buffer is full."""
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
@@ -197,14 +196,14 @@ class HttpConnection(asyncio.Protocol):
             self._drained = None
 
     def eof_received(self) -> None:
-        """End it, since the server says no more."""
+        """Close the connection: the server sends no more."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Notice the end, which may be that of an answer, too."""
+        """Handle the end of the connection, which may be the end of an answer."""
         waiter = self._waiter
         if waiter is None:
             self.is_reusable = False
-            self._gone(self)
+            self._on_idle_end(self)
         elif error is None and self._is_until_closed and not waiter.done():
             self.on_message_complete()
             self.is_reusable = False
@@ -214,7 +213,7 @@ class HttpConnection(asyncio.Protocol):
                 text = f"tls: {error.reason or error}"
             elif isinstance(error, OSError):
                 text = f"read: {(error.strerror or str(error) or 'connection lost').lower()}"
-            self._fail(ExchangeError(text, is_unheard=not self._read_bytes))
+            self._fail(ExchangeError(text, is_unanswered=not self._read_bytes))
 
     # -- called by the parser --------------------------------------------------------------------
 
@@ -222,14 +221,14 @@ class HttpConnection(asyncio.Protocol):
         """Begin an answer."""
         if self._waiter is None or self._waiter.done():
             self.is_reusable = False
-            raise ExchangeError("an answer that nobody asked for")
+            raise ExchangeError("unsolicited answer")
         self._response = HttpResponse(0)
         self._body = bytearray()
         self._head_bytes = self._fields = 0
         self._has_head = self._is_until_closed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header field, or one that follows the body and is not kept."""
+        """Keep a header field; drop a trailer field."""
         self._head_bytes += len(name) + len(value)
         self._fields += 1
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -240,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
             self._response.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
 
     def on_headers_complete(self) -> None:
-        """Know how the body ends."""
+        """Determine how the body ends."""
         self._has_head = True
         self._response.status = status = self._parser.get_status_code()
         headers = self._response.headers
@@ -252,22 +251,22 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Keep a part of the body."""
         self._body += body
         if len(self._body) > MAX_BODY_BYTES:
             raise AnswerTooLargeError(f"an answer with more than {MAX_BODY_BYTES} bytes")
 
     def on_chunk_header(self) -> None:
-        """Count a chunk, which begins."""
+        """Count a chunk."""
         self._chunks += 1
-        # The last chunk is empty, and the one before it may be short.
+        # The last chunk is empty, and the one before may be short.
         if self._chunks > FREE_CHUNKS and len(self._body) < MIN_CHUNK_BYTES * (self._chunks - 2):
             raise ExchangeError(
                 f"an answer in over {FREE_CHUNKS} chunks, of less than {MIN_CHUNK_BYTES} bytes on average"
             )
 
     def on_message_complete(self) -> None:
-        """Give the answer to whoever waits, unless another is to follow."""
+        """Return the answer to the waiting request, unless it is an interim one."""
         if self._response.status < 200 and self._response.status != 101:
             self._interim += 1
             if self._interim > MAX_INTERIM:

@@ -1,4 +1,4 @@
-"""The connections to one server: kept while idle, dialled where there is none, through a proxy or not.
+"""The connections to one server: idle ones are reused, others opened, directly or through a proxy.
 
 Source: net/http transport.go of Go and k8s.io/apimachinery pkg/util/net/http.go (how long and how many are
 kept); k8s.io/client-go transport.
@@ -23,54 +23,54 @@ if TYPE_CHECKING:
 
 IDLE_S: Final = 90.0
 MAX_IDLE: Final = 100
-"""Idle connections kept. The API server keeps 25, but does not call four webhooks of one server at
-once for a review: 16 such reviews at a time would pay for a handshake in most calls, four times the CPU."""
+"""The API server keeps 25, but it does not call four webhooks of one server at once for one review. With 25,
+16 such reviews at a time would need a handshake for most calls, which costs four times the CPU."""
 
 
 class ConnectionPool:
-    """Lends connections to *address*, host and port. Use it on a running event loop."""
+    """The connections to *address*, host and port. Use it on a running event loop."""
 
     def __init__(self, address: tuple[str, int], proxy: Proxy | None) -> None:
         self._proxy = proxy
         host, port = address
         self._host = Host(host, port) if proxy is None else Host(proxy.host, proxy.port)
-        """Whom to connect to."""
+        """The server, or its proxy."""
         self._tls_name = host.rstrip(".")
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._idle: dict[HttpConnection, None] = {}
-        """Those that were given back last come last."""
-        self._lent: dict[HttpConnection, ssl.SSLContext] = {}
-        """Each with what it was made with."""
+        """The most recently used is last."""
+        self._in_use: dict[HttpConnection, ssl.SSLContext] = {}
+        """By connection, the context that it was opened with."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._context: ssl.SSLContext | None = None
-        """That the kept connections were made with."""
+        """The one that the idle connections were opened with."""
 
     @property
     def idle(self) -> int:
-        """How many are kept that nobody uses."""
+        """The number of idle connections."""
         return len(self._idle)
 
-    async def take(self, context: ssl.SSLContext, *, is_fresh: bool = False) -> HttpConnection:
-        """Return a connection that was kept, or a new one; always that if *is_fresh*.
+    async def acquire(self, context: ssl.SSLContext, *, is_fresh: bool = False) -> HttpConnection:
+        """Return an idle connection, or a new one; always a new one if *is_fresh*.
 
         Raises:
-            ExchangeError: the server cannot be reached, or does not prove who it is.
+            ExchangeError: the server cannot be reached, or its certificate is not accepted.
         """
         if context is not self._context:
-            # The gateway has become somebody else meanwhile.
+            # The gateway's certificate has changed.
             self.drop_idle()
             self._context = context
         if self._idle and not is_fresh:
             connection = self._idle.popitem()[0]
         else:
             connection = await self._dial(context)
-        self._lent[connection] = context
+        self._in_use[connection] = context
         return connection
 
-    def give_back(self, connection: HttpConnection) -> None:
-        """Keep *connection* for the next call where it can be used again."""
-        is_current = self._lent.pop(connection) is self._context
+    def release(self, connection: HttpConnection) -> None:
+        """Keep *connection* for the next call if it is reusable; close it otherwise."""
+        is_current = self._in_use.pop(connection) is self._context
         if not (connection.is_reusable and is_current) or self._is_closed or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
@@ -80,22 +80,22 @@ class ConnectionPool:
             self._sweep_in(IDLE_S)
 
     def close(self) -> None:
-        """End all connections, the lent ones included."""
+        """Close all connections, also those in use."""
         self._is_closed = True
         self.drop_idle()
-        for connection in tuple(self._lent):
+        for connection in tuple(self._in_use):
             connection.abort()
         self._host.close()
 
     def drop_idle(self) -> None:
-        """End those that nobody uses."""
+        """Close the idle connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
         while self._idle:
             self._idle.popitem()[0].abort()
 
-    def _gone(self, connection: HttpConnection) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         self._idle.pop(connection, None)
 
     def _sweep_in(self, seconds: float) -> None:
@@ -121,12 +121,12 @@ class ConnectionPool:
                     raise
                 return await self._dial_securely(context)
         except (OSError, ValueError, RuntimeError) as error:
-            # ValueError: what OpenSSL or the resolver take for no name. RuntimeError: uvloop's, where a
-            # tunnel has just ended.
-            raise ExchangeError(_why(self._name, error), is_unsent=True) from error
+            # ValueError: OpenSSL or the resolver reject the name. RuntimeError: uvloop's, if a tunnel has
+            # just ended.
+            raise ExchangeError(_reason(self._name, error), is_unsent=True) from error
 
     async def _trusts(self, context: ssl.SSLContext) -> bool:
-        """Whether a CA of *context* has signed the server's certificate, which is trusted from now on."""
+        """Whether a CA of *context* signed the server's certificate; if so, *context* now trusts that."""
         connection = await self._dial_securely(unverified(context))
         try:
             return trust(context, connection.certificate)
@@ -135,10 +135,12 @@ class ConnectionPool:
 
     async def _dial_securely(self, context: ssl.SSLContext) -> HttpConnection:
         if self._proxy is None:
-            # Not in two steps: uvloop takes a connection that ends between them for a bug.
-            _, direct = await self._host.connect(lambda: HttpConnection(self._gone), context, self._tls_name)
+            # In one step: uvloop raises an internal error if the connection ends between TCP and TLS.
+            _, direct = await self._host.connect(
+                lambda: HttpConnection(self._forget), context, self._tls_name
+            )
             return direct
-        connection = HttpConnection(self._gone)
+        connection = HttpConnection(self._forget)
         bare = await open_tunnel(self._host, self._proxy, self._name)
         try:
             transport = await asyncio.get_running_loop().start_tls(
@@ -156,8 +158,8 @@ class ConnectionPool:
         return connection
 
 
-def _why(name: str, error: Exception) -> str:
-    """Return why *name* cannot be reached, as Go would say it where that is known."""
+def _reason(name: str, error: Exception) -> str:
+    """Return why *name* cannot be reached, in Go's words where they are known."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"tls: failed to verify certificate: x509: {error.verify_message or error.reason}"

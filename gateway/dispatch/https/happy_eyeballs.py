@@ -1,7 +1,7 @@
-"""TCP connections to a host: its addresses are tried as Go tries them.
+"""Connections to a host with several addresses ("happy eyeballs").
 
-The next address is tried where the one before refuses, or stays silent for a while. All attempts go on until
-one of them is connected.
+The next address is tried when the previous one fails, or has not answered for a while. The first successful
+attempt wins.
 
 Source: RFC 8305; net/http and net/dial.go of Go (FallbackDelay).
 """
@@ -24,7 +24,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 HANDSHAKE_S: Final = 10.0
 NEXT_ADDRESS_AFTER_S: Final = 1.0
-"""Longer than Go waits: the TLS handshake, which a busy server takes its time for, is part of it."""
+"""Longer than in Go, because it includes the TLS handshake, which is slow at a busy server."""
 
 
 class Host:
@@ -38,11 +38,11 @@ class Host:
     async def connect(
         self, protocol: Callable[[], ProtocolT], context: ssl.SSLContext | None = None, tls_name: str = ""
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Return a connection to the first address that takes one, with TLS if there is a *context*.
+        """Return a connection to the first address that accepts one, with TLS if there is a *context*.
 
         Raises:
-            OSError: none does, or the name cannot be looked up.
-            ValueError: it is no name.
+            OSError: none accepts one, or the look-up of the name failed.
+            ValueError: the name is invalid.
         """
         loop = asyncio.get_running_loop()
         tls: dict[str, Any] = {}
@@ -70,11 +70,11 @@ class Host:
         finally:
             for attempt in attempts:
                 attempt.cancel()
-                # One may have come just now.
+                # It may have succeeded at this moment.
                 attempt.add_done_callback(_hang_up)
 
     def close(self) -> None:
-        """Let nobody wait for the name any more."""
+        """Cancel the look-up of the name."""
         if self._lookup is not None:
             self._lookup.cancel()
 
@@ -88,7 +88,7 @@ class Host:
     def _looked_up(self, lookup: asyncio.Task[list[Address]]) -> None:
         self._lookup = None
         if not lookup.cancelled():
-            # Perhaps nobody waits any more.
+            # Mark the exception as retrieved: all callers may have been cancelled.
             lookup.exception()
 
 

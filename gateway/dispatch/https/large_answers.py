@@ -1,7 +1,7 @@
-"""How many large answers of one server are read, unpacked and judged at a time.
+"""Limits how many large answers of one server are in memory at a time.
 
-A server may be asked a thousand questions at once, and each answer may have 8 MiB. A call whose answer is
-large takes one of a few places, or waits for one. Its connection is not read meanwhile.
+A thousand calls to a server may be in flight, and each answer may have 8 MiB. A call with a large answer
+takes one of a few slots, or waits for one; its connection is not read in the meantime.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_LARGE: Final = 4
-"""Large answers of one server at a time, some 100 MiB with what is unpacked and copied of them."""
+"""About 100 MiB for one server, with the unpacked bytes and copies."""
 LARGE_BYTES: Final = 64 * 1024
-"""Of an answer that was not read to its end: with more it is large."""
+"""An answer that has more and has not ended is large."""
 
 
 class LargeAnswerSlots:
-    """The places of one server."""
+    """The slots of one server."""
 
     def __init__(self) -> None:
         self._holders: set[LargeAnswerSlot] = set()
@@ -27,23 +27,23 @@ class LargeAnswerSlots:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no call has a place or waits for one."""
+        """Whether no call has a slot or waits for one."""
         return not self._holders and not self._waiting
 
-    def take(self, room: LargeAnswerSlot, granted: Callable[[], None]) -> bool:
-        """Return whether *room* has a place; *granted* is called once it has, if it has none now."""
-        if room not in self._holders:
+    def try_acquire(self, slot: LargeAnswerSlot, granted: Callable[[], None]) -> bool:
+        """Return whether *slot* is acquired; if not, *granted* is called once it is."""
+        if slot not in self._holders:
             if len(self._holders) >= MAX_LARGE:
-                self._waiting[room] = granted
+                self._waiting[slot] = granted
                 return False
-            self._holders.add(room)
+            self._holders.add(slot)
         return True
 
-    def leave(self, room: LargeAnswerSlot) -> None:
-        """Give the place of *room* to the one that has waited for the longest."""
-        self._waiting.pop(room, None)
-        if room in self._holders:
-            self._holders.remove(room)
+    def release(self, slot: LargeAnswerSlot) -> None:
+        """Release *slot*; the call that has waited longest gets it."""
+        self._waiting.pop(slot, None)
+        if slot in self._holders:
+            self._holders.remove(slot)
             if self._waiting:
                 following = next(iter(self._waiting))
                 granted = self._waiting.pop(following)
@@ -52,32 +52,32 @@ class LargeAnswerSlots:
 
 
 class LargeAnswerSlot:
-    """The place of one call, if it needs one. Leave the context to give it up."""
+    """The slot of one call, if it needs one. A context manager that releases it."""
 
-    def __init__(self, rooms: LargeAnswerSlots) -> None:
-        self._rooms = rooms
+    def __init__(self, slots: LargeAnswerSlots) -> None:
+        self._slots = slots
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.leave()
+        self.release()
 
-    def take(self, granted: Callable[[], None]) -> bool:
-        """Return whether there is a place; *granted* is called once there is, if there is none now."""
-        return self._rooms.take(self, granted)
+    def try_acquire(self, granted: Callable[[], None]) -> bool:
+        """Return whether it is acquired; if not, *granted* is called once it is."""
+        return self._slots.try_acquire(self, granted)
 
-    async def enter(self) -> None:
-        """Return once there is a place."""
-        entered = asyncio.get_running_loop().create_future()
+    async def acquire(self) -> None:
+        """Wait until it is acquired."""
+        acquired = asyncio.get_running_loop().create_future()
 
         def granted() -> None:
-            if not entered.done():  # it may have been cancelled
-                entered.set_result(None)
+            if not acquired.done():  # it may have been cancelled
+                acquired.set_result(None)
 
-        if not self.take(granted):
-            await entered
+        if not self.try_acquire(granted):
+            await acquired
 
-    def leave(self) -> None:
-        """Give the place up, or wait for none any more."""
-        self._rooms.leave(self)
+    def release(self) -> None:
+        """Release it, or stop waiting for it."""
+        self._slots.release(self)

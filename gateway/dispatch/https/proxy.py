@@ -1,8 +1,7 @@
-"""The proxy between the gateway and a server, from the environment, and the tunnel through it.
+"""The proxy for a server, from the environment, and the tunnel through it.
 
-The variables are those that Go reads: ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or not. Loopback is never
-asked through a proxy. A proxy itself is spoken to over plain HTTP; those that want TLS or SOCKS are refused
-with the call.
+The variables are those of Go: ``HTTPS_PROXY`` and ``NO_PROXY``, in upper or lower case. Loopback addresses
+are never proxied. The connection to the proxy is plain HTTP; with a proxy over TLS or SOCKS every call fails.
 
 Source: golang.org/x/net http/httpproxy/proxy.go; RFC 9110 section 9.3.6 (CONNECT).
 """
@@ -28,18 +27,18 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that makes tunnels."""
+    """An HTTP proxy."""
 
     host: str
     port: int
     authorization: str = ""
     """Value of ``Proxy-Authorization``; empty for none."""
     unusable: str = ""
-    """Why there can be no tunnel through it; empty where there can be one."""
+    """Why it cannot be used; empty if it can."""
 
 
 def proxy_for(host: str, port: int, environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy that *environment* names for *host*; None: it is asked directly."""
+    """Return the proxy in *environment* for *host*; None for a direct connection."""
     text = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     excluded = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
     if not text or _is_direct(host.lower().rstrip("."), port, excluded):
@@ -87,7 +86,7 @@ def _matches(
     entry = entry.strip("[]")
     if (excluded := _address(entry)) is not None:
         return excluded == address
-    # A name stands for itself and what is below it; with a leading dot or *. only for what is below.
+    # A name matches itself and its subdomains; with a leading dot or *. only subdomains.
     entry = entry.removeprefix("*")
     return host.endswith(entry) if entry.startswith(".") else host == entry or host.endswith(f".{entry}")
 
@@ -100,7 +99,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class _Tunnel(asyncio.Protocol):
-    """Waits for the proxy's answer to CONNECT."""
+    """Reads the proxy's answer to CONNECT."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -124,15 +123,13 @@ class _Tunnel(asyncio.Protocol):
         self.fail("proxyconnect: EOF")
 
     def fail(self, reason: str) -> None:
-        """End the waiting."""
+        """Fail, unless the tunnel is open."""
         if not self.opened.done():
             self.opened.set_exception(ExchangeError(reason, is_unsent=True))
 
 
 async def open_tunnel(host: Host, proxy: Proxy, target: str) -> asyncio.Transport:
-    """Return a transport on which the server at *target*, ``HOST:PORT``, can be spoken to.
-
-    *host* is where *proxy* is.
+    """Return a transport to the server at *target*, ``HOST:PORT``, through *proxy* at *host*.
 
     Raises:
         ExchangeError: the proxy refuses.

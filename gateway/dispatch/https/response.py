@@ -1,4 +1,4 @@
-"""Answers with an HTTP status that is no success, in the words of client-go.
+"""The verdict in an HTTP response. Failures have client-go's wording.
 
 Source: k8s.io/client-go rest/request.go (transformResponse, isTextResponse); k8s.io/apimachinery
 pkg/api/errors/errors.go (NewGenericServerResponse).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXT_BYTES: Final = 2048
 
-# Nothing that has matched is ever given back: a hostile header would take ages otherwise.
+# Possessive quantifiers: without backtracking a hostile header takes linear time.
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _PARAMETER: Final = rf';\s*+{_TOKEN}\s*+=\s*+(?:{_TOKEN}|"(?:[^"\\]|\\.)*+")\s*+'
 _MEDIA_TYPE: Final = re.compile(rf"\s*+{_TOKEN}(?:/{_TOKEN})?\s*+(?>{_PARAMETER})*+(?:;\s*+)?")
@@ -50,7 +50,7 @@ class _Status(msgspec.Struct):
 
 
 def judge(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:
-    """Return what *response* comes to: the code for the metrics, and the verdict."""
+    """Return the status code for the metrics, and the verdict, after the steps of :func:`read_answer`."""
     code = str(min(response.status, 600))
     if failure := media_type_failure(response):
         return code, failure
@@ -65,12 +65,12 @@ def judge(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None,
 
 
 def is_success(response: HttpResponse) -> bool:
-    """Whether the answer's body is to be read as a review."""
+    """Whether the body is an AdmissionReview."""
     return 200 <= response.status <= 206
 
 
 def media_type_failure(response: HttpResponse) -> Failed | None:
-    """Return the failure of an answer whose Content-Type is no media type, whatever its status."""
+    """Return the failure of a response with an invalid Content-Type, whatever its status."""
     content_type = response.headers.get("content-type", "")
     if not content_type or _MEDIA_TYPE.fullmatch(content_type):
         return None
@@ -78,16 +78,16 @@ def media_type_failure(response: HttpResponse) -> Failed | None:
 
 
 def failed_http(response: HttpResponse) -> Failed:
-    """Return the failure of an answer that is no success."""
+    """Return the failure of a response with an error status."""
     status, body = response.status, response.body
     if body.startswith(b"{"):
         try:
-            said = msgspec.json.decode(body, type=_Status)
+            error = msgspec.json.decode(body, type=_Status)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         else:
-            if (said.kind, said.api_version, said.status) == ("Status", "v1", "Failure"):
-                return failed_call(said.message or "unknown", said.code if said.code >= 400 else status)
+            if (error.kind, error.api_version, error.status) == ("Status", "v1", "Failure"):
+                return failed_call(error.message or "unknown", error.code if error.code >= 400 else status)
     return failed_call(_message(status, _text(response)), status)
 
 

@@ -42,21 +42,21 @@ _HEADS: Final = {
 }
 _UID: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"uid"[ \t\r\n]*:[ \t\r\n]*"[^"\\]*')
 
-_SEPARATORS: Final = 4 * MAX_PARTS
-"""Commas in an answer with as many parts as it may have, counted before it is read."""
+_MAX_COMMAS: Final = 4 * MAX_PARTS
+"""Of an answer with ``MAX_PARTS`` warnings, annotations and causes; counted before it is decoded."""
 
 _ESCAPE: Final = re.compile(
     rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""Escaped backslashes in JSON, a surrogate pair, or, as the group, half of one."""
-_MAX_MENDED_BYTES: Final = 64 * 1024
-"""Longer answers are not searched for half surrogate pairs: that may take 0.2 s a megabyte."""
+"""Escaped backslashes in JSON, a surrogate pair, or, in the group, a lone surrogate."""
+_MAX_REPAIRED_BYTES: Final = 64 * 1024
+"""Longer answers are not searched for lone surrogates: that may take 0.2 s per megabyte."""
 
-_DECODED_AT_ONCE_BYTES: Final = 256 * 1024
-"""Of a denial: replacing that many bytes that are no UTF-8 takes some milliseconds."""
+_BYTES_PER_STEP: Final = 256 * 1024
+"""Of a denial: to replace so many bytes that are not UTF-8 takes some milliseconds."""
 
 _MAX_CODE: Final = 999
-"""The highest HTTP status that Go's server writes; it panics at others."""
+"""The highest HTTP status that Go's server writes; higher ones make it panic."""
 
 
 class _Envelope(msgspec.Struct):
@@ -65,8 +65,8 @@ class _Envelope(msgspec.Struct):
     api_version: str | None = msgspec.field(name="apiVersion", default=None)
 
 
-class _Word(msgspec.Struct):
-    """What decides."""
+class _Outcome(msgspec.Struct):
+    """The members that decide."""
 
     uid: str | None = None
     allowed: bool | None = None
@@ -83,7 +83,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _BareDetails(msgspec.Struct):
-    """StatusDetails without what it may have very many of."""
+    """StatusDetails without its lists."""
 
     name: str | None = None
     group: str | None = None
@@ -103,16 +103,16 @@ class _ListMeta(msgspec.Struct, omit_defaults=True):
     remaining_item_count: _Int64 | None = msgspec.field(name="remainingItemCount", default=None)
 
 
-class _Words(msgspec.Struct):
-    """A Status in which something is of a wrong type."""
+class _AnyStatus(msgspec.Struct):
+    """A Status with a member of a wrong type."""
 
     code: object = None
     reason: object = None
     message: object = None
 
 
-class _BareStatus(_Words):
-    """A Status without what it may have very many of."""
+class _BareStatus(_AnyStatus):
+    """A Status without its lists."""
 
     code: int | None = None
     reason: str | None = None
@@ -127,7 +127,7 @@ class _Status(_BareStatus):
 
 
 class _Denial(msgspec.Struct):
-    status: _Words | None = None
+    status: _AnyStatus | None = None
 
 
 class _BareResponse(_Denial):
@@ -143,12 +143,12 @@ class _Response(_BareResponse):
 
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
-_WORD: Final = msgspec.json.Decoder(_Word)
+_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 _RESPONSE: Final = msgspec.json.Decoder(_Response)
 _DENIALS: Final[tuple[msgspec.json.Decoder[_Denial], ...]] = tuple(
     msgspec.json.Decoder(kind) for kind in (_Response, _BareResponse, _Denial)
 )
-"""The most that can be read of a denial first."""
+"""To decode a denial: first as much as possible, then less."""
 
 
 class _Unreadable(Exception):
@@ -156,19 +156,19 @@ class _Unreadable(Exception):
 
 
 def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple[bytes, memoryview, bytes]:
-    """Return the AdmissionReview of *version* with the AdmissionRequest *request_json* under another *uid*.
+    """Return the AdmissionReview of *version* with the AdmissionRequest *request_json*, its uid set to *uid*.
 
-    It is in pieces, of which the large one is *request_json* itself: many calls share it.
+    It is in three pieces; the large one is a view of *request_json*, which many calls share.
 
     Raises:
-        TypeError: the request begins with another member than its uid, and nests too deeply to be written.
+        TypeError: the first member is not the uid, and the request nests too deeply to be encoded again.
     """
     found = _UID.match(request_json)
     if found is None or request_json[found.end() : found.end() + 1] != b'"':
         try:
             document = orjson.loads(request_json)
         except orjson.JSONDecodeError as error:
-            raise TypeError("nested more deeply than can be read") from error
+            raise TypeError("nests too deeply") from error
         request_json = orjson.dumps({"uid": "", **document} | {"uid": ""})
         found = _UID.match(request_json)
         assert found is not None
@@ -176,48 +176,48 @@ def write_review(version: ReviewVersion, request_json: bytes, uid: str) -> tuple
 
 
 def failed_call(reason: str, code: int = 503) -> Failed:
-    """Return the failure of a call without an answer that can be read; *code* is for the metrics."""
+    """Return the failure of a call without a readable answer; *code* is for the metrics."""
     return Failed(FailureReason.STATUS, f"failed to call webhook: {one_line(reason)}", code)
 
 
 def failed_before(reason: str) -> Failed:
-    """Return the failure of a call that could not be made."""
+    """Return the failure of a call that could not be sent."""
     return Failed(FailureReason.STATUS, one_line(reason), 500)
 
 
 def failed_invalid(reason: str) -> Failed:
-    """Return the failure of an answer that is not as it has to be."""
+    """Return the failure of an invalid answer."""
     return Failed(FailureReason.MALFORMED, f"received invalid webhook response: {one_line(reason)}")
 
 
 def read_answer(
     body: bytes, phase: Phase, version: ReviewVersion, uid: str
 ) -> Generator[None, None, Verdict]:
-    """Return what *body* means as the answer to the review of *version* that was sent under *uid*.
+    """Return the verdict in *body*, the answer to the review of *version* with *uid*.
 
-    It yields between steps, in each of which *body* is read once at most.
+    It yields between steps; each reads *body* at most once.
     """
     try:
         try:
             return (yield from _read(body, phase, version, uid))
         except msgspec.DecodeError:
-            if len(body) > _MAX_MENDED_BYTES:
+            if len(body) > _MAX_REPAIRED_BYTES:
                 raise
-            return (yield from _read(_mended(body), phase, version, uid))
+            return (yield from _read(_repaired(body), phase, version, uid))
     except (_Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
         return failed_call(f"the answer cannot be decoded: {error}")
     except RecursionError:
         return failed_call("the answer cannot be decoded: it nests too deeply")
 
 
-def _mended(body: bytes) -> bytes:
-    """Return *body* with U+FFFD for each half of a surrogate pair, as Go reads JSON."""
+def _repaired(body: bytes) -> bytes:
+    """Return *body* with U+FFFD for each lone surrogate, as Go decodes JSON."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
 
 
 def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
     if not body.lstrip(b" \t\r\n").startswith(b"{"):
-        # The API server would read YAML and protobuf, too, which no webhook has been seen to answer with.
+        # The API server reads YAML and protobuf too, but no known webhook answers with them.
         raise _Unreadable("expected the JSON of an AdmissionReview")
     envelope = _ENVELOPE.decode(body)
     yield
@@ -228,18 +228,18 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
     raw = bytes(envelope.response)
     if raw == b"null":
         return failed_invalid("webhook response was absent")
-    word = _WORD.decode(raw)
+    outcome = _OUTCOME.decode(raw)
     yield
     if version == "v1":
-        if (word.uid or "") != uid:
-            return failed_invalid(f"expected response.uid={_quoted(uid)}, got {_quoted(word.uid or '')}")
+        if (outcome.uid or "") != uid:
+            return failed_invalid(f"expected response.uid={_quoted(uid)}, got {_quoted(outcome.uid or '')}")
         if not (api_version and kind):
             group, _, name = api_version.rpartition("/")
             expected = f"expected webhook response of {expected}, Kind={KIND}"
             return failed_invalid(f"{expected}, got {group}/{name}, Kind={kind}")
-    if not word.allowed:
+    if not outcome.allowed:
         return (yield from _denied(raw))
-    if raw.count(b",") > _SEPARATORS:
+    if raw.count(b",") > _MAX_COMMAS:
         raise _Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
     response = _RESPONSE.decode(raw)
     yield
@@ -247,20 +247,20 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
 
 
 def _denied(raw: bytes) -> Generator[None, None, Denied]:
-    """Return the denial in *raw* with as much else as can be read."""
+    """Return the denial in *raw* with as many other members as can be decoded."""
     response = yield from _denial(raw)
-    status = response.status or _Words()
+    status = response.status or _AnyStatus()
     code = status.code if isinstance(status.code, int) and 400 <= status.code <= _MAX_CODE else 400
     reason = status.reason if isinstance(status.reason, str) else ""
-    words = code, reason, (status.message if isinstance(status.message, str) else "") or reason
+    texts = code, reason, (status.message if isinstance(status.message, str) else "") or reason
     if not isinstance(status, _BareStatus):
-        return Denied(*words, (), *_said(response))
+        return Denied(*texts, (), *_warnings_and_annotations(response))
     details = status.details or _Details()
     outcome = status.status or ""
     return Denied(
-        *words,
+        *texts,
         _causes(details),
-        *_said(response),
+        *_warnings_and_annotations(response),
         Details(
             details.name or "",
             details.group or "",
@@ -274,9 +274,9 @@ def _denied(raw: bytes) -> Generator[None, None, Denied]:
 
 
 def _denial(raw: bytes) -> Generator[None, None, _Denial]:
-    """Return what can be read of the denial in *raw*."""
+    """Return the members of the denial in *raw* that can be decoded."""
     raw = yield from _unicode(raw)
-    for decoder in _DENIALS[raw.count(b",") > _SEPARATORS :]:
+    for decoder in _DENIALS[raw.count(b",") > _MAX_COMMAS :]:
         yield
         try:
             return decoder.decode(raw)
@@ -286,11 +286,11 @@ def _denial(raw: bytes) -> Generator[None, None, _Denial]:
 
 
 def _unicode(raw: bytes) -> Generator[None, None, bytes]:
-    """Return *raw* with U+FFFD in place of bytes that are no UTF-8, as Go reads JSON."""
+    """Return *raw* with U+FFFD in place of invalid UTF-8, as Go decodes JSON."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pieces: list[str] = []
-    for begin in range(0, len(raw), _DECODED_AT_ONCE_BYTES):
-        end = begin + _DECODED_AT_ONCE_BYTES
+    for begin in range(0, len(raw), _BYTES_PER_STEP):
+        end = begin + _BYTES_PER_STEP
         pieces.append(decoder.decode(raw[begin:end], final=end >= len(raw)))
         yield
     return "".join(pieces).encode()
@@ -310,7 +310,7 @@ def _causes(details: _BareDetails) -> tuple[Cause, ...]:
     )
 
 
-def _said(response: _Denial) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _warnings_and_annotations(response: _Denial) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the warnings and the audit annotations."""
     if not isinstance(response, _Response):
         return (), ()
@@ -333,11 +333,11 @@ def _allowed(response: _Response, phase: Phase, version: ReviewVersion) -> Verdi
         patch = b""
     if not patch and not response.warnings and not response.audit_annotations:
         return ALLOWED
-    return Allowed(patch, *_said(response))
+    return Allowed(patch, *_warnings_and_annotations(response))
 
 
 def _patch_failure(response: _Response, phase: Phase, *, has_patch: bool) -> Failed | None:
-    """Return what is wrong with the patch of an answer of v1, of which nobody looked at the content yet."""
+    """Return the failure if patch and patchType of a v1 answer do not fit together or with *phase*."""
     patch_type = response.patch_type
     if phase == "validate":
         for is_there, name in ((has_patch, "patch"), (patch_type is not None, "patchType")):

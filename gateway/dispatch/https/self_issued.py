@@ -1,9 +1,9 @@
-"""Server certificates whose subject is that of their CA, which Go verifies and OpenSSL does not.
+"""Self-issued server certificates: subject and issuer have the same name. Go verifies them, OpenSSL does not.
 
-OpenSSL takes a certificate whose subject and issuer are equal for a self-signed one, looks for no issuer, and
-ends the handshake. knative.dev/pkg makes such pairs for its webhooks: the CA is named like the server. Here
-the signature is checked by the CA's key, and a certificate that it holds for is added to what the context
-trusts. The next handshake checks its name, validity and purpose, and that the server has its key.
+OpenSSL treats a certificate whose subject equals its issuer as self-signed, does not look for an issuer, and
+ends the handshake. knative.dev/pkg makes such certificates for its webhooks: the CA has the server's name.
+This module verifies the signature with the CA's key and, if it is valid, adds the certificate to the trusted
+ones of the context. The next handshake checks name, validity and purpose, and that the server has the key.
 
 Source: OpenSSL crypto/x509/{v3_purp,x509_vfy}.c (EXFLAG_SS, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT); RFC 5280
 section 6.1; crypto/x509/verify.go of Go; knative.dev/pkg webhook/certificates/resources/certs.go.
@@ -28,7 +28,7 @@ _UNDERSTOOD: Final = frozenset(
 
 
 def unverified(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return a context by which a server that *context* is for shows its certificate, and proves nothing."""
+    """Return a context that verifies nothing, to get the certificate of a server that *context* is for."""
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.minimum_version = context.minimum_version
     bare.check_hostname = False
@@ -37,15 +37,15 @@ def unverified(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def trust(context: ssl.SSLContext, certificate: bytes) -> bool:
-    """Have *context* trust *certificate*, DER, if one of its CAs of the same subject has signed it.
+    """Make *context* trust *certificate*, DER, if a valid CA of it with the same subject has signed it.
 
     Returns:
-        Whether one has, and is valid now as the CA of a server.
+        Whether it has.
     """
     try:
         leaf = x509.load_der_x509_certificate(certificate)
         if any(isinstance(one.value, x509.BasicConstraints) and one.value.ca for one in leaf.extensions):
-            # What it would issue in turn, the CA may have forbidden.
+            # The CA may not allow a subordinate CA.
             return False
         for content in context.get_ca_certs(binary_form=True):
             root = x509.load_der_x509_certificate(content)
@@ -53,7 +53,7 @@ def trust(context: ssl.SSLContext, certificate: bytes) -> bool:
                 context.load_verify_locations(cadata=certificate)
                 return True
     except (ValueError, ssl.SSLError):
-        # Something in them cannot be read.
+        # A certificate cannot be parsed.
         return False
     return False
 

@@ -1,8 +1,8 @@
-"""An HTTPS webhook server, as the dispatcher sees it: one address, and the calls in flight to it.
+"""An HTTPS webhook server as a backend of the dispatcher: one URL, and the calls in flight to it.
 
-A call is a task: it ends with its verdict, or is cancelled at its deadline or when nobody wants its answer
-any more, and the connection goes with it. There is one address only, so nobody else can be asked; which of
-several servers behind a Service or a name takes a connection is up to the network.
+A call is a task. It ends with its verdict; at the deadline, or when the call is withdrawn, it is cancelled,
+and its connection is closed. There is no other endpoint to retry at: the network decides which server behind
+a Service or a name gets a connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
-from gateway.dispatch.https.client import HttpRequest, ask
+from gateway.dispatch.https.client import HttpRequest, send
 from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
 from gateway.dispatch.https.connection_pool import ConnectionPool
 from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POOL: Final = "https"
-"""What stands in metrics for the name of a worker pool."""
+"""The value of the label ``pool`` in metrics."""
 MAX_IN_FLIGHT: Final = 1024
-"""Calls to one server, as many as a worker gets unless its pool says otherwise; each has a connection."""
+"""Calls to one server, each with a connection: as many as the default of a worker pool."""
 
-READ_AT_ONCE_BYTES: Final = 64 * 1024
-"""Of an answer. Longer ones are read in turns: in a step of each the event loop reads up to 8 MiB of JSON."""
+MAX_UNQUEUED_BYTES: Final = 64 * 1024
+"""Of an answer. Longer ones are decoded one step at a time: a step blocks the event loop for up to 8 MiB."""
 
 _SHOWN_CHARS: Final = 500
-"""Of a URL in the cause of a failure, so that there is room for the reason."""
+"""Of a URL in the cause of a failure, so that the reason is not cut off."""
 
 
 class HttpsServer(InFlightCalls):
-    """The server behind *client*, to which the gateway is *user*. Make it on a running event loop."""
+    """The server at the URL of *client*. Make it on a running event loop."""
 
     state: State = "ready"
 
@@ -69,7 +69,7 @@ class HttpsServer(InFlightCalls):
         metrics: PoolMetrics,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """*environment* may name a proxy.
+        """*user*: the gateway's credentials for it. *environment* may name a proxy.
 
         Raises:
             ConfigError: certificates cannot be used.
@@ -86,10 +86,10 @@ class HttpsServer(InFlightCalls):
         host, port = parts.hostname or "", parts.port or 443
         self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
         self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
-        self._turns = WorkQueue()
-        self._rooms = LargeAnswerSlots()
-        self._no_room = failed_status(
-            "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, as many as may be"
+        self._decoding = WorkQueue()
+        self._slots = LargeAnswerSlots()
+        self._overloaded = failed_status(
+            "RESOURCE_EXHAUSTED", f"{client.url}: {MAX_IN_FLIGHT} calls are in flight, which is the maximum"
         )
         metrics.remember(client.url)
 
@@ -97,16 +97,16 @@ class HttpsServer(InFlightCalls):
         return f"<HttpsServer {self.client.url}, {self.in_flight} in flight, {self.connections.idle} idle>"
 
     def choose(self, *, may_shed: bool = False) -> HttpsServer | Failed:
-        """Return itself, or why there is no room; a call is ended to make some if *may_shed*."""
-        if not self.is_full or (may_shed and self.shed(self._no_room)):
+        """Return itself, or a failure if it is full; if *may_shed*, another call may fail instead."""
+        if not self.is_full or (may_shed and self.shed(self._overloaded)):
             return self
-        return self._no_room
+        return self._overloaded
 
     def another(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:
-        """Return None: there is nobody else, and what can be sent again has been."""
+        """Return None: there is no other endpoint."""
 
     def submit(self, group: CallGroup) -> None:
-        """Ask; the observer is told each verdict, at the deadline at the latest."""
+        """Send the calls of *group*; its observer gets each verdict, at the deadline at the latest."""
         if not group.open_count:
             return
         self._enter(group)
@@ -124,69 +124,72 @@ class HttpsServer(InFlightCalls):
         self._let_go(group, index)
 
     def count_retries(self, number: int) -> None:
-        """Count calls that are asked here since another was lost with them."""
+        """Count calls that are retried here."""
         self._metrics.retries += number
 
     async def close(self, grace_s: float) -> None:
-        """End everything; calls in flight get up to *grace_s* seconds."""
+        """Wait up to *grace_s* seconds for calls in flight, and close all connections."""
         await self._wait_until_idle(grace_s)
         tasks = dict(self._tasks)
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         for group, index in tasks:
-            self._finish((group, index), failed_call("the gateway ends its connections"), "CANCELLED")
+            self._finish((group, index), failed_call("the gateway is shutting down"), "CANCELLED")
         self.connections.close()
         await self._credentials.close()
         self._metrics.forget(self.client.url)
 
-    def _start(self, place: tuple[CallGroup, int], call: Call) -> None:
-        self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
-        task.add_done_callback(lambda ended: self._ended(place, ended))
+    def _start(self, key: tuple[CallGroup, int], call: Call) -> None:
+        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._call(key, call))
+        task.add_done_callback(lambda ended: self._ended(key, ended))
 
-    def _ended(self, place: tuple[CallGroup, int], task: asyncio.Task[None]) -> None:
-        del self._tasks[place]
+    def _ended(self, key: tuple[CallGroup, int], task: asyncio.Task[None]) -> None:
+        del self._tasks[key]
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("webhook at %s: a bug in its call", self.client.url, exc_info=error)
-            self._finish(place, failed_before(f"a bug in the call: {type(error).__name__}"), "INTERNAL")
+            log.error("internal error in a call to %s; the call fails", self.client.url, exc_info=error)
+            self._finish(key, failed_before(f"internal error: {type(error).__name__}"), "INTERNAL")
 
-    async def _call(self, place: tuple[CallGroup, int], call: Call) -> None:
-        with LargeAnswerSlot(self._rooms) as room:
-            code, verdict = await self._review(place[0], call, room)
-        self._finish(place, verdict, code)
+    async def _call(self, key: tuple[CallGroup, int], call: Call) -> None:
+        with LargeAnswerSlot(self._slots) as slot:
+            code, verdict = await self._review(key[0], call, slot)
+        self._finish(key, verdict, code)
 
-    def _finish(self, place: tuple[CallGroup, int], verdict: Verdict, code: str) -> None:
-        """Settle a call, unless it has ended."""
-        group, index = place
+    def _finish(self, key: tuple[CallGroup, int], verdict: Verdict, code: str) -> None:
+        """End a call with *verdict*, unless it has ended."""
+        group, index = key
         call = group.calls[index]
         if call is not None:
             self._metrics.called(self.client.url, code)
             self._let_go(group, index)
             group.observer.on_verdict(group, call, verdict)
 
-    async def _review(self, group: CallGroup, call: Call, room: LargeAnswerSlot) -> tuple[str, Verdict]:
-        """Return how the call ended, for the metrics, and the verdict."""
+    async def _review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
+        """Return the status code for the metrics, and the verdict."""
         webhook, uid = call.invocation.webhook, str(uuid.uuid4())
         try:
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
-        announced = f"{max(1, math.ceil(group.deadline.remaining_s(self._timers.now())))}s"
+        timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._timers.now())))}s"
         try:
             headers, context = await self._credentials.get()
-            question = HttpRequest(self.client.url, headers, body)
-            may_repeat = webhook.side_effects == "None"
-            response = await ask(question, announced, self.connections, context, room, may_repeat=may_repeat)
+            request = HttpRequest(self.client.url, headers, body)
+            idempotent = webhook.side_effects == "None"
+            response = await send(
+                request, timeout_text, self.connections, context, slot, may_repeat=idempotent
+            )
         except CredentialsError as error:
             return "UNAUTHENTICATED", failed_before(f"could not get REST client: {error}")
         except ExchangeError as error:
             code = "RESOURCE_EXHAUSTED" if isinstance(error, AnswerTooLargeError) else "UNAVAILABLE"
-            return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}?timeout={announced}": {error}')
+            url = f"{self.client.url[:_SHOWN_CHARS]}?timeout={timeout_text}"
+            return code, failed_call(f'Post "{url}": {error}')
         if response.status == 401:
             self._credentials.reject(headers)
         steps = judge(response, webhook, uid)
-        if len(response.body) <= READ_AT_ONCE_BYTES:
+        if len(response.body) <= MAX_UNQUEUED_BYTES:
             return finish(steps)
-        await room.enter()
-        return await self._turns.run(steps)
+        await slot.acquire()
+        return await self._decoding.run(steps)

@@ -166,7 +166,7 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
         },
         (STATUS, CALL + "so it is", 503),
     ),
-    ("302", {"status": 302, "headers": {"Location": "/"}}, (STATUS, "status 302 to /, which", 503)),
+    ("302", {"status": 302, "headers": {"Location": "/"}}, (STATUS, "status 302 to /: such", 503)),
     # Row 7.
     (
         "no media type",
@@ -423,17 +423,25 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
     for status, location, expected in (
         (307, path, ("there",)),
         (308, f"{here}{path}?a=b", ("there",)),
-        (307, f"https://127.0.0.1:{webhook.ports['good']}{path}", "no other server is asked"),
-        (307, f"http://localhost:{webhook.ports['good']}{path}", "no other server is asked"),
+        (
+            307,
+            f"https://127.0.0.1:{webhook.ports['good']}{path}",
+            "to other servers are not followed",
+        ),
+        (
+            307,
+            f"http://localhost:{webhook.ports['good']}{path}",
+            "to other servers are not followed",
+        ),
         (301, path, "would not repeat"),
         (303, path, "would not repeat"),
         (
             303,
             "https://user:S3CRET@elsewhere/?S3CRET#S3CRET",
-            "303 to https://…@elsewhere/?…, which would not",
+            "303 to https://…@elsewhere/?…: such a redirect",
         ),
-        (307, "https://user:S3CRET@elsewhere/?S3CRET#S3CRET", "307 to https://…@elsewhere/?…, and no other"),
-        (307, f"{path}?S3CRET\xe9", "?…, which is no URL"),
+        (307, "https://user:S3CRET@elsewhere/?S3CRET#S3CRET", "307 to https://…@elsewhere/?…: redirects to"),
+        (307, f"{path}?S3CRET\xe9", "?…: not a URL"),
     ):
         client = webhook.client({"status": status, "headers": {"Location": location}})
 
@@ -517,6 +525,6 @@ def test_calls_that_are_given_up_leave_their_place_to_others(on_bed: OnBed, webh
         server = bed.add_server(endless)
         verdicts = await asyncio.gather(*(bed.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
         assert all(isinstance(verdict, Failed) for verdict in verdicts)
-        assert server._rooms.is_empty
+        assert server._slots.is_empty
 
     on_bed(test)

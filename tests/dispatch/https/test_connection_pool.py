@@ -75,7 +75,7 @@ def test_past_the_bound_calls_are_refused_and_ignorable_ones_make_room(
         refused = await bed.ask({"client": client})
         assert isinstance(refused, Failed)
         assert refused.cause == (
-            f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, as many as may be"
+            f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, which is the maximum"
         )
         for run in runs[1:]:
             run.cancel()
@@ -93,7 +93,7 @@ def test_closing_ends_what_is_out(on_bed: OnBed, webhook: WebhookProcess) -> Non
         await asyncio.sleep(0)
         await running.close(0.0)
         (outcome,) = (await ended).outcomes
-        assert "the gateway ends its connections" in outcome.verdict.cause
+        assert "the gateway is shutting down" in outcome.verdict.cause
         assert bed.calls("CANCELLED") == 0, "the series of what is gone goes"
         del bed.servers[client]
 

@@ -79,7 +79,7 @@ def connect(file: Path, ca_pem: bytes) -> None:
         context = tls_context(ca_pem)
         try:
             for _ in range(2):
-                (await connections.take(context)).abort()
+                (await connections.acquire(context)).abort()
         finally:
             connections.close()
             server.close()
