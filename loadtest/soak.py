@@ -2,7 +2,7 @@
 
 Without ``--faults``: four policies on one worker, and a million reviews. With ``--faults``: two workers, of
 which one after the other has its connections cut, is killed, or is stopped and started again; and reviews of
-which some time out, are denied, or are left by their clients.
+which some time out, are denied, or are abandoned by their clients.
 
 After each twentieth of the reviews the connections are replaced and memory is sampled. After the last review
 all counts must add up (``soak_accounting``), and gateway and workers must not hold more descriptors and
@@ -320,20 +320,20 @@ def _progress(sample: Sample) -> str:
 def report(ran: Ran, options: argparse.Namespace, took_s: float) -> str:
     """Return the report as Markdown."""
     tally = ran.tally
-    goodbyes, faults = (
+    closes, faults = (
         ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items())) or "none"
-        for counts in (tally.goodbyes, ran.faults)
+        for counts in (tally.close_modes, ran.faults)
     )
     notes = [
         f"{tally.ended:,} reviews of {POD.stat().st_size:,} bytes in {took_s:.0f} s, in a closed loop",
         f"{options.clients} clients, {tally.connections:,} connections, seed {options.seed}",
         f"gateway processes: {options.processes}; hedging: {options.hedge or 'never'}",
-        f"clients that left: {goodbyes}; faults of workers: {faults}",
+        f"clients that left: {closes}; faults of workers: {faults}",
         f"memory: {'peak of the' if options.faults else 'current'} resident memory, shared pages included",
         *(f"{number} times wrong: {text}" for text, number in tally.wrong.most_common(3)),
         *(machine(), versions(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     ]
-    columns = (tally.sent, tally.answered, tally.left, tally.broken_off)
+    columns = (tally.sent, tally.answered, tally.abandoned, tally.incomplete)
     kinds = [
         (kind.name, ", ".join(kind.policies), *(f"{column[kind.name]:,}" for column in columns))
         for kind in (FAULTY if options.faults else FAULTLESS)
@@ -347,7 +347,7 @@ def report(ran: Ran, options: argparse.Namespace, took_s: float) -> str:
         "\n".join(f"- {note}" for note in notes),
         checks_table(ran.checks),
         markdown_table(
-            ("kind", "policies", "sent completely", "answered as planned", "left", "broken off"),
+            ("kind", "policies", "sent completely", "answered as planned", "abandoned", "incomplete"),
             *(kinds, (0, 1)),
         ),
         markdown_table(("reviews", "gateway MiB", "worker MiB"), samples, left=()),

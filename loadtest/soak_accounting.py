@@ -145,7 +145,7 @@ def count_checks(series: Series, tally: Tally, kinds: Sequence[Kind], calls: tup
     for kind in kinds:
         if kind.leaves == "after":
             # The answers to the others were under way when their clients left.
-            answered[kind.name] += tally.left[kind.name] - cancelled
+            answered[kind.name] += tally.abandoned[kind.name] - cancelled
     return [
         *_reviews(series, tally, kinds, answered),
         *_webhooks(series, kinds, answered),
@@ -164,7 +164,9 @@ def _reviews(series: Series, tally: Tally, kinds: Sequence[Kind], answered: Mapp
             "reviews answered, cancelled or refused; sent", answers + cancelled + refused, tally.sent.total()
         ),
         Check("reviews refused; answered with 503", refused, tally.refused.total()),
-        Check("reviews cancelled; left by their clients", cancelled, tally.left.total(), is_bound=True),
+        Check(
+            "reviews cancelled; abandoned by their clients", cancelled, tally.abandoned.total(), is_bound=True
+        ),
         *(
             Check(
                 f"answers, {type_}, allowed: {str(allowed).lower()}; seen by clients",
@@ -224,7 +226,7 @@ def _calls(
     cancelled_reviews = series("reviews_cancelled_total")
     planned = _webhooks_of(answered, kinds, lambda kind: kind.times_out)
     first_calls = _webhooks_of(tally.sent - tally.refused, kinds, _any)
-    received, said = calls
+    received, answered_calls = calls
     return [
         Check("calls; first calls, retries and hedges", made, first_calls + retried + hedged),
         Check("calls with a verdict; webhooks with a verdict", verdicts, webhooks.total()),
@@ -236,7 +238,7 @@ def _calls(
         Check("webhooks at their deadline; calls at their deadline", expired, late, is_bound=True),
         Check("calls lost; retried, hedged or given up", lost, retried + hedged + given_up, is_bound=True),
         Check("calls that workers received; calls", received, made, is_bound=True),
-        Check("calls with a verdict; that workers answered", verdicts, said, is_bound=True),
+        Check("calls with a verdict; that workers answered", verdicts, answered_calls, is_bound=True),
         Check(
             "calls that workers did not receive; cancelled, lost or retried",
             *(made - received, cancelled_calls + lost + retried),

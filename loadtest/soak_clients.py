@@ -24,14 +24,14 @@ from tests.connection import Connection, NoAnswer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.connection import Answer, Goodbye
+    from tests.connection import Answer, CloseMode
 
 POOL: Final = "workers"
 DENIED: Final = 403
 FAILED: Final = 500
 MAX_PAUSE_S: Final = 0.05
 """A client leaves at any time up to this after its last byte, long before a call times out."""
-GOODBYES: Final[Sequence[Goodbye]] = ("close_notify", "FIN", "RST")
+CLOSE_MODES: Final[Sequence[CloseMode]] = ("close_notify", "FIN", "RST")
 MAX_TEXT: Final = 120
 """Characters of a wrong answer in the report."""
 _UID: Final = "soak-0000000000"
@@ -82,17 +82,25 @@ FAULTY: Final = (
     Kind("denied", 50, (*ALLOWS[:1], DENIES), allowed=False, code=DENIED, contains=(DENIAL.encode(),)),
     # The shortest timeout of a webhook is a second. Half of the timeouts come from the review instead, which
     # may have less: clients that wait send no other reviews.
-    Kind("late", 15, (NEVER,), timeout_s=1, allowed=False, code=FAILED, contains=(_NO_ANSWER + b"1s", _LOST)),
-    Kind("let-pass", 10, (NEVER,), timeout_s=1, failure_policy="Ignore", contains=(b"failed-open",)),
     Kind(
-        *("hurried", 25, (NEVER,)),
+        "times-out",
+        15,
+        (NEVER,),
+        timeout_s=1,
+        allowed=False,
+        code=FAILED,
+        contains=(_NO_ANSWER + b"1s", _LOST),
+    ),
+    Kind("fails-open", 10, (NEVER,), timeout_s=1, failure_policy="Ignore", contains=(b"failed-open",)),
+    Kind(
+        *("short-timeout", 25, (NEVER,)),
         query="timeout=400ms",
         allowed=False,
         code=FAILED,
         contains=(_NO_ANSWER, _LOST),
     ),
-    Kind("broken-off", 25, leaves="within"),
-    Kind("left", 25, (NEVER,), timeout_s=2, allowed=False, code=FAILED, leaves="after"),
+    Kind("incomplete", 25, leaves="within"),
+    Kind("abandoned", 25, (NEVER,), timeout_s=2, allowed=False, code=FAILED, leaves="after"),
 )
 
 
@@ -102,7 +110,7 @@ class Planned:
 
     number: int
     kind: Kind
-    goodbye: Goodbye = "FIN"
+    close_mode: CloseMode = "FIN"
     pause_s: float = 0.0
     """Between the last byte and leaving."""
     part: float = 1.0
@@ -123,10 +131,10 @@ def planned(kinds: Sequence[Kind], seed: int, count: int) -> Iterator[Planned]:
         if not kind.leaves:
             yield Planned(number, kind)
             continue
-        goodbye = random.choice(GOODBYES)
+        close_mode = random.choice(CLOSE_MODES)
         pause_s = random.uniform(0, MAX_PAUSE_S)
         part = random.random() if kind.leaves == "within" else 1.0
-        yield Planned(number, kind, goodbye, pause_s, part)
+        yield Planned(number, kind, close_mode, pause_s, part)
 
 
 class Requests:
@@ -200,13 +208,13 @@ class Tally:
     """Sent completely."""
     answered: Counter[str] = field(default_factory=Counter)
     """Answered as planned."""
-    left: Counter[str] = field(default_factory=Counter)
+    abandoned: Counter[str] = field(default_factory=Counter)
     """The client left after the request and before the answer."""
-    broken_off: Counter[str] = field(default_factory=Counter)
+    incomplete: Counter[str] = field(default_factory=Counter)
     """The client left within the request."""
     refused: Counter[str] = field(default_factory=Counter)
     """Answered with 503."""
-    goodbyes: Counter[str] = field(default_factory=Counter)
+    close_modes: Counter[str] = field(default_factory=Counter)
     """How clients left."""
     wrong: Counter[str] = field(default_factory=Counter)
     """Wrong and missing answers, by text."""
@@ -215,7 +223,7 @@ class Tally:
     @property
     def ended(self) -> int:
         """The number of reviews that have ended."""
-        counts = (self.answered, self.left, self.broken_off, self.refused, self.wrong)
+        counts = (self.answered, self.abandoned, self.incomplete, self.refused, self.wrong)
         return sum(count.total() for count in counts)
 
 
@@ -276,9 +284,9 @@ class Clients:
             await asyncio.wait([exchange], timeout=review.pause_s)
             if not exchange.done():
                 exchange.cancel()
-                connection.abandon(review.goodbye)
-                tally.goodbyes[review.goodbye] += 1
-                (tally.broken_off if kind.leaves == "within" else tally.left)[kind.name] += 1
+                connection.abandon(review.close_mode)
+                tally.close_modes[review.close_mode] += 1
+                (tally.incomplete if kind.leaves == "within" else tally.abandoned)[kind.name] += 1
                 return
             answer = exchange.result()
         else:

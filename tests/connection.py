@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-Goodbye = Literal["close_notify", "FIN", "RST"]
+CloseMode = Literal["close_notify", "FIN", "RST"]
 """How a client ends its connection: with TLS's own message, or with a bare FIN or RST of TCP."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER for a connection that ends with RST: data that is not sent yet is dropped."""
@@ -101,15 +101,15 @@ class Connection(asyncio.Protocol):
             transport.abort()
         await self._lost
 
-    def abandon(self, goodbye: Goodbye) -> None:
+    def abandon(self, mode: CloseMode) -> None:
         """Close it at once, whatever is in flight on it."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
-        if goodbye == "close_notify":
+        if mode == "close_notify":
             transport.close()
             return
-        if goodbye == "RST":
+        if mode == "RST":
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()
 

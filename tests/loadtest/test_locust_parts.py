@@ -114,16 +114,16 @@ GADGETS = {
 def test_an_object_is_created_at_the_path_of_its_discovered_resource(
     api_version: str, kind: str, metadata: dict[str, str] | None, namespace: str | None, path: str
 ) -> None:
-    asked = []
+    requested = []
 
     def discover(path: str) -> dict[str, Any]:
-        asked.append(path)
+        requested.append(path)
         return GADGETS
 
     content = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     (found,), _ = creates([Document("it", content)], namespace, discover)
     assert (found.path, found.prefix) == (path, "loadtest-")
-    assert asked == [f"/api/{api_version}" if api_version == "v1" else f"/apis/{api_version}"]
+    assert requested == [f"/api/{api_version}" if api_version == "v1" else f"/apis/{api_version}"]
 
 
 def test_an_object_of_an_unknown_kind_is_an_error_that_names_it() -> None:

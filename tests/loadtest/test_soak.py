@@ -105,12 +105,12 @@ def answer(number: int, *, allowed: bool, code: int = 0, message: str = "") -> b
         ("denied", 200, answer(1, allowed=False, code=403), "allowed: False, code 403: ''"),
         ("denied", 200, answer(1, allowed=True), "allowed: True, code 0: ''"),
         (
-            "late",
+            "times-out",
             200,
             answer(1, allowed=False, code=500, message="DEADLINE_EXCEEDED: no answer within 1s"),
             "",
         ),
-        ("late", 200, answer(1, allowed=False, code=500, message="X"), "allowed: False, code 500: 'X'"),
+        ("times-out", 200, answer(1, allowed=False, code=500, message="X"), "allowed: False, code 500: 'X'"),
     ],
 )
 def test_an_answer_must_have_the_planned_uid_verdict_and_text(
@@ -131,27 +131,27 @@ worlds = st.fixed_dictionaries(
 def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, int]]:
     """Return consistent counts of clients, gateway and workers after *found* reviews by kind."""
     tally = Tally()
-    cancelled = found["left"]
+    cancelled = found["abandoned"]
     answered = {kind.name: found[kind.name] for kind in FAULTY if not kind.leaves}
     tally.answered.update(answered)
-    tally.left["left"] = found["left"] + found["unread"]
-    tally.broken_off["broken-off"] = found["broken-off"]
+    tally.abandoned["abandoned"] = found["abandoned"] + found["unread"]
+    tally.incomplete["incomplete"] = found["incomplete"]
     tally.refused["allowed"] = found["refused"]
     tally.sent.update(answered)
-    tally.sent["left"] += tally.left["left"]
+    tally.sent["abandoned"] += tally.abandoned["abandoned"]
     tally.sent["allowed"] += found["refused"]
-    answered["left"] = found["unread"]
-    late = sum(answered[name] for name in ("late", "hurried", "let-pass", "left"))
+    answered["abandoned"] = found["unread"]
+    late = sum(answered[name] for name in ("times-out", "short-timeout", "fails-open", "abandoned"))
     given_up = min(found["given up"], late)
     verdicts = answered["allowed"] + answered["changed"] + 2 * answered["denied"]
-    refusing = answered["denied"] + answered["late"] + answered["hurried"] + answered["left"]
+    refusing = answered["denied"] + answered["times-out"] + answered["short-timeout"] + answered["abandoned"]
     review = 'review_duration_seconds_count{type="%s",operation="CREATE",allowed="%s"}'
     webhook = 'webhook_requests_total{name="w",type="validating",operation="CREATE",code="%s",rejected="x"}'
     call = 'worker_calls_total{pool="p",endpoint="e",code="%s"}'
     rejection = 'webhook_rejections_total{name="w",error_type="%s"}'
     series = {
         review % ("admit", "true"): answered["changed"],
-        review % ("validating", "true"): answered["allowed"] + answered["let-pass"],
+        review % ("validating", "true"): answered["allowed"] + answered["fails-open"],
         review % ("validating", "false"): refusing,
         'reviews_cancelled_total{type="validating"}': cancelled,
         'requests_refused_total{code="503"}': found["refused"],
@@ -163,7 +163,7 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
         "webhook_admission_duration_seconds_count": verdicts + late,
         rejection % "no_error": answered["denied"],
         rejection % "calling_webhook_error": refusing - answered["denied"],
-        'webhook_fail_open_total{name="w"}': answered["let-pass"],
+        'webhook_fail_open_total{name="w"}': answered["fails-open"],
         call % "OK": verdicts,
         call % "DEADLINE_EXCEEDED": late - given_up + found["doubled"],
         call % "CANCELLED": cancelled,
@@ -219,7 +219,7 @@ def test_everything_adds_up_in_a_run_with_faults(
     assert failures == [], (ran.tally.wrong, ran.log[-4000:])
     assert ran.faults["cut"]
     assert len(ran.samples) == 3
-    assert "| left       | never" in report(ran, options, 1.0)
+    assert "| abandoned     | never" in report(ran, options, 1.0)
 
 
 @pytest.mark.slow
