@@ -32,7 +32,7 @@ _SUBDOMAIN: Final = re.compile(
 
 
 class _Incomparable:
-    """A value that is equal to nothing, nor unequal."""
+    """A value without equality: a comparison is an error."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
@@ -150,7 +150,7 @@ def _narrowed(name: str, check: ResourceCheck, value: str) -> ResourceCheck:
 
 
 def _selected(name: str, check: ResourceCheck, selector: str) -> ResourceCheck:
-    """The price is that of as many requirements as the selector has room for."""
+    """Costs as much as the largest number of requirements that fits into the selector."""
     charge(10 + math.ceil(0.1 * len(selector)) + math.ceil(0.5 * len(selector)) * 50)
     if name == "fieldSelector":
         return replace(check, field_selector=selector)

@@ -1,6 +1,6 @@
-"""The type checker: finds what names mean and what type every part of an expression has.
+"""The type checker: resolves names, and finds the type of every part of an expression.
 
-It stops at the first mistake. After it the tree may be evaluated: names with dots are single names.
+It stops at the first error. In a checked tree a name with dots is one identifier.
 
 Source: cel-go checker/checker.go, cel/validator.go.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.literals import check_homogeneous, check_literal
 from gateway.cel.syntax import (
     Call,
@@ -60,7 +60,7 @@ def check(tree: Node, environment: Environment) -> Node:
     """Return *tree* with the types written in; calls of namespaced functions are rewritten.
 
     Raises:
-        InvalidExpression: a type is wrong or a name unknown.
+        CompileError: a type is wrong or a name unknown.
     """
     checker = _Checker(environment)
     tree = checker.check(tree)
@@ -77,7 +77,7 @@ class _Checker:
         self._exempt: set[int] = set()
 
     def check(self, node: Node) -> Node:
-        """Return *node*, or what takes its place, with its type."""
+        """Return *node*, or its replacement, with its type."""
         if isinstance(node, Literal):
             node.type = _LITERALS[type(node.value)]
             return node
@@ -102,7 +102,7 @@ class _Checker:
         return node
 
     def finish(self) -> None:
-        """Make all types final and check what depends on them."""
+        """Make all types final, and check literals, which need final types."""
         for node in self._checked:
             node.type = self._types.resolve(node.type, is_final=True)
         for node in self._checked:
@@ -116,7 +116,7 @@ class _Checker:
                 return scope[name]
         found = self._environment.variables.get(name.removeprefix("."))
         if found is None:
-            raise Misread(f"undeclared reference to '{name}' (in container '')", at)
+            raise CompileError(f"undeclared reference to '{name}' (in container '')", at)
         return found
 
     def _select(self, node: Select) -> Node:
@@ -142,12 +142,12 @@ class _Checker:
             return target.of[1]
         if (fields := self._environment.fields.get(target.name)) is not None:
             if node.field not in fields:
-                raise Misread(f"undefined field '{node.field}'", node.at)
+                raise CompileError(f"undefined field '{node.field}'", node.at)
             return fields[node.field]
         if target.is_parameter:
             self._types.assign((DYN,), (target,))
         elif target not in (DYN, ERROR):
-            raise Misread(f"type '{target}' does not support field selection", node.at)
+            raise CompileError(f"type '{target}' does not support field selection", node.at)
         return DYN
 
     def _call(self, node: Call) -> None:
@@ -157,7 +157,7 @@ class _Checker:
         functions = self._environment.functions
         name = node.function.removeprefix(".")
         if node.target is not None:
-            # A variable of a macro does not hide a function: ``optional.of`` is one whatever optional is.
+            # A variable of a macro does not hide a function such as ``optional.of``.
             prefix = _dotted(node.target)
             if prefix is not None and f"{prefix}.{name}".removeprefix(".") in functions:
                 name, node.target = f"{prefix}.{name}".removeprefix("."), None
@@ -166,7 +166,7 @@ class _Checker:
         if name in functions:
             node.function = name
         else:
-            raise Misread(f"undeclared reference to '{node.function}' (in container '')", node.at)
+            raise CompileError(f"undeclared reference to '{node.function}' (in container '')", node.at)
         node.type = self._overload(node)
 
     def _overload(self, node: Call) -> Type:
@@ -195,7 +195,7 @@ class _Checker:
             shown = [str(self._types.resolve(each, is_final=True)) for each in given]
             receiver = f"{shown.pop(0)}." if node.target is not None else ""
             problem = f"found no matching overload for '{node.function}'"
-            raise Misread(f"{problem} applied to '{receiver}({', '.join(shown)})'", node.at)
+            raise CompileError(f"{problem} applied to '{receiver}({', '.join(shown)})'", node.at)
         return result
 
     def _instance(self, overload: Function) -> tuple[tuple[Type, ...], Type]:
@@ -214,21 +214,21 @@ class _Checker:
     def _expect(self, wanted: Type, node: Node) -> None:
         if not self._types.assign((wanted,), (node.type,)):
             shown = [self._types.resolve(each, is_final=True) for each in (wanted, node.type)]
-            raise Misread(f"expected type '{shown[0]}' but found '{shown[1]}'", node.at)
+            raise CompileError(f"expected type '{shown[0]}' but found '{shown[1]}'", node.at)
 
     def _joined(self, previous: Type | None, found: Type) -> Type:
-        """The type of elements of both types. That literals may not mix any is checked at the end."""
+        """Return the type of elements of both types. ``finish`` checks that literals do not mix types."""
         if previous is None:
             return found
         return most_general(previous, found) if self._types.assign((previous,), (found,)) else DYN
 
     def _unwrapped(self, node: Node) -> Type:
-        """The type of the value in *node*, which is written with a question mark."""
+        """Return the type of the value in the optional *node*, which has a question mark."""
         found = self._types.resolve(node.type)
         if found.name == "optional_type":
             return found.of[0]
         if found != DYN:
-            raise Misread(f"expected type 'optional_type({found})' but found '{found}'", node.at)
+            raise CompileError(f"expected type 'optional_type({found})' but found '{found}'", node.at)
         return found
 
     def _list(self, node: ListLiteral) -> None:
@@ -261,7 +261,7 @@ class _Checker:
             self._types.assign((DYN,), (over,))
             key = value = DYN
         else:
-            raise Misread(
+            raise CompileError(
                 f"expression of type '{over}' cannot be range of a macro (must be list, map, or dynamic)",
                 node.range.at,
             )
@@ -299,7 +299,7 @@ class _Checker:
         value = self._types.fresh()
         if not self._types.assign((node.target.type,), (optional_of(value),)):
             found = self._types.resolve(node.target.type, is_final=True)
-            raise Misread(f"found no matching overload for 'hasValue' applied to '{found}.()'", node.at)
+            raise CompileError(f"found no matching overload for 'hasValue' applied to '{found}.()'", node.at)
         self._scopes.append({node.variable: self._types.resolve(value)})
         node.body = self.check(node.body)
         self._scopes.pop()
@@ -312,7 +312,7 @@ class _Checker:
 
 
 def _dotted(node: Node) -> str | None:
-    """Return ``a.b.c`` or ``.a.b.c`` where *node* is that."""
+    """Return the text of *node* if it is a name such as ``a.b.c`` or ``.a.b.c``."""
     fields: list[str] = []
     while isinstance(node, Select) and not node.is_test and not node.is_optional:
         fields.append(node.field)

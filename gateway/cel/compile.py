@@ -13,7 +13,7 @@ from typing import Final
 from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start
 from gateway.cel.parse import parse
 from gateway.cel.program.builder import Program
@@ -58,7 +58,7 @@ def compile_condition(name: str, expression: str) -> Condition:
     """Return the condition *name*. Equal expressions are compiled once.
 
     Raises:
-        InvalidExpression: no expression of the type bool. The text is one line, and begins with line:column.
+        InvalidExpression: not an expression of the type bool. The text is one line, with line:column first.
     """
     program, needs_authorizer = _compile(expression)
     return Condition(name, expression, program, needs_authorizer)
@@ -66,11 +66,11 @@ def compile_condition(name: str, expression: str) -> Condition:
 
 @lru_cache(maxsize=4096)
 def _compile(expression: str) -> tuple[Program, bool]:
-    # Constants are converted, and formats checked, by functions that charge.
+    # Conversions of constants and checks of formats charge costs.
     start(EXPRESSION_LIMIT)
     try:
         return _program(expression)
-    except Misread as problem:
+    except CompileError as problem:
         line = expression.count("\n", 0, problem.at) + 1
         column = problem.at - (expression.rfind("\n", 0, problem.at) + 1) + 1
         raise InvalidExpression(f"{line}:{column}: {problem}") from None
@@ -83,8 +83,8 @@ def _compile(expression: str) -> tuple[Program, bool]:
 def _program(expression: str) -> tuple[Program, bool]:
     half = _HALF.search(expression)
     if half:
-        raise Misread("found half of a surrogate pair, which is no text", half.start())
+        raise CompileError("found half of a surrogate pair, which is not a character", half.start())
     tree: Node = check(parse(expression), ENVIRONMENT)
     if tree.type != BOOL:
-        raise Misread(f"must evaluate to bool but got {tree.type}", tree.at)
+        raise CompileError(f"must evaluate to bool but got {tree.type}", tree.at)
     return Program(tree), any(name.startswith("authorizer") for name in variables(tree))

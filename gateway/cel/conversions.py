@@ -26,7 +26,7 @@ _HEXADECIMAL: Final = re.compile(
 )
 _NOT_FINITE: Final = {"inf", "infinity", "nan"}
 _LONGEST: Final = 10_000
-"""Characters of a number; a longer text is taken for none."""
+"""Characters of a number. A longer text is not a number."""
 _BOOLS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -45,7 +45,7 @@ def to_int(value: object) -> int:
     if isinstance(value, Uint):
         return checked_int(int(value))
     if isinstance(value, float):
-        # Both ends are refused, since neither is known to be what was meant.
+        # cel-go refuses both ends: a double there may be a rounded integer.
         if not -9223372036854775808.0 < value < 9223372036854775808.0:
             raise EvaluationError("integer overflow")
         return int(value)
@@ -156,7 +156,7 @@ def to_duration(value: object) -> Duration:
 
 
 def to_dyn(value: object) -> object:
-    """``dyn(value)``: the value itself, of which the checker no longer knows the type."""
+    """``dyn(value)``: the value itself; its type is dyn for the checker."""
     return value
 
 

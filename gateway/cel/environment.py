@@ -1,4 +1,4 @@
-"""What the matchConditions of webhooks may name: variables, fields and functions, as in kube-apiserver 1.37.
+"""The environment of matchConditions: variables, fields and functions, as in kube-apiserver 1.37.
 
 Source: k8s.io/apiserver pkg/cel/environment/base.go, pkg/admission/plugin/cel/compile.go.
 """
@@ -27,7 +27,7 @@ GLOBALS: Final = (
     "authorizer",
     "authorizer.requestResource",
 )
-"""The variables, in the order in which an evaluation has their values."""
+"""The variables, in the order of their values in a frame."""
 
 _VARIABLES: Final = {
     "object": "dyn",

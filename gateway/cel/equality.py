@@ -1,4 +1,4 @@
-"""CEL's ``==``: deep, across the number types, and never true of a bool and a number.
+"""CEL's ``==``: deep equality, also between number types. A bool never equals a number.
 
 Source: cel-go common/types (Equal of each type).
 """
@@ -19,24 +19,24 @@ _AS_WRITTEN: Final = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | o
 _LOOK: Final = 10
 """Steps for a comparison that Python makes by itself."""
 _BYTE: Final = 5
-"""Steps for a byte of JSON that is compared so."""
+"""Steps for a byte in a comparison of JSON texts."""
 _CONTAINER: Final = 20
-"""Values that take as long as a list or map does by itself."""
+"""The number of values that take as long as an empty list or map."""
 _AT_ONCE: Final = 100
 """Pairs that are counted together."""
 _NUMBERS: Final = frozenset({int, float, Uint})
 
 
 def equal(left: object, right: object) -> bool:
-    """Say whether two values are equal.
+    """Return whether two values are equal.
 
     Raises:
-        EvaluationError: *left* is of a type of Kubernetes', which compares to its like only.
-            Within lists and maps cel-go takes this for equal.
+        EvaluationError: *left* is of a type of Kubernetes that compares only with itself, and *right* is not.
+            Within lists and maps cel-go treats the two as equal.
     """
     if type(left) in _PLAIN and type(left) is type(right):
         return left == right
-    if type(left) in _CONTAINERS and type(left) is type(right) and _reads_the_same(left, right):
+    if type(left) in _CONTAINERS and type(left) is type(right) and _is_same_json(left, right):
         return True
     return _walked(left, right)
 
@@ -72,10 +72,10 @@ def _walked(left: object, right: object) -> bool:
     return True
 
 
-def _reads_the_same(left: object, right: object) -> bool:
-    """Say whether two values are the same JSON: a fast test, which most equal values pass and no others."""
+def _is_same_json(left: object, right: object) -> bool:
+    """Return whether two values are the same JSON: a fast test, which only equal values pass."""
     try:
-        # To Python 1 and true are equal, and to JSON NaN and null.
+        # In Python 1 equals true; in the JSON text NaN is null.
         if left != right:
             return False
         written = orjson.dumps(left, option=_AS_WRITTEN)
@@ -86,7 +86,7 @@ def _reads_the_same(left: object, right: object) -> bool:
 
 
 def is_equal(left: object, right: object) -> bool:
-    """Say whether two values are equal; those that cannot be compared are not."""
+    """Return whether two values are equal; values that cannot be compared are not."""
     try:
         return equal(left, right)
     except EvaluationError:
@@ -94,7 +94,7 @@ def is_equal(left: object, right: object) -> bool:
 
 
 def _parts(left: object, right: object) -> list[tuple[object, object]] | bool | None:
-    """Return what is to be compared with what; False if the two differ, None if they have no parts."""
+    """Return pairs of parts to compare; False if the values differ, None if they have no parts."""
     if isinstance(left, dict) and isinstance(right, dict):
         if left.keys() != right.keys():
             return False
@@ -107,14 +107,14 @@ def _parts(left: object, right: object) -> list[tuple[object, object]] | bool | 
 
 
 def _is_same(left: object, right: object) -> bool | None:
-    """Say whether two values without parts are equal, None where they cannot be compared."""
-    # A quantity that was computed is of a Go type that Equal does not know on its right.
+    """Return whether two values without parts are equal; None if they cannot be compared."""
+    # A computed quantity has a Go type that Equal does not accept as its right operand.
     is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
     if hasattr(left, "cel_type") and right is not None and not is_alike:
         return None
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
-    # As cel-go compares a double, at the price of what it cannot hold.
+    # As in cel-go, an integer becomes a double, which may round it.
     if isinstance(left, int) and isinstance(right, float):
         left = float(left)
     elif isinstance(left, float) and isinstance(right, int):
@@ -123,12 +123,12 @@ def _is_same(left: object, right: object) -> bool | None:
 
 
 def contains(items: list[object], wanted: object) -> bool:
-    """Say whether *wanted* is in the list *items*."""
+    """Return whether *wanted* is in the list *items*."""
     kind = type(wanted)
     if kind in _PLAIN or kind is Uint:
         count_steps(len(items) * _LOOK)
         found = wanted in items
-        # To Python true is 1.
+        # In Python true equals 1.
         if not found or kind not in _NUMBERS or wanted not in (0, 1):
             return found
         return any(item == wanted for item in items if type(item) in _NUMBERS)

@@ -1,21 +1,21 @@
-"""What can go wrong with an expression, when it is compiled and when it is evaluated."""
+"""Errors of the compilation and the evaluation of expressions."""
 
 from __future__ import annotations
 
 
 class InvalidExpression(ValueError):
-    """An expression that the API server would refuse, or beyond our bounds. The text is one line."""
+    """An expression that the API server refuses, or that exceeds a bound here. The text is one line."""
 
 
 class EvaluationError(Exception):
-    """An expression has no value for this request. The text is what cel-go says of it.
+    """An expression has no value for this request. The text is cel-go's.
 
     Within an expression ``||``, ``&&``, ``all`` and ``exists`` may absorb it.
     """
 
 
 class CostExceeded(BaseException):
-    """An expression has used up what it may cost: nothing within it can absorb this.
+    """An expression exceeds its cost budget. Nothing within the expression absorbs this.
 
-    Not an Exception, so that a function that turns its own failures into values lets it pass.
+    Not an Exception, so that functions that catch their own errors do not catch it.
     """

@@ -1,4 +1,4 @@
-"""What an expression may name; a function is a declaration and the Python that computes it."""
+"""The environment of expressions: variables, fields, and functions with their implementation."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Function:
     """One overload of a function."""
 
     name: str
-    """As it is called: ``indexOf``, ``sets.contains``."""
+    """The name in a call: ``indexOf``, ``sets.contains``."""
     overload: str
-    """cel-go's id of it, by which it is charged."""
+    """cel-go's ID of the overload, to which its costs belong."""
     parameters: tuple[Type, ...]
-    """The receiver first, where there is one."""
+    """The receiver first, if there is one."""
     result: Type
     call: Callable[..., object]
     """Gets its arguments by position, as ``gateway.cel.values`` represents them."""
     is_member: bool
     cost: int
-    """Units that every call costs, beside what ``call`` charges itself."""
+    """The cost of every call, beside what ``call`` charges itself."""
     extra: Callable[..., int] | None = None
-    """What a call with these arguments costs beside *cost*, if the checker found no other overload."""
+    """Returns the additional cost of a call with these arguments; unused if several overloads fit."""
 
 
 def function(
@@ -64,7 +64,7 @@ def function(
 
 
 class Environment:
-    """What an expression may name."""
+    """The names that an expression can use."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Environment:
         functions: Mapping[str, tuple[Function, ...]],
     ) -> None:
         self.variables = variables
-        """Types among them, as values."""
+        """Also types, as values."""
         self.fields = fields
-        """Those of each object type."""
+        """The fields of each object type."""
         self.functions = functions

@@ -23,7 +23,7 @@ _QUOTED: Final = "|".join(
         rf"'(?:{_ESCAPE}|[^\\'\n\r])*'",
     )
 )
-# No part can match in two ways, so no text takes longer than its length allows.
+# No part can match in two ways, so that matching takes linear time.
 _TOKEN: Final = re.compile(
     rf"""(?P<space>(?:[\t \r\n\f]+|//[^\n]*)+)
     |(?P<bytes>[bB](?:{_QUOTED}))
@@ -40,7 +40,7 @@ _ESCAPES: Final = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 
 
 class Token(NamedTuple):
-    """A word of the language."""
+    """A token of the language."""
 
     kind: str
     """string, bytes, int, uint, float, name, escaped, symbol, or end."""
@@ -52,14 +52,14 @@ def tokens(text: str) -> list[Token]:
     """Return the tokens of *text*, the last of them of the kind end.
 
     Raises:
-        InvalidExpression: something there is no token; without a position, which the argument ``at`` has.
+        CompileError: a character does not begin a token.
     """
     found = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise Misread(f"syntax error: unexpected {text[at]!r}", at)
+            raise CompileError(f"syntax error: unexpected {text[at]!r}", at)
         if match.lastgroup != "space":
             found.append(Token(match.lastgroup or "", match[0], at))
         at = match.end()
@@ -67,21 +67,22 @@ def tokens(text: str) -> list[Token]:
     return found
 
 
-class Misread(InvalidExpression):
-    """An expression that is wrong at one place."""
+class CompileError(InvalidExpression):
+    """An error at one position of an expression. The text does not have the position."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem)
         self.at = at
+        """In characters from the beginning."""
 
 
 def unquote(text: str, *, is_bytes: bool) -> str:
-    """Return what a literal stands for; of a bytes literal characters below 256, one for each byte.
+    """Return the value of a literal. In that of a bytes literal each byte is a character below 256.
 
-    *text* is as the lexer matched it, without the ``b`` of bytes.
+    *text* is the token, without the ``b`` of a bytes literal.
 
     Raises:
-        ValueError: an escape stands for no character.
+        ValueError: an escape is not a character.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     is_raw = text[0] in "rR"

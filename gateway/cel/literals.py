@@ -1,4 +1,4 @@
-"""What can be seen to be wrong of literals before any evaluation.
+"""Checks of literals when an expression is compiled.
 
 Source: cel-go cel/validator.go (ValidateDurationLiterals, ValidateTimestampLiterals, ValidateRegexLiterals,
 ValidateHomogeneousAggregateLiterals).
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.conversions import to_duration, to_timestamp
 from gateway.cel.errors import EvaluationError
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.libraries.formatting import check_format
 from gateway.cel.regex import compile_regex
 from gateway.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
@@ -32,7 +32,7 @@ _SEARCHES: Final = frozenset({"find", "findAll"})
 
 
 def check_literal(node: Node) -> None:
-    """Raise InvalidExpression where *node* is a call with a constant that no request could mend."""
+    """Raise CompileError if *node* is a call with an invalid constant argument."""
     if not isinstance(node, Call):
         return
     if node.function == "format" and node.target is not None:
@@ -48,11 +48,11 @@ def check_literal(node: Node) -> None:
         try:
             _CHECKED[node.function](argument.value)  # type: ignore[operator]
         except EvaluationError:
-            raise Misread(f"invalid {node.function} argument", argument.at) from None
+            raise CompileError(f"invalid {node.function} argument", argument.at) from None
 
 
 def _check_format(node: Call, target: Node) -> None:
-    """Raise InvalidExpression where the arguments of ``'…'.format([…])`` are not what the text asks for."""
+    """Raise CompileError if the arguments of ``'…'.format([…])`` do not fit the text."""
     arguments = node.arguments[0]
     if (
         not isinstance(target, Literal)
@@ -62,11 +62,11 @@ def _check_format(node: Call, target: Node) -> None:
         return
     kinds = [_RUN_TIME.get(each.type.name, each.type.name) for each in arguments.elements]
     if (problem := check_format(target.value, kinds)) is not None:
-        raise Misread(problem, target.at)
+        raise CompileError(problem, target.at)
 
 
 def check_homogeneous(node: Node) -> None:
-    """Raise InvalidExpression where a literal mixes dyn with other types, which fit but are not equal."""
+    """Raise CompileError if a literal mixes dyn with other types, which are assignable but not equal."""
     columns: list[list[tuple[Node, bool]]] = []
     if isinstance(node, ListLiteral):
         columns = [[(part, index in node.optional) for index, part in enumerate(node.elements)]]
@@ -80,8 +80,10 @@ def check_homogeneous(node: Node) -> None:
         for part, is_optional in column:
             if is_optional and not part.type.of:
                 # The API server's check of these panics.
-                raise Misread(f"expected type 'optional_type({part.type})' but found '{part.type}'", part.at)
+                raise CompileError(
+                    f"expected type 'optional_type({part.type})' but found '{part.type}'", part.at
+                )
             found = part.type.of[0] if is_optional else part.type
             if wanted is not None and wanted != found:
-                raise Misread(f"expected type '{wanted}' but found '{found}'", part.at)
+                raise CompileError(f"expected type '{wanted}' but found '{found}'", part.at)
             wanted = found

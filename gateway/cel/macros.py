@@ -1,4 +1,4 @@
-"""Calls that are macros, made nodes of their own.
+"""Macros: calls that become nodes of their own.
 
 Source: cel-go parser/macro.go, ext/comprehensions.go, cel/library.go (optMap), ext/lists.go (sortBy).
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.syntax import Call, Comprehension, Ident, Let, ListLiteral, Node, OptionalMap, Select
 
-# How many variables a macro has, and how many arguments it may have with them.
+# Macros with one and with two variables, and how many arguments each can have.
 _ONE: Final = {
     "all": (2,),
     "exists": (2,),
@@ -32,10 +32,10 @@ _SAME: Final = {"exists_one": "existsOne", "transformList": "map"}
 
 
 def expand(call: Call) -> Node:
-    """Return what *call* stands for, itself where it is no macro.
+    """Return the expansion of *call*, or *call* itself if it is not a macro.
 
     Raises:
-        InvalidExpression: it is one, with arguments of a wrong form.
+        CompileError: it is a macro with invalid arguments.
     """
     name, given = call.function, call.arguments
     if call.target is None:
@@ -44,7 +44,7 @@ def expand(call: Call) -> Node:
         if len(given) in macros.get(name, ()):
             names = [_variable(argument) for argument in given[:variables]]
             if len(set(names)) < variables:
-                raise Misread(f"duplicate variable name: {names[0]}", given[1].at)
+                raise CompileError(f"duplicate variable name: {names[0]}", given[1].at)
             *condition, body = given[variables:]
             second = names[1] if variables == 2 else None
             macro = _SAME.get(name, name)
@@ -53,7 +53,7 @@ def expand(call: Call) -> Node:
             )
     if name in ("optMap", "optFlatMap") and len(given) == 2:
         if not isinstance(given[0], Ident):
-            raise Misread(f"{name}() variable name must be a simple identifier", given[0].at)
+            raise CompileError(f"{name}() variable name must be a simple identifier", given[0].at)
         return OptionalMap(call.at, call.target, given[0].name, given[1], name == "optFlatMap")
     if name == "sortBy" and len(given) == 2:
         return _sorted(call, call.target)
@@ -63,23 +63,23 @@ def expand(call: Call) -> Node:
 def _presence(call: Call) -> Node:
     argument = call.arguments[0]
     if not isinstance(argument, Select) or argument.is_test or argument.is_optional:
-        raise Misread("invalid argument to has() macro", argument.at)
+        raise CompileError("invalid argument to has() macro", argument.at)
     argument.is_test = True
     return argument
 
 
 def _variable(argument: Node) -> str:
     if not isinstance(argument, Ident):
-        raise Misread("argument must be a simple name", argument.at)
+        raise CompileError("argument must be a simple name", argument.at)
     if argument.name == "__result__":
-        raise Misread("iteration variable overwrites accumulator variable", argument.at)
+        raise CompileError("iteration variable overwrites accumulator variable", argument.at)
     return argument.name
 
 
 def _sorted(call: Call, target: Node) -> Node:
-    """``target.sortBy(x, key)``; cel-go takes these receivers only."""
+    """Return the expansion of ``target.sortBy(x, key)``. cel-go allows these receivers only."""
     if not isinstance(target, OptionalMap | Call | Comprehension | Ident | Let | ListLiteral | Select):
-        raise Misread(
+        raise CompileError(
             "sortBy can only be applied to a list, a name, a macro, a call or a field",
             target.at,
         )

@@ -1,8 +1,8 @@
-"""What an evaluation may still cost: one budget for each thread, which evaluates one expression at a time.
+"""The cost budget of an evaluation: one for each thread, which evaluates one expression at a time.
 
-The units are cel-go's: 0.1 for a byte that is traversed, 1 for a call. What costs nothing in cel-go and takes
-time or memory here is counted apart, in steps. They decide whether an evaluation is for the event loop. Their
-limit is an evaluation of some seconds.
+The units are cel-go's: 0.1 for a byte that is traversed, 1 for a call. Work that is free in cel-go, but takes
+time or memory here, is counted separately in steps. Costs and steps decide whether an evaluation can run on
+the event loop. The limit of steps is an evaluation of some seconds.
 
 Source: k8s.io/apiserver pkg/cel/library/cost.go, pkg/apis/cel/config.go; cel-go interpreter/runtimecost.go.
 """
@@ -15,40 +15,40 @@ from typing import Final
 from gateway.cel.errors import CostExceeded
 
 EXPRESSION_LIMIT: Final = 1_000_000
-"""PerCallLimit of the API server. It is some tenths of a second here."""
+"""PerCallLimit of the API server. It takes some tenths of a second here."""
 HOOK_LIMIT: Final = 2_500_000
 """RuntimeCELCostBudgetMatchConditions: all expressions of a webhook together."""
 BRIEF_LIMIT: Final = 10_000
-"""What all expressions of a webhook may cost on the event loop: a millisecond or some."""
+"""The limit for all expressions of a webhook on the event loop: about a millisecond."""
 _BRIEF_STEPS: Final = 2_000_000
 _STEPS: Final = 1_000_000_000
-# What Python does by itself counts fivefold: it keeps the event loop waiting meanwhile, again and again.
+# A loop inside one call of C code counts fivefold: the event loop waits for all of it.
 _VALUE: Final = 50
-# Of what is copied the memory counts, not the time: 80 MB of items, or 50 million characters.
+# A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
 _ITEM: Final = 100
 _CHARACTER: Final = 20
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 _CHECK: Final = 350_000
-"""The price of asking the authorizer, so that an expression can do so twice."""
+"""The cost of a check of the authorizer: an expression can have two."""
 _AFFORDED: Final = 2
 
 
 class Meter(threading.local):
-    """A budget that only falls."""
+    """The budget of the present expression of a thread."""
 
     budget: float = EXPRESSION_LIMIT
     left: float = EXPRESSION_LIMIT
     checks: int = 0
-    """How many are not in *left*."""
+    """The number of checks that were not charged to ``left``."""
     steps: float = 0
-    """What has been done beside what was charged."""
+    """The steps so far."""
 
 
 METER: Final = Meter()
 
 
 def start(budget: float) -> None:
-    """Begin with an expression that may cost *budget*."""
+    """Begin an expression with this *budget*."""
     METER.budget = METER.left = budget
     METER.checks = 0
     if budget >= BRIEF_LIMIT:
@@ -59,7 +59,7 @@ def charge(units: float) -> None:
     """Take *units* off the budget.
 
     Raises:
-        CostExceeded: there was not so much left.
+        CostExceeded: there is not so much left.
     """
     METER.left -= units
     if METER.left < 0:
@@ -67,7 +67,7 @@ def charge(units: float) -> None:
 
 
 def charge_check() -> None:
-    """Charge for a question to the authorizer. It takes no time: brief evaluations count them apart."""
+    """Charge for a check of the authorizer. On the event loop the first two are counted separately."""
     if METER.budget > BRIEF_LIMIT or METER.checks == _AFFORDED:
         charge(_CHECK)
     else:
@@ -75,10 +75,10 @@ def charge_check() -> None:
 
 
 def count_steps(steps: float) -> None:
-    """Take note of so many *steps* of at most ten nanoseconds, which are no cost.
+    """Count *steps* of at most ten nanoseconds, which cost nothing.
 
     Raises:
-        CostExceeded: they are too many for the event loop, or for anybody.
+        CostExceeded: there are too many, for the event loop or at all.
     """
     METER.steps += steps
     if METER.steps > (_BRIEF_STEPS if METER.budget <= BRIEF_LIMIT else _STEPS):
@@ -86,20 +86,20 @@ def count_steps(steps: float) -> None:
 
 
 def count_values(values: int) -> None:
-    """Take note of so many *values* that are looked at one by one. Raises CostExceeded as ``count_steps``."""
+    """Count *values* that are visited one by one. Raises CostExceeded as ``count_steps``."""
     count_steps(values * _VALUE)
 
 
 def count_items(items: int) -> None:
-    """Take note of a new list of so many *items*. Raises CostExceeded as ``count_steps``."""
+    """Count a new list of so many *items*. Raises CostExceeded as ``count_steps``."""
     count_steps(items * _ITEM)
 
 
 def count_text(characters: int) -> None:
-    """Take note of a new text of so many *characters*. Raises CostExceeded as ``count_steps``."""
+    """Count a new text of so many *characters*. Raises CostExceeded as ``count_steps``."""
     count_steps(characters * _CHARACTER)
 
 
 def spent() -> float:
-    """Return what the expression has cost since it was begun."""
+    """Return the cost of the expression so far."""
     return METER.budget - METER.left + METER.checks * _CHECK

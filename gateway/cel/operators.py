@@ -1,4 +1,4 @@
-"""The operators, as functions of values: arithmetic, order, membership, size. They charge nothing.
+"""Operators as functions of values: arithmetic, order, membership, size. They charge no costs.
 
 Source: cel-go common/types/*.go.
 """
@@ -23,9 +23,9 @@ _LAST_NS: Final = 253402300800 * _SECOND - 1
 
 
 def no_overload(operator: str = "", left: object = None) -> EvaluationError:
-    """The error of a function that is not for values of these types.
+    """Return the error of a function without an overload for its arguments.
 
-    It names an *operator* whose *left* operand is of a type that does not have it at all.
+    The error names *operator* if values of the type of *left* do not have the operator at all.
     """
     if operator and type(left) not in _OPERANDS[operator] and type(left) not in _RECEIVERS:
         return EvaluationError(f"{NO_OVERLOAD}: {operator}")
@@ -175,7 +175,7 @@ def negate(value: object) -> object:
 def compare(left: object, right: object, name: str = "_<_") -> int:
     """Return a negative number, zero or a positive one, as *left* is less, equal or greater.
 
-    *name* is that of the operator.
+    *name* is the name of the operator.
     """
     kind, other = type(left), type(right)
     if kind is other:
@@ -186,7 +186,7 @@ def compare(left: object, right: object, name: str = "_<_") -> int:
     if isinstance(left, Timestamp | Duration) and isinstance(right, Timestamp | Duration):
         left, right = left.ns, right.ns
     elif kind is not other and float in (kind, other):
-        # As cel-go does, at the price of what a double cannot hold.
+        # As in cel-go, an integer becomes a double, which may round it.
         left, right = float(left), float(right)  # type: ignore[arg-type]
     if left != left or right != right:
         raise EvaluationError("NaN values cannot be ordered")
@@ -206,7 +206,7 @@ _OPERANDS: Final = {
 }
 """Types of left operands that have an operator."""
 _RECEIVERS: Final = frozenset({str, Timestamp, Duration})
-"""Types that cel-go asks themselves for what they do not have. They do not say what it was."""
+"""Types whose own methods in cel-go refuse an operator, with an error that does not name it."""
 
 
 def is_in(wanted: object, container: object) -> bool:

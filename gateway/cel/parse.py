@@ -1,4 +1,4 @@
-"""Text → the tree of an expression, macros included.
+"""Text → the syntax tree of an expression, with macros as nodes.
 
 Source: cel-go parser/parser.go, parser/gen/CEL.g4.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.cel.lexer import Misread, Token, tokens, unquote
+from gateway.cel.lexer import CompileError, Token, tokens, unquote
 from gateway.cel.macros import expand
 from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select
 from gateway.cel.values import Uint
@@ -16,7 +16,7 @@ from gateway.cel.values import Uint
 LENGTH: Final = 100_000
 """Characters of an expression, as in cel-go."""
 DEPTH: Final = 120
-"""Levels of brackets and the like. cel-go has 250, of which one takes one to three."""
+"""Levels of nesting, such as brackets. cel-go allows 250 levels, of which a bracket takes one to three."""
 CHAIN: Final = 250
 """Operators in a row, as in ``1 + 1 + 1``."""
 
@@ -38,7 +38,7 @@ _RESERVED: Final = frozenset(
     }
     | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
 )
-# How tight the binary operators bind, and cel-go's names of them.
+# The precedence of the binary operators, and cel-go's names of them.
 _OR, _AND, _RELATION, _SUM, _PRODUCT = 1, 2, 3, 4, 5
 _BINARY: Final = {
     "||": (_OR, "_||_"),
@@ -55,15 +55,15 @@ def parse(text: str) -> Node:
     """Return the tree of *text*.
 
     Raises:
-        InvalidExpression: it is no expression, or a longer or deeper one than is taken.
+        CompileError: it is not an expression, or too long or too deep.
     """
     if len(text) > LENGTH:
-        raise Misread(f"the expression has {len(text)} characters, at most {LENGTH} are allowed", 0)
+        raise CompileError(f"the expression has {len(text)} characters, at most {LENGTH} are allowed", 0)
     return _Parser(tokens(text)).parse()
 
 
 class _Parser:
-    """Reads from left to right, looking one token ahead."""
+    """A recursive descent parser that looks one token ahead."""
 
     def __init__(self, found: list[Token]) -> None:
         self._tokens = found
@@ -93,20 +93,20 @@ class _Parser:
             raise self._unexpected(text)
         return token
 
-    def _unexpected(self, wanted: str = "") -> Misread:
+    def _unexpected(self, wanted: str = "") -> CompileError:
         token = self._peek
         found = f"'{token.text}'" if token.text else "end of the expression"
-        return Misread(
+        return CompileError(
             f"syntax error: unexpected {found}" + (f", expected '{wanted}'" if wanted else ""), token.at
         )
 
     def _deeper(self, at: int) -> None:
         self._depth += 1
         if self._depth > DEPTH:
-            raise Misread(f"expression is nested too deep: at most {DEPTH} levels are allowed", at)
+            raise CompileError(f"expression is nested too deep: at most {DEPTH} levels are allowed", at)
 
     def _expression(self) -> Node:
-        """``a ? b : c`` and whatever binds tighter."""
+        """Parse ``a ? b : c`` and everything of higher precedence."""
         at = self._peek.at
         self._deeper(at)
         tree = self._operators()
@@ -118,7 +118,7 @@ class _Parser:
         return tree
 
     def _operators(self) -> Node:
-        """All that is left-associative, without recursion for a level of it."""
+        """Parse binary operators by their precedence, without recursion."""
         operands = [self._unary()]
         pending: list[tuple[int, str, int]] = []
         heights = [0]
@@ -134,7 +134,7 @@ class _Parser:
             operands[-1] = Call(at, name, None, [left, right])
             heights[-1] = max(heights[-1], height) + 1
             if heights[-1] > CHAIN:
-                raise Misread(f"more than {CHAIN} operators in a row", at)
+                raise CompileError(f"more than {CHAIN} operators in a row", at)
 
         while (token := self._peek).kind in ("symbol", "name") and token.text in _BINARY:
             binding, name = _BINARY[token.text]
@@ -163,7 +163,7 @@ class _Parser:
         return Call(token.at, f"{token.text}_", None, [operand]) if count % 2 else operand
 
     def _member(self, tree: Node) -> Node:
-        """What follows an operand: ``.field``, ``.call()``, ``[index]``."""
+        """Parse what follows an operand: ``.field``, ``.call()``, ``[index]``."""
         levels = 0
         while self._peek.kind == "symbol" and self._peek.text in (".", "["):
             levels += 1
@@ -187,7 +187,7 @@ class _Parser:
         return tree
 
     def _arguments(self) -> list[Node]:
-        """The rest of a call, after its opening parenthesis."""
+        """Parse the arguments of a call after its opening parenthesis."""
         arguments: list[Node] = []
         if self._take(")"):
             return arguments
@@ -216,14 +216,14 @@ class _Parser:
             return self._map(token.at)
         dot = ""
         if token.text == "." and self._peek.kind == "name":
-            # A global name, also where a macro has a variable of that name. No macro's name begins with it.
+            # A global name, even if a macro has a variable of that name. Names of macros have no dot.
             dot, token = ".", self._peek
             self._next += 1
         if token.kind != "name" or token.text == "in":
             self._next -= 1
             raise self._unexpected()
         if token.text in _RESERVED:
-            raise Misread(f"reserved identifier: {token.text}", token.at)
+            raise CompileError(f"reserved identifier: {token.text}", token.at)
         if opening := self._take("("):
             call = Call(opening.at, dot + token.text, None, self._arguments())
             return call if dot else expand(call)
@@ -235,18 +235,18 @@ class _Parser:
         if token.kind == "float":
             number = float(sign + token.text)
             if math.isinf(number):
-                raise Misread("invalid double literal", token.at)
+                raise CompileError("invalid double literal", token.at)
             return Literal(token.at, number)
         digits = token.text.rstrip("uU")
         if len(digits) > 40:
-            raise Misread(f"invalid {token.kind} literal", token.at)
+            raise CompileError(f"invalid {token.kind} literal", token.at)
         value = int(sign + digits, 16 if digits.startswith("0x") else 10)
         if token.kind == "uint":
             if value >= 1 << 64:
-                raise Misread("invalid uint literal", token.at)
+                raise CompileError("invalid uint literal", token.at)
             return Literal(token.at, Uint(value))
         if not -_INT_MAX - 1 <= value <= _INT_MAX:
-            raise Misread("invalid int literal", token.at)
+            raise CompileError("invalid int literal", token.at)
         return Literal(token.at, value)
 
     def _text(self, token: Token) -> Node:
@@ -255,7 +255,7 @@ class _Parser:
                 return Literal(token.at, unquote(token.text[1:], is_bytes=True).encode("latin-1"))
             return Literal(token.at, unquote(token.text, is_bytes=False))
         except ValueError as problem:
-            raise Misread(str(problem), token.at) from None
+            raise CompileError(str(problem), token.at) from None
 
     def _list(self, at: int) -> Node:
         elements: list[Node] = []

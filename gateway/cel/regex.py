@@ -1,4 +1,4 @@
-"""Regular expressions as Go has them: RE2, which takes time linear in the text whatever the pattern.
+"""Regular expressions of Go: RE2, which takes time linear in the length of the text.
 
 Source: Go regexp/syntax; cel-go common/types/string.go (matches).
 """
@@ -15,9 +15,9 @@ from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import count_steps
 
 LONGEST_PATTERN: Final = 65_536
-"""In characters. RE2 refuses what it cannot compile into some megabytes, but has read it by then."""
+"""In characters. RE2 bounds the memory of a compiled pattern, but only after it has parsed the pattern."""
 _STEPS: Final = 2000
-"""What a character takes to compile."""
+"""Steps to compile a character of a pattern."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _IN_GO: Final = {
@@ -30,7 +30,7 @@ _IN_GO: Final = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
 }
 _ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
-"""RE2 matches a single byte by it, Go refuses it."""
+"""``\\C`` matches a single byte in RE2, and is an error in Go."""
 
 
 class Regex:
@@ -40,7 +40,7 @@ class Regex:
 
     def __init__(self, pattern: str) -> None:
         self._compiled = re2.compile(pattern.encode(), _OPTIONS)
-        # Where its states become too many to keep, a byte takes as many steps as there are instructions.
+        # If there are too many states for RE2's cache, a byte takes as many steps as there are instructions.
         self._size = self._compiled.programsize
 
     def search(self, text: str) -> object | None:
@@ -61,7 +61,7 @@ def compile_regex(pattern: str) -> Regex:
     """Return *pattern* compiled.
 
     Raises:
-        EvaluationError: it is none of Go's, or too long.
+        EvaluationError: the pattern is not valid in Go, or too long.
     """
     if len(pattern) > LONGEST_PATTERN:
         raise EvaluationError(f"error parsing regexp: more than {LONGEST_PATTERN} characters")
@@ -71,11 +71,11 @@ def compile_regex(pattern: str) -> Regex:
             raise EvaluationError(r"error parsing regexp: invalid escape sequence: `\C`")
         return Regex(pattern)
     except (re2.error, UnicodeEncodeError) as error:
-        raise EvaluationError(f"error parsing regexp: {_said(error)}") from None
+        raise EvaluationError(f"error parsing regexp: {_go_message(error)}") from None
 
 
-def _said(error: Exception) -> str:
-    """Return RE2's message in the words of Go."""
+def _go_message(error: Exception) -> str:
+    """Return Go's message for RE2's *error*."""
     what = error.args[0] if error.args else error
     text = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
     problem, colon, where = text.partition(": ")

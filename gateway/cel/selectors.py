@@ -25,7 +25,7 @@ _TERM: Final = re.compile(r"((?:[^\\,=!]|\\[\\,=])*)(==|!=|=)((?:[^\\,=]|\\[\\,=
 
 
 def field_requirements(selector: str) -> list[Requirement]:
-    """Return the requirements of ``metadata.name=a,spec.nodeName!=b``; none where it cannot be read."""
+    """Return the requirements of ``metadata.name=a,spec.nodeName!=b``; none if it cannot be parsed."""
     found: list[Requirement] = []
     at = 0
     while at < len(selector):
@@ -42,9 +42,9 @@ def field_requirements(selector: str) -> list[Requirement]:
 
 
 def label_requirements(selector: str) -> list[Requirement]:
-    """Return the requirements of ``a=b,c in (d, e),!f``; none where it cannot be read.
+    """Return the requirements of ``a=b,c in (d, e),!f``; none if it cannot be parsed.
 
-    Those with ``<`` and ``>`` are left out, for a SubjectAccessReview has no such operator.
+    Requirements with ``<`` and ``>`` are left out: a SubjectAccessReview does not have these operators.
     """
     found: list[Requirement] = []
     at = 0

@@ -1,6 +1,6 @@
 """The standard functions and operators of CEL, and those of optional types.
 
-All overloads of one name share one implementation, which looks at the values itself.
+All overloads of one name share one implementation, which checks the types of its arguments.
 
 Source: cel-go common/stdlib/standard.go, cel/library.go (OptionalTypes).
 """
@@ -28,7 +28,7 @@ _SMALL: Final = frozenset({int, float, bool, type(None), Uint})
 
 
 def _size(value: object) -> int:
-    """What cel-go takes for the size of *value* to charge for it."""
+    """Return the size of *value* in cel-go's costs."""
     if isinstance(value, str | bytes | list | dict):
         return len(value)
     if isinstance(value, Optional):
@@ -37,7 +37,7 @@ def _size(value: object) -> int:
 
 
 def _compared(left: object, right: object) -> int:
-    """What a comparison costs beyond a unit."""
+    """Return the cost of a comparison beyond one unit."""
     return math.ceil(min(_size(left), _size(right)) * 0.1) - 1
 
 
@@ -54,7 +54,7 @@ def _many(name: str, signatures: Iterable[str], call: Callable[..., object], cos
 
 
 def _unused(*_: object) -> object:
-    raise AssertionError("evaluated by the evaluator itself")
+    raise AssertionError("the program evaluates this operator itself")
 
 
 _NUMBERS: Final = ("int", "uint", "double")
@@ -140,14 +140,14 @@ def _operators() -> list[Function]:
 
 
 def equality(left: object, right: object) -> bool:
-    """``left == right``, charged as cel-go does beyond the first unit."""
+    """Return ``left == right``; charges cel-go's cost beyond one unit."""
     if (type(left) not in _SMALL or type(right) not in _SMALL) and not hasattr(left, "cel_type"):
         charge(_compared(left, right))
     return equal(left, right)
 
 
 def inequality(left: object, right: object) -> bool:
-    """``left != right``, also of what cannot be compared."""
+    """Return ``left != right``; true if the two cannot be compared."""
     try:
         if type(left) not in _SMALL or type(right) not in _SMALL:
             charge(_compared(left, right))
@@ -257,7 +257,7 @@ def _has_value(optional: object) -> bool:
 
 _MAY_BE_ZERO: Final = (bool, int, float, str, bytes, list, dict)
 _ZEROS: Final = (Duration(0), times.parse_timestamp("0001-01-01T00:00:00Z"))
-"""Go's zero of an instant is the beginning of its calendar."""
+"""Go's zero time is the beginning of the year 1."""
 
 
 def _of_non_zero(value: object) -> Optional:
@@ -286,7 +286,7 @@ def _optionals() -> list[Function]:
         function("optional_none", "optional.none() -> optional_type(A)", lambda: NONE, 1),
         function("optional_value", "optional_type(A)::value() -> A", _value, 1),
         function("optional_hasValue", "optional_type(A)::hasValue() -> bool", _has_value, 1),
-        # Evaluated by the evaluator, since their argument is not where there is a value.
+        # The program evaluates these itself, since their argument is only evaluated if there is no value.
         function(
             "optional_or_optional", "optional_type(A)::or(optional_type(A)) -> optional_type(A)", _unused
         ),
@@ -307,7 +307,7 @@ def _optionals() -> list[Function]:
 
 
 def standard_functions() -> list[Function]:
-    """All of them."""
+    """Return all overloads."""
     sizes = [f"{kind}" for kind in ("bytes", "list(A)", "map(A, B)", "string")]
     search = {
         "contains": _text(lambda text, part: part in text, is_product=True),

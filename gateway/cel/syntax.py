@@ -1,4 +1,4 @@
-"""The tree that an expression is parsed into. Macros are nodes of their own, not what cel-go expands them to.
+"""The syntax tree of an expression. Macros are nodes of their own; cel-go expands them to loops.
 
 Source: cel-go common/ast/expr.go.
 """
@@ -21,9 +21,9 @@ class Node:
     """Any part of an expression."""
 
     at: int
-    """Where it is in the text, in characters from its beginning."""
+    """The position in the text, in characters from the beginning."""
     type: Type = field(default=DYN, init=False)
-    """What the checker found."""
+    """Set by the checker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +35,10 @@ class Literal(Node):
 
 @dataclass(slots=True, eq=False)
 class Ident(Node):
-    """A variable or a type. The checker writes dotted ones, ``authorizer.requestResource``, here too."""
+    """A variable or a type. After the check also a name with dots, such as ``authorizer.requestResource``."""
 
     name: str
-    """Begins with a dot where the name is global even if a macro has a variable of that name."""
+    """Begins with a dot if it is global even where a macro has a variable of that name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class Call(Node):
     target: Node | None
     arguments: list[Node]
     overloads: list[Function] = field(default_factory=list, init=False)
-    """Those that the checker found may be meant."""
+    """The overloads that fit the types, found by the checker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,9 +87,9 @@ class Comprehension(Node):
     range: Node
     variable: str
     variable2: str | None
-    """The value, where *variable* is the key or index."""
+    """The variable for the value, if *variable* is for the key or index."""
     condition: Node | None
-    """Which elements ``map`` and ``transform…`` take."""
+    """The filter of ``map`` and ``transform…``."""
     body: Node
 
 
@@ -140,5 +140,5 @@ def nodes(tree: Node) -> Iterator[Node]:
 
 
 def variables(tree: Node) -> set[str]:
-    """Return all names in *tree* that may be variables, those of macros included, without a leading dot."""
+    """Return all names of variables and types in *tree*, also those of macros, without a leading dot."""
     return {node.name.removeprefix(".") for node in nodes(tree) if isinstance(node, Ident)}

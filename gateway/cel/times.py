@@ -1,4 +1,4 @@
-"""Timestamps and durations: how they are read, written and taken apart.
+"""Timestamps and durations: parsing, formatting, and their parts.
 
 Source: cel-go common/types/timestamp.go, duration.go; Go time.ParseDuration, time.Parse (RFC 3339).
 """
@@ -29,20 +29,20 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 64
-"""Characters of a duration beyond which no digit could count, and of a time zone."""
+"""Digits of a fraction that can make a difference, and characters of the name of a time zone."""
 _RFC3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _OFFSET: Final = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DIGITS: Final = 18
-"""Of an integer that surely fits 64 bits."""
+"""Digits of an integer that always fits 64 bits."""
 _CYCLE: Final = timedelta(days=146_097)
 """400 years, after which the calendar repeats itself, days of the week included."""
 
 
 def parse_duration(text: str) -> Duration:
-    """Return the duration that *text* is in Go's notation. Raises EvaluationError: it is none."""
+    """Return the duration *text*, in Go's notation. Raises EvaluationError: it is not a duration."""
     error = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if not unsigned or len(text) > 1000:
@@ -63,7 +63,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Return the instant that *text* is in RFC 3339. Raises EvaluationError: it is none."""
+    """Return the instant *text*, in RFC 3339. Raises EvaluationError: it is not an instant."""
     match = _RFC3339.fullmatch(text) if len(text) <= 1000 else None
     if match is None:
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
@@ -89,16 +89,16 @@ def format_timestamp(value: Timestamp) -> str:
 
 
 def format_duration(value: Duration) -> str:
-    """Return *value* in seconds, as cel-go does, which goes by way of a double."""
+    """Return *value* in seconds. Like cel-go, by way of a double."""
     whole, ns = divmod(abs(value.ns), SECOND)
     seconds = whole + ns / 1e9
     return plain_double(-seconds if value.ns < 0 else seconds) + "s"
 
 
 def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
-    """Return *value* by the clocks of *zone*, and the years to add: a datetime has those from 1 to 9999.
+    """Return *value* in *zone*, and the years to add to it: a datetime has only the years 1 to 9999.
 
-    *zone* is of the zone database, or an offset from UTC such as ``-08:00``.
+    *zone* is a name of the time zone database, or an offset from UTC such as ``-08:00``.
     """
     since = timedelta(microseconds=value.ns // 1000)
     if match := _OFFSET.fullmatch(zone):
@@ -116,7 +116,7 @@ def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
 
 
 def _offset_problem(zone: str) -> str:
-    """Return Go's message for an offset from UTC that is no two integers."""
+    """Return Go's message for an offset from UTC that is not two integers."""
     hours, _, minutes = zone.partition(":")
     wrong = hours if not _INTEGER.fullmatch(hours) or len(hours) > _DIGITS else minutes
     problem = "value out of range" if _INTEGER.fullmatch(wrong) else "invalid syntax"
@@ -138,7 +138,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:
-    """Return what *name*, ``getFullYear`` and so on, is of *value* in *zone*.
+    """Return the part *name* of *value* in *zone*, such as ``getFullYear``.
 
     Raises:
         EvaluationError: there is no such zone.
@@ -167,7 +167,7 @@ def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:
 
 
 def duration_part(name: str, value: Duration) -> int:
-    """Return what *name* is of *value*: all of it in that unit, towards zero, but for the milliseconds."""
+    """Return the whole *value* in the unit of *name*, rounded towards zero."""
     unit = {
         "getHours": 3600 * SECOND,
         "getMinutes": 60 * SECOND,

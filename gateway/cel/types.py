@@ -1,4 +1,4 @@
-"""The types of CEL as the checker knows them, and the notation in which functions declare theirs.
+"""The types of CEL for the checker, and the notation of types in declarations.
 
 Source: cel-go common/types/types.go.
 """
@@ -17,14 +17,14 @@ class Type:
     name: str
     of: tuple[Type, ...] = ()
     size: int = field(init=False, compare=False)
-    """How many types it is made of, itself included."""
+    """The number of types in it, with itself."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(part.size for part in self.of))
 
     @property
     def is_parameter(self) -> bool:
-        """Whether another type is to be put in its place."""
+        """Whether it is a type parameter."""
         return len(self.name) == 1 or self.name[0] == "$"
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def optional_of(value: Type) -> Type:
 
 
 def type_of(what: Type) -> Type:
-    """The type of *what* itself, where it stands as a value."""
+    """The type of the type *what* as a value."""
     return Type("type", (what,))
 
 
@@ -70,7 +70,7 @@ _TOKEN: Final = re.compile(r"[\w.$]+|[(),]")
 def parse_type(text: str) -> Type:
     """Return the type that *text* names: ``list(A)``, ``map(string, dyn)``, ``kubernetes.Quantity``.
 
-    For what the code itself declares: *text* is taken to be well formed.
+    *text* is a declaration in the code; its form is not checked.
     """
     tokens = _TOKEN.findall(text)[::-1]
 

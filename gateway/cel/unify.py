@@ -1,4 +1,4 @@
-"""Which types fit together, and what type parameters stand for.
+"""Assignability of types, and the substitution of type parameters.
 
 Source: cel-go checker/types.go.
 """
@@ -11,25 +11,25 @@ from gateway.cel.errors import CostExceeded
 from gateway.cel.types import DYN, ERROR, NULL, Type
 
 LARGEST: Final = 1000
-"""Types that one may be made of. ``x.map(v, {v: v})`` in a row doubles it each time."""
+"""The number of types that one can consist of. Each ``.map(v, {v: v})`` in a row doubles it."""
 
 
 class Substitution:
-    """What type parameters have been found to stand for."""
+    """The types that type parameters stand for."""
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
         self._trail: list[tuple[Type, Type | None]] = []
-        """What each parameter stood for before, since the present ``assign`` began."""
+        """The parameters that the present ``assign`` has bound, each with its earlier type."""
         self._fresh = 0
 
     def fresh(self) -> Type:
-        """Return a type parameter that stands for nothing yet."""
+        """Return a new type parameter, which is not bound."""
         self._fresh += 1
         return Type(f"${self._fresh}")
 
     def assign(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
-        """Say whether each of *first* may stand where each of *second* is wanted, and keep what follows."""
+        """Return whether all of *first* are assignable to those of *second*; if so, keep the bindings."""
         self._trail.clear()
         if self._all_fit(first, second):
             return True
@@ -41,7 +41,7 @@ class Substitution:
         return False
 
     def resolve(self, what: Type, *, is_final: bool = False) -> Type:
-        """Return *what* with everything put in that is known; *is_final*: what is unknown is dyn."""
+        """Return *what* with all bindings put in; *is_final*: parameters without a binding become dyn."""
         while (bound := self._bound.get(what)) is not None:
             what = bound
         if what.is_parameter:
@@ -75,7 +75,7 @@ class Substitution:
         return first.name == second.name and self._all_fit(first.of, second.of)
 
     def _stands_for(self, value: Type, parameter: Type) -> tuple[bool, bool]:
-        """Say whether *parameter* may stand for *value*, and whether it already stood for something."""
+        """Return whether *parameter* can be bound to *value*, and whether it was bound before."""
         if value == parameter:
             return True, True
         bound = self._bound.get(parameter)

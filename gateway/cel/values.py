@@ -1,7 +1,7 @@
-"""How values of CEL are represented, where Python has nothing that fits.
+"""The representation of CEL values.
 
 null, bool, int, double, string, bytes, list and map are None, bool, int, float, str, bytes, list and dict, as
-they come from JSON. The rest is here.
+in parsed JSON. The other types are here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NONE: Final = Optional(present=False)
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A type as a value: what ``type()`` returns and ``int``, ``list``… stand for."""
+    """A type as a value: the result of ``type()``, or the value of ``int``, ``list`` and so on."""
 
     name: str
 
@@ -93,7 +93,7 @@ _GO_TYPES: Final[dict[type, str]] = {
 
 
 def go_type(value: object) -> str:
-    """Return the name of cel-go's own type for *value*, which stands in some of its messages."""
+    """Return the name of cel-go's own type for *value*, which some of its messages contain."""
     return _GO_TYPES.get(type(value)) or f"cel.{type_name(value).rpartition('.')[2]}"
 
 
@@ -108,7 +108,7 @@ ESCAPES: Final = {
     "\\": "\\\\",
     '"': '\\"',
 }
-"""Characters and how Go writes them within quotes."""
+"""Characters with Go's escapes of them within quotes."""
 
 
 def quoted(text: str) -> str:

@@ -35,4 +35,4 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     *semver.FUNCTIONS,
     *listsext.FUNCTIONS,
 )
-"""All of them but the authorizer's, which is ``gateway.cel.authorizer``."""
+"""The functions of all libraries except the authorizer's (``gateway.cel.authorizer``)."""

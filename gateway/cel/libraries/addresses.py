@@ -1,4 +1,4 @@
-"""The IP and CIDR functions of Kubernetes, which take no leading zeros, no zones and no IPv4-mapped IPv6.
+"""The IP and CIDR functions of Kubernetes, which refuse leading zeros, zones and IPv4-mapped IPv6.
 
 Source: k8s.io/apiserver pkg/cel/library/ip.go, cidr.go; Go net/netip.
 """
@@ -20,13 +20,13 @@ from gateway.cel.values import quoted
 
 _BITS: Final = re.compile("[0-9]|[1-9][0-9]{1,2}")
 _PARSING: Final = 1000
-"""Steps that it takes to read one."""
+"""Steps to parse an address."""
 _LONGEST: Final = 128
-"""No address is longer: a longer text is not looked at."""
+"""Characters of the longest address."""
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that *text* is for net/netip, zones allowed; None where it is none."""
+    """Return the address *text* as net/netip parses it, zones allowed; None if it is not an address."""
     if len(text) > _LONGEST:
         return None
     count_steps(_PARSING)
@@ -170,7 +170,7 @@ def _is_link_local_unicast(ip: Ip) -> bool:
 def _is_global_unicast(ip: Ip) -> bool:
     charge(1)
     address = ip.address
-    # Not the "global" of the registries, which is_global is: private networks are unicast, too.
+    # Unlike ipaddress' is_global this includes private networks.
     return not (
         address.is_unspecified
         or address.is_loopback

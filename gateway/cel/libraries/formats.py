@@ -1,4 +1,4 @@
-"""The named formats of Kubernetes: names of objects, labels, and what OpenAPI calls a format.
+"""The named formats of Kubernetes: names of objects, labels, and formats of OpenAPI.
 
 Source: k8s.io/apiserver pkg/cel/library/format.go; k8s.io/apimachinery pkg/util/validation,
 pkg/api/validate/content; k8s.io/kube-openapi pkg/validation/strfmt.
@@ -55,14 +55,14 @@ _TIME: Final = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format; its name tells it from others."""
+    """A format. Formats are equal if their names are."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
     name: str
     problems: Callable[[str], list[str]] = field(compare=False)
-    """What is wrong with a text."""
+    """Returns the problems of a text."""
     pattern_size: int = field(compare=False)
-    """Of the regular expression that Kubernetes charges for, in characters."""
+    """Characters of the regular expression, for its cost in Kubernetes."""
 
 
 def _fits(text: str, pattern: str) -> bool:
@@ -92,7 +92,7 @@ def _dns1035(text: str) -> list[str]:
 
 
 def _prefix(check: Callable[[str], list[str]], text: str) -> list[str]:
-    # The dash before what generateName appends is not the name's last character.
+    # A dash at the end of generateName is not the last character of the name.
     return check(
         f"{text.encode()[:-2].decode(errors='replace')}a" if len(text) > 1 and text.endswith("-") else text
     )

@@ -22,7 +22,7 @@ _SUPERSCRIPT: Final = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _DEFAULT_PRECISION: Final = 6
 _CLAUSE_STEPS: Final = 1000
-"""Steps that it takes to replace a clause, beside its text."""
+"""Steps to replace a clause, beside its text."""
 _TEXT_KINDS: Final = (
     "list map int uint double bool string bytes type null_type"
     " google.protobuf.Timestamp google.protobuf.Duration"
@@ -46,7 +46,8 @@ def format_string(text: str, arguments: Sequence[object]) -> str:
     """Return *text* with its clauses replaced by the *arguments*, one after the other.
 
     Raises:
-        EvaluationError: there are too few, one is of a type its clause does not take, or a clause is none.
+        EvaluationError: there are too few, one has a type that its clause does not accept, or a clause is
+            invalid.
     """
     charge(math.ceil(len(text) * 0.1))
     return _replaced(
@@ -55,9 +56,9 @@ def format_string(text: str, arguments: Sequence[object]) -> str:
 
 
 def check_format(text: str, kinds: Sequence[str]) -> str | None:
-    """Return what is wrong with *text* for arguments of *kinds*, if anything.
+    """Return the problem of *text* with arguments of *kinds*, if there is one.
 
-    *kinds* are names of types as values have them, ``dyn`` for one that is not known.
+    *kinds* are the names of their types, ``dyn`` if a type is not known.
     """
 
     def check(index: int, clause: str, _: int | None) -> str:
@@ -150,7 +151,7 @@ def _number(value: object, clause: str, width: int) -> str:
         return f"{value:,.{width}f}"
     mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")
     power = exponent.removeprefix("+").translate(_SUPERSCRIPT)
-    # What was meant for the precision is the width in cel-go.
+    # cel-go uses the precision as the width.
     return f"{mantissa}\u00d710{power}".rjust(width)
 
 
@@ -163,7 +164,7 @@ def _text(value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    """How a value within a list or a map is written: as CEL would read it."""
+    """Return a value within a list or map as a CEL literal."""
     count_values(10)
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"

@@ -1,4 +1,4 @@
-"""The list functions of cel-go, version 3, and what its optional types add to lists.
+"""The list functions of cel-go, version 3, and the list functions of its optional types.
 
 Source: cel-go ext/lists.go; cel/library.go (first, last).
 """
@@ -17,9 +17,9 @@ from gateway.cel.meter import charge, count_items, count_steps, count_values
 from gateway.cel.values import NONE, Optional
 
 _CREATION: Final = 11
-"""A call, and a list that it makes."""
+"""The cost of a call that makes a list."""
 _PLACE: Final = 3000
-"""Steps that it takes to put an element into its place."""
+"""Steps to sort an element into its place."""
 _MOST: Final = 1_000_000
 """Elements of a list that range makes."""
 
@@ -65,7 +65,7 @@ def _flatten(values: list[object], depth: int = 1) -> list[object]:
 
 
 def _all_compared(values: object) -> int:
-    """What cel-go charges to compare each of *values* with each other, beyond a unit."""
+    """Return cel-go's cost of comparing all *values* with each other, beyond one unit."""
     if not isinstance(values, list):
         return 0
     size = len(values)

@@ -1,4 +1,4 @@
-"""Why a text is no address, in the words of Go's net/netip. The addresses themselves are Python's ipaddress.
+"""Messages of Go's net/netip for invalid addresses. The addresses themselves are of Python's ipaddress.
 
 Source: Go net/netip netip.go (ParseAddr, ParsePrefix).
 """
@@ -24,13 +24,13 @@ _COLON_PROBLEMS: Final = (
 
 
 def address_problem(text: str) -> str:
-    """Return Go's message for *text*, which is no address."""
+    """Return Go's message for *text*, which is not an address."""
     problem, at = _problem(text)
     return f"ParseAddr({quoted(text)}): {problem}" + (f" (at {quoted(at)})" if at else "")
 
 
 def _problem(text: str) -> tuple[str, str]:
-    """Return what is wrong, and the rest of the text that begins there, if Go shows it."""
+    """Return the problem, and the rest of the text from its position if Go shows it."""
     first = _SEPARATOR.search(text)
     if first is None:
         return "unable to parse IP", ""
@@ -91,7 +91,7 @@ def _problem6(text: str) -> tuple[str, str]:
 
 
 def _embedded(rest: str, fields: int, has_gap: bool) -> tuple[str, str]:
-    """What is wrong where *rest* is to be the IPv4 address at the end."""
+    """Return the problem of *rest*, the IPv4 address at the end."""
     if not has_gap and fields != _FIELDS - 2:
         return "embedded IPv4 address must replace the final 2 fields of the address", rest
     if fields > _FIELDS - 2:
@@ -107,7 +107,7 @@ def _count_problem(fields: int, has_gap: bool) -> tuple[str, str]:
 
 
 def prefix_problem(text: str, address: object | None) -> str:
-    """Return Go's message for *text*, which is no prefix; *address* is the one before the slash, if any."""
+    """Return Go's message for *text*, not a prefix; *address* is the one before the slash, if any."""
     where, slash, bits = text.rpartition("/")
     if not slash:
         problem = "no '/'"

@@ -1,4 +1,4 @@
-"""The order of values, and what it costs to look at them all.
+"""The order of values, and the cost of traversing them.
 
 Source: cel-go common/types (Compare of each type); k8s.io/apiserver pkg/cel/library/cost.go (traversalCost).
 """
@@ -28,14 +28,14 @@ _KINDS: Final[dict[type, str]] = {
 def check_comparable(value: object, function: str = "") -> None:
     """Raise EvaluationError unless *value* is of a type that has an order.
 
-    For the first value of a list, *function* is the one that was called, which the error names.
+    For the first value of a list, *function* is the called function, which the error names.
     """
     if _kind(value) is None:
         raise EvaluationError(f"no such overload: {function}(list)" if function else "no such overload")
 
 
 def compare(left: object, right: object) -> int | None:
-    """Return -1, 0 or 1; None where the two have no order, which the callers take for neither."""
+    """Return -1, 0 or 1; None if the two have no order: neither is less."""
     kind = _kind(left)
     if kind is None or kind != _kind(right) or left != left or right != right:
         return None
@@ -52,7 +52,7 @@ def same_type(values: Sequence[object]) -> bool:
 
 
 def charge_traversal(value: object) -> None:
-    """Charge for a look at all of *value*: 0.1 for a byte of text, 1 for any other scalar."""
+    """Charge for the traversal of *value*: 0.1 for a byte of text, 1 for any other scalar."""
     cost = 0
     waiting = [value]
     while waiting:

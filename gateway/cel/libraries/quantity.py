@@ -1,7 +1,7 @@
-"""The Quantity functions of Kubernetes: exact numbers, with Go's idea of which of them are integers.
+"""The Quantity functions of Kubernetes: exact numbers, with the two representations of Kubernetes.
 
-A quantity is an integer of 64 bits times a power of ten wherever that holds it, else a decimal of any length:
-only the first kind is ever an integer to ``isInteger``, and how a quantity is written decides which it is.
+A quantity is an integer of 64 bits times a power of ten if that holds it, otherwise a decimal of any length.
+Only the first kind can be an integer for ``isInteger``. The notation of a quantity decides its kind.
 
 Source: k8s.io/apiserver pkg/cel/library/quantity.go; k8s.io/apimachinery pkg/api/resource quantity.go,
 amount.go, math.go, suffix.go; Go math Pow10.
@@ -26,7 +26,7 @@ _NANO: Final = -9
 _INT64: Final = range(-(2**63), 2**63)
 _MOST: Final = 2**63 - 1
 _DIGITS: Final = 18
-"""What surely fits 64 bits (maxInt64Factors)."""
+"""Digits that always fit 64 bits (maxInt64Factors)."""
 _LONGEST: Final = 500
 """Digits, written or by the exponent. Kubernetes computes with any number of them."""
 
@@ -41,7 +41,7 @@ class Quantity:
     is_decimal: bool
     """Whether Go holds it as a decimal of any length."""
     is_computed: bool = False
-    """Whether it comes from ``add`` or ``sub``: on the right of an ``==`` cel-go has no overload for it."""
+    """Whether it is a result of ``add`` or ``sub``: cel-go has no overload of ``==`` for it on the right."""
 
     def __eq__(self, other: object) -> bool:
         return _compared(self, other) == 0 if isinstance(other, Quantity) else NotImplemented
@@ -61,10 +61,10 @@ def _compared(a: Quantity, b: Quantity) -> int:
 
 
 def _parsed(text: str) -> Quantity:
-    """Return the quantity that *text* is.
+    """Return the quantity *text*.
 
     Raises:
-        EvaluationError: it is none, or has more digits than the gateway computes with.
+        EvaluationError: it is not a quantity, or has more than ``_LONGEST`` digits.
     """
     found = _FORM.fullmatch(text)
     if not text or found is None:
@@ -76,9 +76,7 @@ def _parsed(text: str) -> Quantity:
     exponent = 0 if bits is not None else _decimal_exponent(suffix)
     digits = (whole or "0") + fraction
     if len(digits) + abs(exponent) > _LONGEST:
-        raise EvaluationError(
-            f"quantity of more than {_LONGEST} digits, which the gateway does not compute with"
-        )
+        raise EvaluationError(f"a quantity of more than {_LONGEST} digits is not supported")
     factor = -1 if sign == "-" else 1
     scale = exponent - len(fraction)
     if bits is None:
@@ -101,13 +99,13 @@ def _decimal_exponent(suffix: str) -> int:
     found = _EXPONENT.fullmatch(suffix)
     if found is None or int(found[1]) not in _INT64:
         raise EvaluationError("unable to parse quantity's suffix")
-    # As Go truncates it to 32 bits.
+    # Go truncates it to 32 bits.
     return (int(found[1]) + 2**31) % 2**32 - 2**31
 
 
 def _rounded(factor: int, number: int, scale: int, *, capped: bool) -> Quantity:
     if number:
-        # To the next nano, away from zero.
+        # Rounded to nano, away from zero.
         number = number * 10 ** (scale - _NANO) if scale >= _NANO else -(-number // 10 ** (_NANO - scale))
         scale = _NANO
     if capped and number > _MOST * 10**-_NANO:

@@ -14,7 +14,7 @@ from gateway.cel.meter import charge, count_steps
 from gateway.cel.regex import Regex, compile_regex
 
 _MATCH: Final = 500
-"""Steps that a match takes beside the search."""
+"""Steps of a match beside the search."""
 
 
 def _compiled(text: str, pattern: str) -> Regex:
@@ -40,7 +40,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         if found is None:
             break
         start, end = found
-        # An empty match next to the one before is none.
+        # An empty match right after the previous match does not count.
         if end > start or start != before:
             matches.append(raw[start:end].decode())
             count_steps(_MATCH)

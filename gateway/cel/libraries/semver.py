@@ -21,16 +21,16 @@ _LONGEST: Final = 20
 _WORD: Final = re.compile("[0-9A-Za-z-]+")
 _MOST: Final = 2**64 - 1
 _WORD_ITEMS: Final = 20
-"""Items of a list that take as much memory as a word of a pre-release does."""
+"""The number of items of a list that take as much memory as a word of a pre-release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version; what was built when does not belong to it."""
+    """A version, without build metadata."""
 
     cel_type: ClassVar[str] = "kubernetes.Semver"
     key: tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
-    """Ordered as versions are: one without a pre-release comes after those with one, numbers before words."""
+    """Sorts as versions do: a version without pre-release after those with one, numbers before words."""
 
 
 def _number(text: str, which: str) -> int:
@@ -101,7 +101,7 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
 
 
 def _signed(number: int) -> int:
-    """As Go converts uint64 to int64."""
+    """Return *number* as Go converts uint64 to int64."""
     return number - 2**64 if number >= 2**63 else number
 
 

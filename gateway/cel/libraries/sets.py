@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _hashable(values: Sequence[object]) -> bool:
-    """Whether Python tells *values* apart as CEL does: texts and numbers, not bool, not NaN."""
+    """Whether equality of *values* is the same in Python and CEL: texts and numbers, not bool, not NaN."""
     return all(
         isinstance(one, str | int | float) and not isinstance(one, bool) and one == one for one in values
     )

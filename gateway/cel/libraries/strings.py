@@ -1,4 +1,4 @@
-"""The string functions of cel-go, version 2, but for ``format``. Positions count characters.
+"""The string functions of cel-go, version 2, except ``format``. Positions count characters.
 
 Source: cel-go ext/strings.go; k8s.io/apiserver pkg/cel/library/cost.go; Go strings.
 """
@@ -64,7 +64,7 @@ def _last_index_of_before(text: str, part: str, offset: int) -> int:
 
 
 def _last(text: str, part: str) -> int:
-    # Python searches from the left in linear time, from the right it may take the product of the lengths.
+    # Python searches in linear time only from the left; from the right the lengths multiply.
     if len(part) > 16:
         found = text[::-1].find(part[::-1])
         return -1 if found < 0 else len(text) - found - len(part)
@@ -134,7 +134,7 @@ def _join(values: list[object], separator: str = "") -> str:
     size = len(separator) * max(0, len(values) - 1)
     for value in values:
         if not isinstance(value, str):
-            # The overload is chosen by the first element.
+            # The first element decides the overload.
             if not isinstance(values[0], str):
                 raise EvaluationError(f"no such overload: join(list{', string' if separator else ''})")
             raise EvaluationError(f"join: invalid input: {show(value)}")

@@ -1,7 +1,7 @@
-"""The URL functions of Kubernetes: Go's net/url, as far as an expression can see it.
+"""The URL functions of Kubernetes: the part of Go's net/url that expressions use.
 
-Go works on bytes. Here a URL is taken apart as text in which every byte is one character (Latin-1), and what
-comes out is UTF-8 again.
+Go works on bytes. Here a URL is parsed as text in which every byte is one character (Latin-1); results are
+UTF-8 again.
 
 Source: k8s.io/apiserver pkg/cel/library/urls.go; Go net/url url.go.
 """
@@ -35,18 +35,18 @@ _USER: Final = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
 _PORT: Final = re.compile("(?::[0-9]*)?")
 _PARSING: Final = 2500
 _CHARACTER: Final = 10
-"""Steps that it takes to read a URL, and for each of its characters."""
+"""Steps to parse a URL, and each of its characters."""
 _MOST_PARAMETERS: Final = 10_000
-"""More, and net/url reads none of them (defaultMaxParams)."""
+"""With more parameters net/url parses none (defaultMaxParams)."""
 
 
 class _Invalid(Exception):
-    """No URL; the text says why."""
+    """Not a URL; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A parsed URL. Two are equal if they read the same when they are put together again."""
+    """A parsed URL. Two are equal if their parts are, in the form in which they are put together again."""
 
     cel_type: ClassVar[str] = "kubernetes.URL"
     scheme: str
@@ -56,14 +56,14 @@ class Url:
     path: str
     """Escaped."""
     query: str | None
-    """As written; None where there is no question mark."""
+    """As written; None if there is no question mark."""
     fragment: str
     """Escaped."""
     parameters: dict[str, list[str]] = field(compare=False)
 
 
 def _parse(text: str, *, as_request: bool) -> Url:
-    """Return the URL; as of a request, where nothing but its validity counts, without path and query."""
+    """Return the URL. With *as_request* it is checked as a request's target; path and query are empty."""
     count_steps(_PARSING + len(text) * _CHARACTER)
     raw = text.encode().decode("latin-1")
     fragment = ""
@@ -158,7 +158,7 @@ def _unescaped(text: str) -> str:
 
 
 def _escaped(text: str, kept: str) -> str:
-    """How Go writes what *text* stands for: as it was if that is valid, else escaped anew."""
+    """Return *text* as Go escapes it: unchanged if it is valid, otherwise escaped anew."""
     if re.fullmatch(f"[{kept}{_ALSO_VALID}]*", text):
         return text
     return quote_from_bytes(_unescaped(text).encode("latin-1"), safe=kept)
@@ -181,7 +181,7 @@ def _text(raw: str) -> str:
 
 
 def parse_request_uri(text: str) -> str | None:
-    """Return why *text* is no absolute URI or path, None where it is one."""
+    """Return why *text* is not an absolute URI or path; None if it is."""
     try:
         _parse(text, as_request=True)
     except _Invalid as problem:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.cel.environment import GLOBALS, TYPE_NAMES
 from gateway.cel.errors import EvaluationError
 from gateway.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
 from gateway.cel.program.calls import call_code
@@ -121,7 +121,7 @@ class _Builder:
         if self._slot(name) is not None:
             return None
         if self._is_hidden(name):
-            raise Misread(f"reference to undefined type: {name}", at)
+            raise CompileError(f"reference to undefined type: {name}", at)
         return TYPE_NAMES.get(name.removeprefix("."))
 
     def _is_hidden(self, name: str) -> bool:
@@ -175,7 +175,7 @@ class _Builder:
         is_optional = node.function == "_[?_]"
         if isinstance(key, Literal):
             if type(key.value) not in KEY_TYPES:
-                raise Misread(str(invalid_key(key.value)), key.at)
+                raise CompileError(str(invalid_key(key.value)), key.at)
             if isinstance(key.value, str):
                 return Step(key.value, None, is_optional, 1)
         code, cost = self.build(key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.indexing import check_key
-from gateway.cel.lexer import Misread
+from gateway.cel.lexer import CompileError
 from gateway.cel.program.calls import dispatch
 from gateway.cel.program.code import constant_code
 from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node
@@ -30,7 +30,7 @@ def folded(node: Node, type_of: Callable[[str, int], TypeName | None]) -> Node:
     *type_of* returns the type with this name at this position, if there is one.
 
     Raises:
-        Misread: a constant cannot be converted, or cannot be a key.
+        CompileError: a constant cannot be converted, or cannot be a key.
     """
     match node:
         case Ident(name=name) if (found := type_of(name, node.at)) is not None:
@@ -41,7 +41,7 @@ def folded(node: Node, type_of: Callable[[str, int], TypeName | None]) -> Node:
                 try:
                     value = dispatch(node.overloads, [constant_code(constant.value)])([])
                 except EvaluationError as error:
-                    raise Misread(str(error), constant.at) from None
+                    raise CompileError(str(error), constant.at) from None
                 return Literal(node.at, value)
         case ListLiteral():
             node.elements[:] = [folded(each, type_of) for each in node.elements]
@@ -65,6 +65,6 @@ def _map(node: MapLiteral) -> Node:
         try:
             check_key(key.value)
         except EvaluationError as error:
-            raise Misread(str(error), key.at) from None
+            raise CompileError(str(error), key.at) from None
         found[key.value] = value.value
     return Literal(node.at, found)
