@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HOST_PART = r"[A-Za-z0-9_](?:[-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?"
-"""RFC 1035 section 2.3.4; what is longer cannot be looked up, and is an error where that is tried."""
+"""RFC 1035 section 2.3.4. A resolver raises an error for a longer label."""
 _HOST = re.compile(rf"{_HOST_PART}(?:\.{_HOST_PART})*\.?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SCHEME = re.compile(r"[A-Za-z][-A-Za-z0-9+.]*")
 _SOCKET_NAME_BYTES = 107
-"""sun_path has 108 bytes on Linux, of which one ends or begins the name."""
+"""sun_path has 108 bytes on Linux; one of them is a NUL before or after the name."""
 
 _TARGET_FORMS = (
     "expected dns:///HOST:PORT, HOST:PORT, unix:PATH, unix:///PATH, unix-abstract:NAME, "
@@ -33,7 +33,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
     """Return host and port (0 to 65535) of ``HOST:PORT``; an IPv6 host comes without its brackets.
 
     Raises:
-        ValueError: *text* has no host or no port, or they are none.
+        ValueError: host or port is missing or invalid.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
@@ -51,7 +51,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def listen_address(text: str) -> str | None:
-    """Say what is wrong with an address to listen on; port 0 is any free one."""
+    """Return the problem of an address to listen on, None if it is valid; port 0 is any free port."""
     try:
         parse_host_port(text)
     except ValueError as error:
@@ -60,14 +60,14 @@ def listen_address(text: str) -> str | None:
 
 
 def server_name(text: str) -> str | None:
-    """Say what is wrong with the name that a certificate is expected to hold."""
+    """Return the problem of a server name, None if it is valid."""
     if (len(text) <= 253 and _HOST.fullmatch(text)) or _is_address(ipaddress.IPv6Address, text):
         return None
     return f"found {_quoted(text)}, expected a DNS name or an IP address"
 
 
 def target(text: str) -> str | None:
-    """Say what is wrong with a gRPC name of workers."""
+    """Return the problem of the gRPC name of workers, None if it is valid."""
     scheme, colon, rest = text.partition(":")
     check = _SCHEMES.get(scheme) if colon else None
     if check:
@@ -83,7 +83,7 @@ def is_local(text: str) -> bool:
 
 
 def below(folder: Path, text: str) -> str:
-    """The gRPC name *text* with the relative path of a unix socket taken from *folder*."""
+    """The gRPC name *text*, in which the relative path of a unix socket is made absolute by *folder*."""
     if not text.startswith("unix:") or text.startswith("unix:/"):
         return text
     return f"unix:{folder / text.removeprefix('unix:')}"
@@ -161,6 +161,6 @@ def _is_address(version: type[ipaddress.IPv4Address | ipaddress.IPv6Address], te
 
 
 def _looks_like_bad_ipv4(host: str) -> bool:
-    # A name whose last part is all digits cannot be one, so 10.0.0.256 is a slip (RFC 1123 section 2.1).
+    # The last label of a host name is not numeric (RFC 1123 section 2.1): 10.0.0.256 is a mistyped address.
     last = host.removesuffix(".").rpartition(".")[2]
     return last.isdigit() and not _is_address(ipaddress.IPv4Address, host)

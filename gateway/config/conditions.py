@@ -1,4 +1,4 @@
-"""``matchConditions``: names, limits, and the expressions compiled as the API server compiles them.
+"""``matchConditions``: names, limits, and the compilation of expressions.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go.
 """
@@ -22,7 +22,7 @@ def read_match_conditions(fields: Fields) -> CompiledConditions | None:
     conditions = fields.mappings("matchConditions")
     if not conditions:
         return None
-    # Takes 60 ms and 6 MB, which a configuration without conditions does not need.
+    # The import takes 60 ms and 6 MB, which a configuration without conditions does not need.
     from gateway.cel.compile import compile_condition
     from gateway.cel.errors import InvalidExpression
     from gateway.conditions.match_conditions import CompiledConditions
@@ -34,7 +34,7 @@ def read_match_conditions(fields: Fields) -> CompiledConditions | None:
     for condition in conditions:
         name = condition.required_string("name", qualified_name)
         if name and name in seen:
-            condition.problem("name", f"found {shown(name)} again, expected another name for each condition")
+            condition.problem("name", f"found {shown(name)} again, expected unique names")
         seen.add(name)
         expression = condition.required_string("expression")
         if expression and not expression.strip():

@@ -1,17 +1,20 @@
-"""Custom resources of a cluster beside what files say: which are in force, and why the others are not.
+"""Combines the custom resources of a cluster with the configuration in files.
 
-Files are one whole, refused as one. Custom resources have many authors, so each stands for itself: one that
-is wrong is refused alone, and its last good version stays in force. These rules follow from that.
+Files are accepted or refused as a whole. Custom resources have many authors, so each is accepted or refused
+by itself; after an invalid change its last valid version stays in force. The rules:
 
-1. Files come first. A name that a file has is not taken by a custom resource, and a webhook of a file asks
-   WorkerPools of files only: whoever may write custom resources changes nothing that files say.
-2. What was deleted is gone, good or not. Webhooks whose WorkerPool went fail by their failurePolicy.
-3. Of a webhook configuration that was never good, the webhooks that can be told (name, rules, selectors,
-   matchPolicy and failurePolicy are in order) fail by their failurePolicy. So a webhook with ``Fail`` is a
-   closed door from the moment it is there, and never an open one because of an error elsewhere in its object.
-4. A WorkerPool that no webhook asks is read and judged, and not connected to.
+1. Files take precedence. A custom resource cannot take a name that a file has, and a webhook in a file can
+only
+   use WorkerPools in files. So authors of custom resources cannot change the configuration in files.
+2. A deleted resource is out of force, valid or not. Webhooks fail by their failurePolicy if their WorkerPool
+is
+   deleted.
+3. If a webhook configuration was never valid, those of its webhooks that can be identified (name, rules,
+   selectors, matchPolicy and failurePolicy are valid) fail by their failurePolicy. So a webhook with ``Fail``
+   fails closed from its creation on, even if its object has an error elsewhere.
+4. A WorkerPool that no webhook uses is validated, but not connected to.
 
-Pure: the same objects, in whatever order they came, and the same last good versions give the same.
+Pure: the result depends on the objects and the last valid versions, and not on the order of their arrival.
 """
 
 from __future__ import annotations
@@ -36,18 +39,18 @@ if TYPE_CHECKING:
 
     Key = tuple[str, str]
     """Kind and name."""
-    Meaning = WorkerPool | WebhookConfiguration
+    Content = WorkerPool | WebhookConfiguration
 
 log = logging.getLogger(__name__)
 
 PLURALS = {kind: f"{kind.lower()}s" for kind in CUSTOM_KINDS}
 
-_TOLD_BY = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
+_IDENTIFYING_FIELDS = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CustomResource:
-    """One object as the API server told of it. Another version of it is another ``CustomResource``."""
+    """One version of an object of the API server."""
 
     kind: str
     name: str
@@ -55,27 +58,27 @@ class CustomResource:
 
     @property
     def key(self) -> Key:
-        """What no other object has."""
+        """Unique among all objects."""
         return self.kind, self.name
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """The name of the object in messages."""
         return f"cluster: {self.kind} {shown(self.name)}"
 
     @property
     def uid(self) -> object:
-        """What an object of the same name that came later does not have."""
+        """The UID, which differs if an object is deleted and created again."""
         return _metadata(self.document).get("uid")
 
     @property
     def generation(self) -> int:
-        """Counts the changes of what its author says."""
+        """The number of changes of the spec, counted by the API server."""
         found = _metadata(self.document).get("generation")
         return found if isinstance(found, int) else 0
 
-    def says_the_same(self, other: CustomResource) -> bool:
-        """Whether *other* is the same object with the same content, its status and metadata aside."""
+    def has_content_of(self, other: CustomResource) -> bool:
+        """Whether *other* is the same object with the same content, without metadata and status."""
         return self.uid == other.uid and _content(self.document) == _content(other.document)
 
 
@@ -85,35 +88,35 @@ def _metadata(document: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _content(document: Mapping[str, object]) -> dict[str, object]:
-    # Lists may say once what holds for all of them.
+    # The items of a list may have neither apiVersion nor kind.
     beside = ("apiVersion", "kind", "metadata", "status")
     return {name: value for name, value in document.items() if name not in beside}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Read:
-    """What a custom resource says, read by itself."""
+class ReadResource:
+    """A custom resource, validated by itself."""
 
     resource: CustomResource
-    meaning: Meaning
-    """With placeholders wherever ``problems`` has an entry."""
-    closed: WebhookConfiguration | None
-    """The webhooks that fail by their failurePolicy where this counts for want of a good version."""
+    content: Content
+    """Has placeholders if there are ``problems``."""
+    failing: WebhookConfiguration | None
+    """The webhooks that fail by their failurePolicy if there is no valid version."""
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What came of one custom resource."""
+class ResourceStatus:
+    """Whether one custom resource is in force."""
 
     resource: CustomResource
     reason: str
-    """A word for programs: Accepted, Invalid, NameInFiles, NoWorkerPool."""
+    """Of the status condition: Accepted, Invalid, NameInFiles or NoWorkerPool."""
     problems: tuple[Problem, ...] = ()
-    """Empty: it is in force as it stands."""
-    remains: str = ""
-    """What counts in place of it, in words."""
+    """Empty: it is in force."""
+    effect: str = ""
+    """The effect of the problems, for messages: what is in force instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +124,34 @@ class Combined:
     """Files and custom resources as one configuration."""
 
     config: Config
-    judgements: tuple[Judgement, ...] = ()
+    statuses: tuple[ResourceStatus, ...] = ()
     """By kind and name."""
-    read: Mapping[Key, Read] = field(default_factory=dict)
-    """Every resource as it is now, so that it need not be read again."""
-    good: Mapping[Key, Read] = field(default_factory=dict)
-    """The last good version of each, as far as it is known."""
+    read: Mapping[Key, ReadResource] = field(default_factory=dict)
+    """The present version of every resource, which need not be validated again."""
+    valid: Mapping[Key, ReadResource] = field(default_factory=dict)
+    """The last valid version of each, if it is known."""
 
 
-def read_resource(resource: CustomResource) -> Read:
-    """Return what *resource* says. Never raises, whatever it holds."""
+def read_resource(resource: CustomResource) -> ReadResource:
+    """Return *resource*, validated. Never raises, whatever it contains."""
     report = Report(resource.where)
-    # The rest of metadata is the API server's, which may know more of it than is known here.
+    # The other fields of metadata are the API server's, and newer versions may add some.
     fields = Fields({**resource.document, "metadata": {"name": resource.name}}, "", report)
     fields.accept("apiVersion", "kind", "status")
     phase = PHASES.get(resource.kind)
-    meaning: Meaning = WorkerPool(resource.name)
+    content: Content = WorkerPool(resource.name)
     try:
-        meaning = (
+        content = (
             read_worker_pool(fields, None) if phase is None else read_webhook_configuration(fields, phase, V1)
         )
     except Exception:
-        # One object that no test has thought of is not to keep all others from being read.
-        log.exception("%s cannot be read", resource.where)
+        # An internal error with one object must not affect the others.
+        log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
         report.add("", "cannot be read: internal error: the gateway's log has the details")
-    if not isinstance(meaning, WorkerPool):
-        meaning = replace(meaning, webhooks=tuple(map(_as_custom, meaning.webhooks)))
-    closed = None if isinstance(meaning, WorkerPool) else _closed(resource, meaning, report)
-    return Read(resource, meaning, closed, tuple(report.problems()), tuple(report.warnings()))
+    if not isinstance(content, WorkerPool):
+        content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
+    failing = None if isinstance(content, WorkerPool) else _failing(resource, content, report)
+    return ReadResource(resource, content, failing, tuple(report.problems()), tuple(report.warnings()))
 
 
 def _as_custom(hook: Webhook) -> Webhook:
@@ -156,7 +159,7 @@ def _as_custom(hook: Webhook) -> Webhook:
     return replace(hook, client=replace(client, is_custom=True)) if isinstance(client, HttpsClient) else hook
 
 
-def _closed(
+def _failing(
     resource: CustomResource, configuration: WebhookConfiguration, report: Report
 ) -> WebhookConfiguration:
     hooks = tuple(
@@ -168,76 +171,82 @@ def _closed(
 
 
 def _is_about(path: str, index: int) -> bool:
-    """Whether the field at *path* has a say in what the webhook at *index* is for."""
+    """Whether the field at *path* is one by which the webhook at *index* is identified."""
     entry = f"webhooks[{index}]"
     return path in ("webhooks", entry) or any(
         path == f"{entry}.{name}" or path.startswith((f"{entry}.{name}.", f"{entry}.{name}["))
-        for name in _TOLD_BY
+        for name in _IDENTIFYING_FIELDS
     )
 
 
 def combine(files: Config, resources: Iterable[CustomResource], before: Combined | None) -> Combined:
-    """Return what *files* and *resources* are together, after *before*; None: there was nothing before."""
-    known: Mapping[Key, Read] = {} if before is None else before.read
-    read: dict[Key, Read] = {}
+    """Return *files* and *resources* as one configuration. *before* is the previous result, if there is one."""
+    known: Mapping[Key, ReadResource] = {} if before is None else before.read
+    read: dict[Key, ReadResource] = {}
     for resource in sorted(resources, key=lambda one: one.key):
         earlier = known.get(resource.key)
-        is_known = earlier is not None and earlier.resource.says_the_same(resource)
-        # Judged and told of as the newest object that says so, without its content being read again.
+        is_known = earlier is not None and earlier.resource.has_content_of(resource)
+        # The same content is not validated again, but the status belongs to the newest object.
         read[resource.key] = (
             replace(earlier, resource=resource)
             if earlier is not None and is_known
             else read_resource(resource)
         )
-    good = {
+    valid = {
         key: earlier
-        for key, earlier in ({} if before is None else before.good).items()
+        for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    whole = _Whole(files, read, good)
-    judgements = [whole.judge(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
-    return Combined(whole.config(), tuple(sorted(judgements, key=lambda one: one.resource.key)), read, good)
+    combination = _Combination(files, read, valid)
+    # Pools come before the configurations that refer to them.
+    statuses = [combination.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
+    return Combined(
+        combination.config(), tuple(sorted(statuses, key=lambda one: one.resource.key)), read, valid
+    )
 
 
-class _Whole:
-    """One combination under way. Pools are judged before the configurations that ask them."""
+class _Combination:
+    """Files, and the custom resources that are in force."""
 
-    def __init__(self, files: Config, read: Mapping[Key, Read], good: dict[Key, Read]) -> None:
+    def __init__(
+        self, files: Config, read: Mapping[Key, ReadResource], valid: dict[Key, ReadResource]
+    ) -> None:
         self._files = files
         self._read = read
-        self._good = good
-        """Brought up to date."""
+        self._valid = valid
+        """Updated by ``add``."""
         self._pools: dict[str, WorkerPool] = {}
         self._configurations: list[WebhookConfiguration] = []
         self._warnings: list[Problem] = []
 
-    def judge(self, kind: str, name: str) -> Judgement:
-        """Put the resource in force, or what counts in place of it, and return what came of it."""
+    def add(self, kind: str, name: str) -> ResourceStatus:
+        """Put the resource in force, or its last valid version, or its failing webhooks; return the status."""
         read = self._read[kind, name]
         resource = read.resource
         if self._is_in_files(kind, name):
-            message = f"found {shown(name)}, which a file of the gateway has already, and files come first"
-            self._good.pop((kind, name), None)
+            message = f"found {shown(name)}, which a file of the gateway has; files take precedence"
+            self._valid.pop((kind, name), None)
             problem = Problem(resource.where, "metadata.name", message)
-            return Judgement(resource, "NameInFiles", (problem,), "it does not count")
+            return ResourceStatus(resource, "NameInFiles", (problem,), "the resource is ignored")
         problems, reason = read.problems, "Invalid"
         if not problems:
             problems, reason = self._missing_pools(read), "NoWorkerPool"
         if not problems:
-            self._good[kind, name] = read
+            self._valid[kind, name] = read
             self._warnings += read.warnings
-            self._add(read.meaning)
-            return Judgement(resource, "Accepted")
-        good = self._good.get((kind, name))
-        if good is not None:
-            self._add(good.meaning)
-            return Judgement(resource, reason, problems, _since(good))
-        return Judgement(resource, reason, problems, self._close(read))
+            self._add(read.content)
+            return ResourceStatus(resource, "Accepted")
+        valid = self._valid.get((kind, name))
+        if valid is not None:
+            self._add(valid.content)
+            effect = f"generation {valid.resource.generation} stays in force"
+            return ResourceStatus(resource, reason, problems, effect)
+        return ResourceStatus(resource, reason, problems, self._add_failing(read))
 
     def config(self) -> Config:
-        """Return files and what was put in force as one."""
+        """Return the configuration: files, and the custom resources that were added."""
         files, added = self._files, self._configurations
-        asked = {
+        used = {
             hook.client.pool for one in added for hook in one.webhooks if isinstance(hook.client, WorkerRef)
         }
 
@@ -250,7 +259,7 @@ class _Whole:
             files,
             mutating=webhooks("mutate", files.mutating),
             validating=webhooks("validate", files.validating),
-            pools={**files.pools, **{name: pool for name, pool in self._pools.items() if name in asked}},
+            pools={**files.pools, **{name: pool for name, pool in self._pools.items() if name in used}},
             configurations=files.configurations | {(one.phase, one.name) for one in added},
             warnings=(*files.warnings, *self._warnings),
         )
@@ -260,34 +269,30 @@ class _Whole:
             return (PHASES[kind], name) in self._files.configurations
         return name in self._files.pools
 
-    def _missing_pools(self, read: Read) -> tuple[Problem, ...]:
-        if isinstance(read.meaning, WorkerPool):
+    def _missing_pools(self, read: ReadResource) -> tuple[Problem, ...]:
+        if isinstance(read.content, WorkerPool):
             return ()
         known = {**self._files.pools, **self._pools}
         return tuple(
             Problem(
                 read.resource.where,
                 path,
-                f"there is no WorkerPool {shown(pool)} that could be used{did_you_mean(pool, known)}",
+                f"there is no WorkerPool {shown(pool)} in force{did_you_mean(pool, known)}",
             )
-            for path, pool in read.meaning.pools
+            for path, pool in read.content.pools
             if pool not in known
         )
 
-    def _add(self, meaning: Meaning) -> None:
-        if isinstance(meaning, WorkerPool):
-            self._pools[meaning.name] = meaning
+    def _add(self, content: Content) -> None:
+        if isinstance(content, WorkerPool):
+            self._pools[content.name] = content
         else:
-            self._configurations.append(meaning)
+            self._configurations.append(content)
 
-    def _close(self, read: Read) -> str:
-        """Put the closed doors of a resource in force that was never good; return that in words."""
-        if read.closed is None or isinstance(read.meaning, WorkerPool):
-            return "it does not count, and webhooks that ask it fail"
-        self._configurations.append(read.closed)
-        closed, every = len(read.closed.webhooks), len(read.meaning.webhooks)
-        return f"{closed} of its webhooks fail by their failurePolicy, {every - closed} do not count"
-
-
-def _since(good: Read) -> str:
-    return f"what it said in generation {good.resource.generation} stays in force"
+    def _add_failing(self, read: ReadResource) -> str:
+        """Put the failing webhooks of a resource in force that was never valid; return the effect."""
+        if read.failing is None or isinstance(read.content, WorkerPool):
+            return "the pool is inactive, and webhooks that use it fail by their failurePolicy"
+        self._configurations.append(read.failing)
+        failing, every = len(read.failing.webhooks), len(read.content.webhooks)
+        return f"{failing} of its webhooks fail by their failurePolicy, {every - failing} are inactive"

@@ -1,6 +1,6 @@
 """Configuration files to documents: one for each object, those inside lists included.
 
-Knows that an object has an apiVersion, a kind and perhaps a name, and nothing else about it.
+An object has an apiVersion, a kind and perhaps a name; its other fields are not read here.
 
 Source: k8s.io/api core/v1 and admissionregistration types.go for the lists.
 """
@@ -28,7 +28,7 @@ PHASES: dict[str, Phase] = {
 }
 """Kinds of webhook configurations, in the order in which they are called."""
 CUSTOM_KINDS = ("WorkerPool", *PHASES)
-"""Of the gateway's own version: documents in files, and custom resources of a cluster."""
+"""Kinds of ``GATEWAY_VERSION`` that can be custom resources of a cluster, as well as documents in files."""
 
 _LIST_KINDS: dict[tuple[str, str], str | None] = {
     ("v1", "List"): None,
@@ -40,7 +40,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
     },
     **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }
-"""Kinds that hold ``items``, and of what kind these are; None: of any, and each says which."""
+"""Kinds of lists, and the kind of their ``items``; None: any kind, which each item names."""
 
 
 @dataclass(slots=True)
@@ -50,9 +50,9 @@ class Document:
     file: Path
     report: Report
     content: dict[str, object] | None
-    """None: there is nothing to read further, and the report says why if that is wrong."""
+    """None: there is nothing to read. If that is a problem, the report has it."""
     path: str = ""
-    """Where it stands in the document that lists it: ``items[3]``."""
+    """Its path in the list that contains it: ``items[3]``."""
 
     def fields(self) -> Fields:
         """A reader of the whole object."""
@@ -60,14 +60,14 @@ class Document:
 
 
 def unreadable(file: Path, message: str) -> Document:
-    """What stands for a file of which nothing can be read."""
+    """Return the document for a *file* that cannot be read."""
     return Document(file, Report(str(file), [("", message)]), None)
 
 
 def read_documents(file: Path, text: str) -> Iterator[Document]:
     """Yield the objects in *text*, the content of *file*; lists by their items, empty documents not at all.
 
-    What cannot be read is a document without content. Never raises, whatever *text* is.
+    A document that cannot be read has no content. Never raises, whatever *text* is.
     """
     for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
         report = Report(f"{file}: document {parsed.number}", parsed.found)
@@ -94,10 +94,10 @@ def _objects(file: Path, content: object, path: str, report: Report) -> Iterator
     fields.finish()
     yield Document(file, report, None)
     item_kind = _LIST_KINDS[version, kind]
-    # Lists of one kind, as the API serves them, leave out what every item would repeat.
-    said_once: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
+    # In a list of one kind, as the API serves it, items have neither apiVersion nor kind.
+    common: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
     for item in items:
-        yield from _objects(file, said_once | dict(item.content), item.path, Report(document_place))
+        yield from _objects(file, common | dict(item.content), item.path, Report(document_place))
 
 
 def _is_mapping(content: object) -> TypeGuard[dict[str, object]]:

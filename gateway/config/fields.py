@@ -1,8 +1,8 @@
-"""Reads mappings field by field, and notes everything that is wrong with where it stands.
+"""Reads mappings field by field, and reports every problem with its path.
 
-A getter never raises: what is absent or wrong is noted in the ``Report`` and a placeholder of the right
-type comes back, so that one run finds all problems. Whoever reads therefore has to drop what was built
-when the report is not empty. An explicit null equals an absent field, as in the Kubernetes API.
+A getter never raises: it adds a problem to the ``Report`` and returns a placeholder of the right type, so
+that one run finds all problems. The caller has to drop the result if the report is not empty. An explicit
+null equals an absent field, as in the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Check = Callable[[str], str | None]
-    """Says what is wrong with a text, None if nothing is."""
+    """Returns the problem of a text, None if it is valid."""
 
 S = TypeVar("S", bound=str)
 D = TypeVar("D")
 
 MAX_PROBLEMS = 1000
-"""Of a document, and of a configuration. Nobody reads more, and a file of another kind has millions."""
+"""Problems of a document, and of a configuration: a file of another kind would have millions."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -39,35 +39,35 @@ class Report:
     """File, document, kind and name; completed once kind and name are known."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """Field path and message."""
-    doubtful: list[tuple[str, str]] = field(default_factory=list)
-    """Likewise, for what is accepted and hardly meant."""
+    questionable: list[tuple[str, str]] = field(default_factory=list)
+    """Warnings: field path and message of values that are accepted, but probably a mistake."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is wrong that the rest is not noted."""
+        """Whether it has ``MAX_PROBLEMS``; further problems are dropped."""
         return len(self.found) >= MAX_PROBLEMS
 
     def add(self, path: str, message: str) -> None:
-        """Note that the field at *path* (empty: the whole document) is wrong."""
+        """Add a problem of the field at *path* (empty: the whole document)."""
         if not self.is_full:
             self.found.append((path, message))
 
     def warn(self, path: str, message: str) -> None:
-        """Note that the field at *path* will not do what it seems to say."""
-        if len(self.doubtful) < MAX_PROBLEMS:
-            self.doubtful.append((path, message))
+        """Add a warning about the field at *path*."""
+        if len(self.questionable) < MAX_PROBLEMS:
+            self.questionable.append((path, message))
 
     def problems(self) -> list[Problem]:
-        """Everything noted that is wrong, as it is shown to the operator."""
+        """The problems, with their place."""
         return [Problem(self.where, path, message) for path, message in self.found]
 
     def warnings(self) -> list[Problem]:
-        """Everything noted that is doubtful, as it is shown to the operator."""
-        return [Problem(self.where, path, message) for path, message in self.doubtful]
+        """The warnings, with their place."""
+        return [Problem(self.where, path, message) for path, message in self.questionable]
 
 
 def child(path: str, name: str) -> str:
-    """The path of the field *name* of what is at *path*; a name that is no identifier is put in quotes."""
+    """The path of the field *name* in the mapping at *path*; a name with special characters is quoted."""
     if not _PLAIN_NAME.fullmatch(name):
         return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
@@ -89,24 +89,24 @@ class Fields:
         return child(self.path, name)
 
     def problem(self, name: str, message: str) -> None:
-        """Note that the field *name* is wrong."""
+        """Add a problem of the field *name*."""
         self.report.add(self.at(name), message)
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Whether the field is present and not null."""
         return self._take(name) is not None
 
     def finish(self) -> None:
-        """Note every field that nobody asked for."""
+        """Add a problem for every field that was not read."""
         for name in (name for name in self.content if name not in self._known):
             if self.report.is_full:
-                # A guess at what was meant takes longer than all else.
+                # The search for similar names takes most of the time.
                 return
-            hint = did_you_mean(name, self._known) or f"; known here: {', '.join(self._known)}"
+            hint = did_you_mean(name, self._known) or f"; known fields: {', '.join(self._known)}"
             self.problem(name, f"unknown field{hint}")
 
     def accept(self, *names: str) -> None:
-        """Let the fields *names* pass whatever they hold, for what only Kubernetes itself reads."""
+        """Accept the fields *names* with any value: fields that only Kubernetes reads."""
         self._known.update(dict.fromkeys(names))
 
     def string(self, name: str, default: D, check: Check | None = None) -> str | D:
@@ -122,18 +122,18 @@ class Fields:
         return value
 
     def optional_string(self, name: str, check: Check | None = None) -> str:
-        """The text of the field; the empty text where there is none."""
+        """The text of the field; the empty text if it is absent."""
         return self.string(name, "", check)
 
     def required_string(self, name: str, check: Check | None = None) -> str:
-        """The text of the field; the empty text where it is absent, empty or no text."""
+        """The text of the field; the empty text if it is absent, empty or not a text."""
         value = self.string(name, None, lambda text: check(text) if check and text else None)
         if not value and (value is not None or self._take(name) is None):
             self.problem(name, "is required")
         return value or ""
 
     def choice(self, name: str, allowed: tuple[S, ...], default: S | None = None) -> S:
-        """One of the texts in *allowed*; required where there is no *default*."""
+        """One of the texts in *allowed*; the field is required if there is no *default*."""
         value = self._take(name)
         if value is None:
             if default is None:
@@ -174,7 +174,7 @@ class Fields:
         return float(value)
 
     def duration(self, name: str, default: float, low: float, high: float) -> float:
-        """The seconds that a Go duration stands for, from *low* to *high* seconds, or *default*."""
+        """The seconds of a Go duration, from *low* to *high* seconds, or *default*."""
         value = self._take(name)
         if value is None:
             return default
@@ -189,7 +189,7 @@ class Fields:
         return default
 
     def strings(self, name: str, check: Check | None = None) -> tuple[str, ...]:
-        """The texts in a list; those that are no text are left out."""
+        """The texts in a list; other values are left out."""
         return tuple(text for _, text in self.indexed_strings(name, check))
 
     def indexed_strings(self, name: str, check: Check | None = None) -> list[tuple[str, str]]:
@@ -205,7 +205,7 @@ class Fields:
         return texts
 
     def string_map(self, name: str) -> dict[str, str]:
-        """A mapping of texts to texts; values that are no text are left out."""
+        """A mapping of texts to texts; other values are left out."""
         content = self._mapping(name) or {}
         for key, value in content.items():
             if not isinstance(value, str):
@@ -213,18 +213,18 @@ class Fields:
         return {key: value for key, value in content.items() if isinstance(value, str)}
 
     def mapping(self, name: str) -> Fields | None:
-        """A reader of the mapping in the field; None where there is none."""
+        """A reader of the mapping in the field; None if it is absent."""
         content = self._mapping(name)
         return None if content is None else Fields(content, self.at(name), self.report)
 
     def required_mapping(self, name: str) -> Fields | None:
-        """As ``mapping``, and an absent field is a problem."""
+        """As ``mapping``, but an absent field is a problem."""
         if self._take(name) is None:
             self.problem(name, "is required")
         return self.mapping(name)
 
     def group(self, name: str) -> Fields:
-        """A reader of the mapping in the field, of an empty one where there is none."""
+        """A reader of the mapping in the field, or of an empty one."""
         return self.mapping(name) or Fields({}, self.at(name), self.report)
 
     def mappings(self, name: str) -> list[Fields]:
@@ -258,6 +258,6 @@ class Fields:
 
 
 def _not_a_string(value: object) -> str:
-    # Plain YAML words such as yes, on and 1.10 are not texts, which surprises most often.
+    # Plain YAML words such as yes, on and 1.10 are not texts: the most frequent mistake.
     quote = "; put it in quotes" if isinstance(value, bool | int | float) else ""
     return f"found {described(value)}, expected a string{quote}"

@@ -1,7 +1,7 @@
-"""Which files a configuration consists of, and whether any of them changed.
+"""The files of a configuration, and whether any of them has changed.
 
-A folder stands for the files directly in it. Links are followed and names with a leading dot are left
-out, which is what a mounted ConfigMap needs: ``a.yaml -> ..data/a.yaml``, ``..data -> ..2025_01_01…``.
+A folder means the files directly in it. Links are followed, and names with a leading dot are left out, as a
+mounted ConfigMap needs: ``a.yaml -> ..data/a.yaml``, ``..data -> ..2025_01_01…``.
 
 Source: k8s.io/kubernetes pkg/volume/util/atomic_writer.go.
 """
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""More than any bundle of roots or any configuration has; keeps a wrong path from filling the memory."""
+"""More than any configuration or CA bundle; bounds the memory for a wrong path."""
 
 
 class UnusableFileError(Exception):
-    """A file cannot be read or is not what it should be; the text says why."""
+    """A file cannot be read or used; the text is the reason."""
 
 
 class MissingFileError(UnusableFileError):
-    """There is no file at the path."""
+    """The file does not exist."""
 
 
 def list_files(paths: Iterable[Path]) -> list[tuple[Path, str | None]]:
-    """Return the files behind *paths*, each once, with what is wrong with a path that is not there.
+    """Return the files of *paths*, each once, with the problem of a path that cannot be read.
 
-    They come in the order of *paths*, those of a folder by name. A file that is given by itself may have
-    any name.
+    They have the order of *paths*; those of a folder are sorted by name. A file that *paths* names itself may
+    have any name.
     """
     files: dict[str, tuple[Path, str | None]] = {}
     for path in paths:
@@ -52,10 +52,10 @@ def read_file(path: Path) -> bytes:
     """Return the content of the file at *path*.
 
     Raises:
-        UnusableFileError: it is no regular file, cannot be read, or has more than 16 MiB.
+        UnusableFileError: it is not a regular file, cannot be read, or has more than 16 MiB.
     """
     try:
-        # Opening a pipe would wait for somebody to write to it.
+        # Opening a pipe would wait for a writer.
         if path.exists() and not path.is_file():
             raise UnusableFileError("is not a file")
         with path.open("rb") as file:
@@ -78,10 +78,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def fingerprint(paths: Sequence[Path]) -> object:
-    """Return what compares equal as long as no file behind *paths* was edited, added, removed or swapped.
+    """Return a value that is equal as long as no file of *paths* is edited, added, removed or replaced.
 
-    A few system calls a file, for a look every second; the content is not read. Further files, such as
-    certificates, can be among *paths*. Never raises: what cannot be looked at has a fingerprint, too.
+    Takes a few system calls a file, and can be called every second; the content is not read. Never raises: a
+    path that cannot be read has a fingerprint, too.
     """
     return tuple((str(path), _look(path, _members(path))) for path in paths)
 
@@ -96,7 +96,7 @@ def _members(path: Path) -> list[Path]:
 def _look(path: Path, members: list[Path]) -> object:
     try:
         status = path.stat()
-        # Whatever else happens in a folder, a log or a socket, is no change of the configuration.
+        # Other files in a folder, such as a log or a socket, do not change the configuration.
         state = () if members or path.is_dir() else (status.st_mtime_ns, status.st_size)
         seen: object = (os.path.realpath(path), status.st_dev, status.st_ino, *state)
     except (OSError, ValueError) as error:

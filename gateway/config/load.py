@@ -1,7 +1,7 @@
-"""Configuration files to one ``Config``, or to everything that is wrong with them at once.
+"""Configuration files to one ``Config``, or to all problems of the files at once.
 
-Each document is read by itself (``webhooks``, ``resources``); what only shows in the whole is checked here:
-names that are taken twice, pools that nobody defines.
+Each document is read by itself (``webhooks``, ``resources``). Checks across documents are here: duplicate
+names, and references to pools that do not exist.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["fingerprint", "load", "read"]
 
 NO_AUTHORIZER = (
-    "found authorizer, which needs a cluster to ask; expected GatewayConfiguration.kubernetes to name one"
+    "found authorizer, which requires a cluster; expected GatewayConfiguration.kubernetes to name one"
 )
 
 _WEBHOOK_VERSIONS = {
     f"{ADMISSION_GROUP}/v1": V1,
     f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
-    # As a custom resource has it: the same fields and defaults, and a status beside them.
+    # The version of custom resources: the same fields and defaults, and a status.
     GATEWAY_VERSION: V1,
 }
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -51,67 +51,69 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "GatewayConfiguration": (GATEWAY_VERSION,),
     "Namespace": ("v1",),
 }
-"""Each kind with the versions that it is known in."""
+"""Each kind with its versions."""
 
 
 @dataclass(slots=True)
-class _Whole:
-    """What was read so far; placeholders are in it wherever a report is not empty."""
+class _Collected:
+    """The objects read so far, with placeholders where a report is not empty."""
 
     configurations: list[WebhookConfiguration] = field(default_factory=list)
     references: list[tuple[Document, str, str]] = field(default_factory=list)
     """Document, path and pool name of every reference to a WorkerPool."""
     authorizers: list[tuple[Document, str]] = field(default_factory=list)
-    """Document and path of all matchConditions that ask the authorizer."""
+    """Document and path of all matchConditions that use the authorizer."""
     pools: dict[str, WorkerPool] = field(default_factory=dict)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     first_of: dict[tuple[str, str], Document] = field(default_factory=dict)
-    """By kind and name. A GatewayConfiguration counts as nameless, since there is only one."""
+    """By kind and name. The name of a GatewayConfiguration is empty here, since there is only one."""
 
 
 def load(paths: Sequence[Path]) -> Config:
     """Return the configuration in the files and folders *paths*; without a document, one of defaults.
 
     Raises:
-        ConfigError: something is wrong with a file, a document, or the whole. It holds all problems, by
-            file and document in the order read; of more than a thousand the first.
+        ConfigError: all problems, in the order of files and documents; the first thousand if there are more.
     """
     return read(one for file, problem in list_files(paths) for one in _documents(file, problem))
 
 
 def read(found: Iterable[Document]) -> Config:
-    """Return the configuration in the documents *found*, wherever they are from.
+    """Return the configuration in the documents *found*.
 
     Raises:
         ConfigError: as :func:`load`.
     """
     documents: list[Document] = []
-    whole = _Whole()
+    collected = _Collected()
     count = 0
     for document in found:
         documents.append(document)
         if document.content is not None:
-            _read(document, whole)
+            _read(document, collected)
         count += len(document.report.found)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
-    for document, path, pool in whole.references:
-        if ("WorkerPool", pool) not in whole.first_of and not document.report.is_full:
-            hint = did_you_mean(pool, whole.pools)
+    for document, path, pool in collected.references:
+        if ("WorkerPool", pool) not in collected.first_of and not document.report.is_full:
+            hint = did_you_mean(pool, collected.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
-    if whole.gateway.kubernetes is None:
-        for document, path in whole.authorizers:
+    if collected.gateway.kubernetes is None:
+        for document, path in collected.authorizers:
             document.report.add(path, NO_AUTHORIZER)
     else:
-        for (kind, _), document in whole.first_of.items():
+        for (kind, _), document in collected.first_of.items():
             if kind == "Namespace":
-                document.report.warn(document.path, "does not count: kubernetes says to watch the cluster's")
+                document.report.warn(
+                    document.path,
+                    "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
+                )
     problems = _problems(documents)
     if problems:
         raise ConfigError(problems)
     warnings = [warning for document in documents for warning in document.report.warnings()]
-    return _config(whole, tuple(warnings))
+    return _config(collected, tuple(warnings))
 
 
 def _problems(documents: Sequence[Document]) -> list[Problem]:
@@ -119,7 +121,7 @@ def _problems(documents: Sequence[Document]) -> list[Problem]:
 
 
 def _more(document: Document) -> Problem:
-    return Problem(str(document.file), "", f"{MAX_PROBLEMS} problems; what follows was not read")
+    return Problem(str(document.file), "", f"found {MAX_PROBLEMS} problems; the rest was not read")
 
 
 def _documents(file: Path, problem: str | None) -> Iterator[Document]:
@@ -138,7 +140,7 @@ def _documents(file: Path, problem: str | None) -> Iterator[Document]:
         yield from read_documents(file, text)
 
 
-def _read(document: Document, whole: _Whole) -> None:
+def _read(document: Document, collected: _Collected) -> None:
     fields = document.fields()
     kind = fields.required_string("kind")
     version = fields.required_string("apiVersion")
@@ -158,29 +160,29 @@ def _read(document: Document, whole: _Whole) -> None:
     if kind in PHASES:
         configuration = read_webhook_configuration(fields, PHASES[kind], _WEBHOOK_VERSIONS[version])
         name = configuration.name
-        whole.configurations.append(configuration)
-        whole.references.extend((document, path, pool) for path, pool in configuration.pools)
-        whole.authorizers.extend((document, path) for path in configuration.authorizers)
+        collected.configurations.append(configuration)
+        collected.references.extend((document, path, pool) for path, pool in configuration.pools)
+        collected.authorizers.extend((document, path) for path in configuration.authorizers)
     elif kind == "WorkerPool":
         pool = read_worker_pool(fields, folder)
         name = pool.name
-        whole.pools.setdefault(name, pool)
+        collected.pools.setdefault(name, pool)
     elif kind == "Namespace":
         namespace = read_namespace(fields)
         name = namespace.name
-        whole.namespaces.setdefault(name, namespace)
+        collected.namespaces.setdefault(name, namespace)
     else:
-        whole.gateway = read_gateway_configuration(fields, folder)
-    _check_first(document, whole, kind, name)
+        collected.gateway = read_gateway_configuration(fields, folder)
+    _check_first(document, collected, kind, name)
 
 
-def _check_first(document: Document, whole: _Whole, kind: str, name: str) -> None:
-    first = whole.first_of.setdefault((kind, name), document)
+def _check_first(document: Document, collected: _Collected, kind: str, name: str) -> None:
+    first = collected.first_of.setdefault((kind, name), document)
     if first is document:
         return
     if kind == "GatewayConfiguration":
         document.report.add(
-            document.path, f"is the second one, expected at most one; the first: {_place(first)}"
+            document.path, f"found a second one, expected at most one; the first: {_place(first)}"
         )
     elif name:
         path = child(child(document.path, "metadata"), "name")
@@ -191,8 +193,8 @@ def _place(document: Document) -> str:
     return f"{document.report.where}, {document.path}" if document.path else document.report.where
 
 
-def _config(whole: _Whole, warnings: tuple[Problem, ...]) -> Config:
-    configurations = sorted(whole.configurations, key=lambda configuration: configuration.name.encode())
+def _config(collected: _Collected, warnings: tuple[Problem, ...]) -> Config:
+    configurations = sorted(collected.configurations, key=lambda configuration: configuration.name.encode())
 
     def webhooks(phase: Phase) -> tuple[Webhook, ...]:
         return tuple(hook for each in configurations if each.phase == phase for hook in each.webhooks)
@@ -200,9 +202,9 @@ def _config(whole: _Whole, warnings: tuple[Problem, ...]) -> Config:
     return Config(
         mutating=webhooks("mutate"),
         validating=webhooks("validate"),
-        pools=whole.pools,
-        namespaces=whole.namespaces,
-        gateway=whole.gateway,
+        pools=collected.pools,
+        namespaces=collected.namespaces,
+        gateway=collected.gateway,
         configurations=frozenset((each.phase, each.name) for each in configurations),
         warnings=warnings,
     )

@@ -1,4 +1,4 @@
-"""ObjectMeta: the name, and what else ``kubectl get -o yaml`` prints with an object.
+"""ObjectMeta: the name, and the other fields that ``kubectl get -o yaml`` prints.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, pkg/api/validation/objectmeta.go.
 """
@@ -26,22 +26,22 @@ _SERVER_FIELDS = (
     "selfLink",
     "uid",
 )
-"""Kept by the API server for itself; whatever they hold has no meaning here."""
+"""Set by the API server, and ignored here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What of an object's metadata has a meaning here."""
+    """The metadata that the gateway uses."""
 
     name: str
-    """Empty where it is missing, which the report says."""
+    """Empty if it is missing, which is a problem in the report."""
     labels: dict[str, str] = field(default_factory=dict)
 
 
 def read_metadata(fields: Fields, check_name: Check, *, required: bool = True) -> Metadata:
-    """Return the metadata of the object behind *fields*, none of whose kinds lives in a namespace.
+    """Return the metadata of the cluster-scoped object behind *fields*.
 
-    A name is missing only where metadata is not *required*.
+    The name may be missing if metadata is not *required*.
     """
     metadata = fields.required_mapping("metadata") if required else fields.mapping("metadata")
     if metadata is None:
@@ -49,7 +49,7 @@ def read_metadata(fields: Fields, check_name: Check, *, required: bool = True) -
     read_name = metadata.required_string if required else metadata.optional_string
     name = read_name("name", check_name)
     if metadata.string("namespace", ""):
-        metadata.problem("namespace", "has to be left out: objects of this kind are in no namespace")
+        metadata.problem("namespace", "is not allowed: objects of this kind are cluster-scoped")
     labels = metadata.string_map("labels")
     check_labels(labels, metadata.at("labels"), metadata.report)
     check_annotations(metadata.string_map("annotations"), metadata.at("annotations"), metadata.report)

@@ -1,4 +1,4 @@
-"""The loaded configuration: one frozen whole, made by ``gateway.config.load`` and swapped, never edited."""
+"""The loaded configuration: immutable, made by ``gateway.config.load``, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ AuditLevel = Literal["None", "Metadata", "Request"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerTls:
-    """How to speak TLS to a pool's workers. All files are PEM."""
+    """TLS to the workers of a pool. All files are PEM."""
 
     ca_file: Path | None = None
     """Roots that the worker's certificate must chain to; None: ``ca_bundle``, or the system's."""
     cert_file: Path | None = None
-    """The gateway's own certificate, for workers that ask for one."""
+    """The gateway's certificate, for workers that request one."""
     key_file: Path | None = None
     server_name: str | None = None
-    """Name to expect in the worker's certificate; None: the host in the target."""
+    """The expected name in the worker's certificate; None: the host in the target."""
     ca_bundle: bytes | None = None
-    """Roots themselves, PEM, in place of ``ca_file``."""
+    """The roots themselves, PEM, instead of ``ca_file``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hedge:
-    """When a call without an answer is asked a second time, at another endpoint; the first answer counts."""
+    """When a hedge, a second call at another endpoint, is made; the first answer counts."""
 
     after_s: float | None = None
     """Seconds without an answer; None: the ``percentile`` of the pool's own latencies."""
@@ -56,31 +56,31 @@ class WorkerPool:
     """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
     transport: TransportMode = "Auto"
     max_in_flight: int = 1024
-    """Calls per endpoint; past it a call is refused at once."""
+    """Calls per endpoint; a call above it is refused at once."""
     tls: WorkerTls | None = None
     """None: plaintext."""
     hedge: Hedge | None = None
-    """None: no call is asked twice."""
+    """None: no hedges."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The serving certificate, and which client certificates are asked for."""
+    """The serving certificate, and the client certificates that are accepted."""
 
     cert_file: Path | None = None
     key_file: Path | None = None
     client_ca_file: Path | None = None
-    """None: no client certificate is asked for."""
+    """None: no client certificate is requested."""
     client_names: tuple[str, ...] = ()
     """Names allowed in a client's certificate (CN or DNS name); empty: any that the CA signed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """Credential files of callers. None: that way is not offered."""
+    """Files with credentials of clients. None: this way of authentication is off."""
 
     token_file: Path | None = None
-    """One bearer token a line; lines starting with # and blank lines do not count."""
+    """One bearer token a line; lines starting with # and blank lines are ignored."""
     basic_auth_file: Path | None = None
     """One ``user:password`` a line."""
 
@@ -92,7 +92,7 @@ class Kubernetes:
     kubeconfig: Path | None = None
     """None: the service account of the pod that the gateway runs in."""
     context: str | None = None
-    """Which context of the kubeconfig; None: its ``current-context``."""
+    """The context of the kubeconfig; None: its ``current-context``."""
     custom_resources: bool = False
     """Whether the gateway's custom resources in the cluster are part of the configuration."""
 
@@ -102,35 +102,35 @@ class GatewaySettings:
     """The GatewayConfiguration, with its defaults."""
 
     listen: str = "0.0.0.0:8443"
-    """HOST:PORT of the HTTPS front end. A host of ``[::]`` takes IPv6."""
+    """HOST:PORT of the HTTPS front end. The host ``[::]`` listens on IPv6."""
     admin_listen: str = "127.0.0.1:9090"
-    """HOST:PORT of /livez, /readyz and /metrics, plain HTTP: loopback unless said otherwise."""
+    """HOST:PORT of /livez, /readyz and /metrics, plain HTTP; loopback by default."""
     processes: int = 1
     tls: ServerTls = field(default_factory=ServerTls)
     authentication: Authentication = field(default_factory=Authentication)
     max_request_bytes: int = 7 * 1024 * 1024
-    """The API server takes writes of up to 3 MiB; a review can carry two such objects, and 1 MiB is left
-    for the rest. controller-runtime derives the same figure."""
+    """The API server accepts writes of up to 3 MiB. A review can have two such objects; 1 MiB is for the rest.
+    controller-runtime derives the same number."""
     max_concurrent_reviews: int = 4096
-    """Per process; past it the answer is 503, which the API server sends again."""
+    """Per process; above it the answer is 503, after which the API server retries."""
     max_bytes_in_flight: int = 128 * 1024 * 1024
-    """Of request bodies that are read or reviewed, per process; past it the answer is 503. 32 KiB for each of
+    """Request bodies that are read or reviewed, per process; above it the answer is 503. 32 KiB for each of
     4096 reviews, five times the usual size, or eighteen reviews of the largest. A large body takes four times
     its bytes while it waits for a worker and, one body at a time, up to thirty times while it is parsed."""
     deadline_reserve_s: float = 0.1
-    """Seconds kept back of a review's budget for the way back, at most a fifth of the budget."""
+    """Seconds of a review's budget that are reserved for its answer, at most a fifth of the budget."""
     drain_s: float = 10.0
-    """Seconds that reviews in flight get once the process was told to stop."""
+    """Seconds for reviews in flight after the signal to stop."""
     audit_level: AuditLevel = "Metadata"
     webhook_users: WebhookUsers | None = None
-    """Who the gateway is to HTTPS webhooks; None: it does not say."""
+    """The gateway's credentials for HTTPS webhooks; None: none are sent."""
     kubernetes: Kubernetes | None = None
-    """None: no cluster is watched, and Namespace documents say what there is to know."""
+    """None: no cluster is watched, and Namespace documents have all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that was configured, validated as a whole."""
+    """The complete configuration, validated as a whole."""
 
     mutating: tuple[Webhook, ...] = ()
     """In the order in which they apply: configurations by name in byte order, then as written."""
@@ -142,11 +142,11 @@ class Config:
     configurations: frozenset[tuple[str, str]] = frozenset()
     """(phase, name) of every configuration object, also of those without a webhook."""
     warnings: tuple[Problem, ...] = ()
-    """What is accepted and will not do what it seems to say."""
+    """About values that are accepted, but probably a mistake."""
 
 
 def summary(config: Config) -> str:
-    """Return what *config* holds, in one line for the log."""
+    """Return one line about *config* for the log."""
     namespaces = len(config.namespaces) if config.gateway.kubernetes is None else "the cluster's"
     return (
         f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "

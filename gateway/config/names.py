@@ -1,4 +1,4 @@
-"""The syntax of Kubernetes names: each function says what is wrong with a text, None if nothing is.
+"""The syntax of Kubernetes names: each function returns the problem of a text, None if it is valid.
 
 Source: k8s.io/apimachinery pkg/util/validation/validation.go; RFC 1035, RFC 1123.
 """
@@ -71,8 +71,8 @@ def configuration_name(text: str) -> str | None:
     """The name of a webhook configuration object."""
     if text.endswith(".static.k8s.io"):
         return (
-            f"found {shown(text)}, expected another name: those that end in .static.k8s.io are reserved "
-            "for kube-apiserver's own manifest files"
+            f"found {shown(text)}, expected another name: names that end in .static.k8s.io are "
+            "reserved for kube-apiserver's manifest files"
         )
     return dns_1123_subdomain(text)
 
@@ -101,7 +101,7 @@ def label_value(text: str) -> str | None:
 
 
 def check_labels(labels: Mapping[str, str], path: str, report: Report) -> None:
-    """Note what is wrong with the keys and values of *labels*, which stand at *path*."""
+    """Report the problems of the keys and values of *labels*, at *path*."""
     for key, value in labels.items():
         for message in (qualified_name(key), label_value(value)):
             if message:
@@ -109,7 +109,7 @@ def check_labels(labels: Mapping[str, str], path: str, report: Report) -> None:
 
 
 def check_annotations(annotations: Mapping[str, str], path: str, report: Report) -> None:
-    """Note what is wrong with the keys and the total size of *annotations*, which stand at *path*."""
+    """Report the problems of the keys and the total size of *annotations*, at *path*."""
     for key in annotations:
         if message := qualified_name(key.lower()):
             report.add(child(path, key), message)

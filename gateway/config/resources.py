@@ -1,8 +1,7 @@
 """The gateway's own kinds, WorkerPool and GatewayConfiguration, and Kubernetes' Namespace.
 
-Paths of files are relative to the folder of the file that names them. A WorkerPool that comes from the
-cluster may name neither files, sockets nor a program of the gateway's machine: whoever may write WorkerPools
-there may say whom the gateway asks, and nothing else.
+Paths of files are relative to the folder of the file that names them. A WorkerPool from the cluster may not
+name files, sockets or programs of the gateway's machine: its author may choose the workers, and nothing else.
 
 Source for Namespace: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (the label with its name),
 pkg/apis/core/validation/validation.go (its syntax).
@@ -55,16 +54,16 @@ MOST_IN_FLIGHT = 1_000_000
 """Calls or reviews at once; even at a kilobyte each, a gigabyte."""
 MOST_PROCESSES = 1024
 REQUEST_BYTES = (1024, 64 * 1024 * 1024)
-"""Below, not even an empty review fits; above is ten times what the API server can send."""
+"""The least is that of an empty review; the most is ten times that of the API server."""
 MOST_BYTES_IN_FLIGHT = 1024**4
 """More than a machine has."""
 LONGEST_RESERVE_S = 30.0
 """The longest budget that a review can have."""
 LONGEST_DRAIN_S = 3600.0
 LONGEST_HEDGE_S = 30.0
-"""As long as a review can last; a call that is hedged later never is."""
+"""The longest time of a review."""
 PERCENTILE = re.compile(r"p([5-9][0-9](?:\.[0-9]{1,6})?)")
-"""Six digits are a call in a hundred million; with more, 99.9… would read as 100."""
+"""At most six decimals: with more, 99.9… would round to 100."""
 
 
 def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
@@ -92,21 +91,24 @@ def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
         hedge=_read_hedge(spec.mapping("hedge")),
     )
     if pool.tls and (pool.command or any(map(addresses.is_local, targets))):
-        spec.problem("tls", "has to be left out with a command or a unix socket, which stay on this machine")
+        spec.problem(
+            "tls",
+            "is not allowed with a command or a unix socket: their connections do not leave this machine",
+        )
     if pool.hedge and (pool.command or (len(targets) == 1 and addresses.is_local(targets[0]))):
-        spec.report.warn(spec.at("hedge"), "does not count: the pool has no second endpoint to ask")
+        spec.report.warn(spec.at("hedge"), "has no effect: the pool has only one endpoint")
     spec.finish()
     return pool
 
 
 def _refuse_local(spec: Fields) -> None:
-    """Note what of a WorkerPool is for files of the gateway alone; ``spec`` knows no command then."""
+    """Report the fields that a custom resource may not have; ``spec`` does not read ``command`` then."""
     if spec.has("command"):
-        spec.problem("command", "is for files of the gateway: no custom resource starts a program")
+        spec.problem("command", "is not allowed in a custom resource, expected target or targets")
     tls = spec.content.get("tls")
     for name in ("caFile", "certFile", "keyFile"):
         if isinstance(tls, dict) and tls.get(name) is not None:
-            message = "is for files of the gateway, expected caBundle: no custom resource names its files"
+            message = "is not allowed in a custom resource, expected caBundle"
             spec.report.add(f"{spec.at('tls')}.{name}", message)
 
 
@@ -123,7 +125,7 @@ def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
             texts.append((spec.at(name), text))
     for path, text in texts:
         if folder is None and addresses.is_local(text):
-            reason = "which is for files of the gateway: no custom resource names its sockets"
+            reason = "expected a network address: a custom resource may not name unix sockets"
             spec.report.add(path, f"found {shown(text)}, {reason}")
             continue
         resolved = text if folder is None else addresses.below(folder, text)
@@ -138,10 +140,12 @@ def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
 
 
 def _read_command(spec: Fields) -> tuple[str, ...]:
-    arguments = spec.strings("command", lambda text: "has a NUL in it" if "\0" in text else None)
+    arguments = spec.strings("command", lambda text: "contains a NUL character" if "\0" in text else None)
     value = spec.content.get("command")
     if isinstance(value, list) and (not value or value[0] == ""):
-        spec.problem("command", "names no program, expected a list such as [python, -m, workers.samples]")
+        spec.problem(
+            "command", "is empty, expected a program and its arguments such as [python, -m, workers.samples]"
+        )
     return arguments
 
 
@@ -161,7 +165,7 @@ def _read_worker_tls(fields: Fields | None, folder: Path | None) -> WorkerTls | 
         server_name=fields.string("serverName", None, addresses.server_name),
     )
     if fields.has("caFile") and fields.has("caBundle"):
-        fields.problem("caBundle", "has to be left out with caFile, which says the same")
+        fields.problem("caBundle", "is not allowed together with caFile")
     fields.finish()
     return tls
 
@@ -174,13 +178,13 @@ def _read_hedge(fields: Fields | None) -> Hedge | None:
     budget_percent = fields.number("budgetPercent", default.budget_percent, 0, 100)
     if not budget_percent:
         found = described(fields.content["budgetPercent"])
-        fields.problem("budgetPercent", f"found {found}, expected more; without hedge no call is asked twice")
+        fields.problem("budgetPercent", f"found {found}, expected more than 0; leave out hedge for no hedges")
     fields.finish()
     return Hedge(after_s, percentile, budget_percent)
 
 
 def _read_hedge_after(fields: Fields, default: Hedge) -> tuple[float | None, float]:
-    """Return the fixed time in seconds, None for the percentile that stands beside it."""
+    """Return the time in seconds, or None and the percentile."""
     if not fields.has("after"):
         return default.after_s, default.percentile
     value = fields.content["after"]
@@ -230,12 +234,12 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
     )
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes
     if found < least:
-        reason = f"expected at least maxRequestBytes ({least}), or reviews of that size would never be taken"
+        reason = f"expected at least maxRequestBytes ({least}), which one request can have"
         limits.problem("maxBytesInFlight", f"found the number {found}, {reason}")
     limits.finish()
     if settings.listen == settings.admin_listen and not settings.listen.endswith(":0"):
         fields.problem(
-            "adminListen", f"found {shown(settings.listen)} as in listen, expected another address"
+            "adminListen", f"found {shown(settings.listen)}, the address in listen; expected another one"
         )
     fields.finish()
     return settings
@@ -252,7 +256,7 @@ def _read_server_tls(fields: Fields, folder: Path) -> ServerTls:
         ),
     )
     if tls.client_names and not fields.has("clientCAFile"):
-        fields.problem("clientNames", "needs clientCAFile, without which no client certificate is asked for")
+        fields.problem("clientNames", "requires clientCAFile: without it no client certificate is requested")
     fields.finish()
     return tls
 
@@ -267,7 +271,7 @@ def _read_authentication(fields: Fields, folder: Path) -> Authentication:
 
 
 def read_namespace(fields: Fields) -> Namespace:
-    """Return the Namespace behind *fields*, with the label that the API server gives to every one."""
+    """Return the Namespace behind *fields*, with the label that the API server adds to every namespace."""
     metadata = read_metadata(fields, dns_1123_label)
     for name in ("spec", "status"):
         fields.mapping(name)

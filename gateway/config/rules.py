@@ -1,4 +1,4 @@
-"""The rules of a webhook: which operations on which resources it is for.
+"""The rules of a webhook: its operations and resources.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go (validateRuleWithOperations,
 validateResources), and the warnings beside it (warnings.go).
@@ -51,7 +51,7 @@ def _with_lone_wildcard(fields: Fields, name: str, check: Check | None = None) -
     _require_one(fields, name)
     values = fields.strings(name, check)
     if "*" in values and len(values) > 1:
-        fields.problem(name, 'found "*" together with others, which it already covers')
+        fields.problem(name, 'found "*" together with other values, expected "*" alone')
     return values
 
 
@@ -61,11 +61,11 @@ def _require_one(fields: Fields, name: str) -> None:
 
 
 def _read_resources(fields: Fields) -> tuple[str, ...]:
-    """Return the resources of a rule, checked exactly as the API server does it.
+    """Return the resources of a rule, with exactly the checks of the API server.
 
-    That is not symmetric: an overlap is found only by the entries after the wildcard, and of the entries
-    without a subresource only the last one counts against ``*``. A stricter check would refuse
-    configurations that clusters have in use.
+    These are not symmetric: an overlap is found only in entries after the wildcard, and of the entries
+    without a subresource only the last one is compared with ``*``. A stricter check would refuse
+    configurations that API servers accept.
     """
     _require_one(fields, "resources")
     entries = fields.indexed_strings("resources", _not_empty)
@@ -82,15 +82,15 @@ def _read_resources(fields: Fields) -> tuple[str, ...]:
             (f"*/{subresource}", subresource in subresource_of_all),
         ):
             if covers:
-                fields.report.add(path, f'found {shown(entry)}, which "{wildcard}" before it already covers')
+                fields.report.add(path, f'found {shown(entry)}, which the earlier "{wildcard}" covers')
         if subresource == "*":
             all_subresources_of.add(resource)
         if resource == "*":
             subresource_of_all.add(subresource)
     resources = tuple(entry for _, entry in entries)
     if "*/*" in resources and len(resources) > 1:
-        fields.problem("resources", 'found "*/*" together with others, which it already covers')
+        fields.problem("resources", 'found "*/*" together with other resources, expected "*/*" alone')
     if "*" in resources and is_last_plain_named:
-        message = 'found "*" together with resources without subresource, which it already covers'
+        message = 'found "*" together with resources without subresource, which "*" covers'
         fields.problem("resources", message)
     return resources

@@ -1,4 +1,4 @@
-"""Label selectors as they are written, to ``gateway.core.labels``.
+"""Label selectors → ``gateway.core.labels``.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/validation/validation.go (ValidateLabelSelector).
 """
@@ -17,7 +17,7 @@ OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 def read_selector(fields: Fields | None) -> Selector:
-    """Return the selector behind *fields*; None, as an absent one, selects everything."""
+    """Return the selector behind *fields*; an absent selector, None, selects everything."""
     if fields is None:
         return EVERYTHING
     match_labels = fields.string_map("matchLabels")
@@ -35,8 +35,8 @@ def _read_requirement(fields: Fields) -> Requirement:
     values = fields.strings("values", label_value)
     has_values = bool(fields.content.get("values"))
     if is_known and operator in {"In", "NotIn"} and not has_values:
-        fields.problem("values", f"is required and not empty with the operator {operator}")
+        fields.problem("values", f"is required with the operator {operator}")
     if is_known and operator in {"Exists", "DoesNotExist"} and has_values:
-        fields.problem("values", f"has to be left out with the operator {operator}")
+        fields.problem("values", f"is not allowed with the operator {operator}")
     fields.finish()
     return Requirement(key, operator, frozenset(values))

@@ -1,7 +1,7 @@
 """MutatingWebhookConfiguration and ValidatingWebhookConfiguration, with the API server's defaults and checks.
 
-What the API server checks when an object is created holds; its leniency towards objects that were there
-before does not. ``v1beta1`` differs by its defaults and by the sideEffects it allows.
+The checks are those of the API server for a new object; it is more lenient with stored objects. ``v1beta1``
+differs in its defaults and in the allowed sideEffects.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go, v1/defaults.go,
 v1beta1/defaults.go; k8s.io/api admissionregistration types.go.
@@ -42,7 +42,7 @@ LONGEST_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What one version of the configuration API takes a field to be that is left out."""
+    """The defaults and allowed values of one version of the API."""
 
     failure_policy: FailurePolicy
     match_policy: MatchPolicy
@@ -67,13 +67,13 @@ class WebhookConfiguration:
     webhooks: tuple[Webhook, ...] = ()
     """In the order written."""
     pools: tuple[tuple[str, str], ...] = ()
-    """The path of every reference to a WorkerPool, and the name it gives."""
+    """The path of every reference to a WorkerPool, and the name of the pool."""
     authorizers: tuple[str, ...] = ()
-    """The paths of the conditions that ask the API server's authorizer."""
+    """The paths of matchConditions that use the API server's authorizer."""
 
 
 def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -> WebhookConfiguration:
-    """Return the configuration object behind *fields*; apiVersion and kind are known already."""
+    """Return the configuration object behind *fields*; apiVersion and kind are read already."""
     name = read_metadata(fields, configuration_name).name
     webhooks, pools, authorizers = [], [], []
     first_of_name: dict[str, str] = {}
@@ -85,7 +85,8 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
         if webhook.match_conditions is not None and webhook.match_conditions.needs_authorizer:
             authorizers.append(entry.at("matchConditions"))
         if webhook.name in first_of_name:
-            entry.problem("name", f"found {shown(webhook.name)} again, as in {first_of_name[webhook.name]}")
+            first = first_of_name[webhook.name]
+            entry.problem("name", f"found {shown(webhook.name)}, the name of {first}; expected unique names")
         elif webhook.name:
             first_of_name[webhook.name] = entry.path
     fields.finish()
@@ -117,18 +118,18 @@ def _read_reinvocation_policy(fields: Fields, phase: Phase) -> ReinvocationPolic
     if phase == "mutate":
         return fields.choice("reinvocationPolicy", REINVOCATION_POLICIES, "Never")
     if "reinvocationPolicy" in fields.content:
-        fields.problem("reinvocationPolicy", "has to be left out: only mutating webhooks are called again")
+        fields.problem("reinvocationPolicy", "is not allowed: only mutating webhooks are reinvoked")
         fields.accept("reinvocationPolicy")
     return "Never"
 
 
 def _read_review_version(fields: Fields, version: Version) -> ReviewVersion:
-    """Return the first of admissionReviewVersions that is known here, as the API server chooses it."""
+    """Return the first of admissionReviewVersions that the gateway supports, as the API server chooses it."""
     entries = fields.indexed_strings("admissionReviewVersions")
     if fields.content.get("admissionReviewVersions") is None and version.review_versions is not None:
         return version.review_versions[0]
     if fields.content.get("admissionReviewVersions") in (None, []):
-        fields.problem("admissionReviewVersions", f"is required with at least {one_of(REVIEW_VERSIONS)}")
+        fields.problem("admissionReviewVersions", f"is required, expected at least {one_of(REVIEW_VERSIONS)}")
         return "v1"
     seen: set[str] = set()
     for path, entry in entries:

@@ -41,7 +41,7 @@ def validating(name: str = "v", *hooks: dict[str, Any], **more: Any) -> CustomRe
 
 
 def reasons(combined: Combined) -> dict[str, str]:
-    return {one.resource.name: one.reason for one in combined.judgements}
+    return {one.resource.name: one.reason for one in combined.statuses}
 
 
 def asked(combined: Combined) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def test_a_pool_that_nobody_asks_is_judged_and_not_connected_to() -> None:
 )
 def test_a_pool_of_the_cluster_reaches_nothing_of_the_machine(spec: dict[str, Any], path: str) -> None:
     combined = combine(Config(), [resource(POOL, "p", spec=spec), validating()], None)
-    problems = {one.resource.name: [problem.field for problem in one.problems] for one in combined.judgements}
+    problems = {one.resource.name: [problem.field for problem in one.problems] for one in combined.statuses}
     assert path in problems["p"]
     assert combined.config.pools == {}
 
@@ -118,7 +118,7 @@ def test_the_last_good_version_stays_in_force() -> None:
     combined = combine(Config(), bad, good)
     assert reasons(combined) == {"p": "Invalid", "v": "Invalid"}
     assert combined.config == good.config
-    assert [one.remains for one in combined.judgements if one.resource.name == "v"] == [
+    assert [one.effect for one in combined.statuses if one.resource.name == "v"] == [
         "what it said in generation 1 stays in force"
     ]
     mended = combine(Config(), [pool(target="workers:2"), validating()], combined)
@@ -158,13 +158,13 @@ def test_of_a_configuration_that_was_never_good_the_webhooks_that_can_be_told_ar
         ("two.hooks.test", "Fail"),
         ("six.hooks.test", "Ignore"),
     ]
-    assert combined.judgements[0].remains == "3 of its webhooks fail by their failurePolicy, 4 do not count"
+    assert combined.statuses[0].effect == "3 of its webhooks fail by their failurePolicy, 4 do not count"
 
 
 def test_webhooks_that_ask_a_pool_which_does_not_exist_are_closed_doors_until_it_does() -> None:
     combined = combine(Config(), [validating("v", hook(pool="pods")), pool("pod")], None)
-    (judgement,) = [one for one in combined.judgements if one.resource.name == "v"]
-    (problem,) = judgement.problems
+    (status,) = [one for one in combined.statuses if one.resource.name == "v"]
+    (problem,) = status.problems
     assert problem.field == "webhooks[0].clientConfig.worker.pool"
     assert problem.message == 'there is no WorkerPool "pods" that could be used; did you mean "pod"?'
     assert asked(combined)[0][1] == "for the refused ValidatingWebhookConfiguration"
@@ -187,7 +187,7 @@ def test_what_has_not_changed_is_not_read_again_and_compares_equal() -> None:
     ]
     second = combine(Config(), newer, first)
     assert second.config == first.config
-    assert [one.resource for one in second.judgements] == [newer[1], newer[2], newer[0]]
+    assert [one.resource for one in second.statuses] == [newer[1], newer[2], newer[0]]
 
 
 values = st.recursive(
@@ -244,14 +244,14 @@ def test_whatever_comes_one_resource_does_nothing_to_another(steps: list[dict[An
         combined = combine(Config(), resources, before)
         # Order of arrival does not count.
         assert reasons(combine(Config(), resources[::-1], before)) == reasons(combined)
-        for judgement in combined.judgements:
-            alone = read_resource(judgement.resource)
-            if judgement.reason == "Accepted":
+        for status in combined.statuses:
+            alone = read_resource(status.resource)
+            if status.reason == "Accepted":
                 assert not alone.problems
-            elif judgement.reason == "Invalid":
-                assert alone.problems == judgement.problems
+            elif status.reason == "Invalid":
+                assert alone.problems == status.problems
             else:
-                assert judgement.reason == "NoWorkerPool"
+                assert status.reason == "NoWorkerPool"
                 assert not alone.problems
         # Nothing is in force of a resource that is not there.
         there = {(one.kind, one.name) for one in resources}
