@@ -1,9 +1,9 @@
-"""The one place where texts become log lines and lines of output.
+"""Lines of logs and of output. All texts of the program are written here.
 
-A log record is one line. Texts of workers, clients, files and the cluster get into its message, so that the
-formatter escapes it as a whole: no text can end the record and begin another one, or send a terminal a
-command. The lines of a traceback follow the record, each with ``CONTINUED`` before it, which no record begins
-with. Text that is written without the logging module passes through :func:`say` or :func:`out`.
+A log record is one line. Its message can contain texts of workers, clients, files and the cluster, so the
+formatter escapes the whole message: no text can begin another record or send commands to a terminal. The
+lines of a traceback follow the record; each begins with ``CONTINUED``, with which no record begins. Text that
+does not go through the logging module goes through :func:`print_error` or :func:`print_output`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 CONTINUED: Final = "    | "
 MESSAGE_CHARS: Final = 8192
-"""Of a record's message: half of the 16 KiB at which container runtimes split a line."""
+"""The longest message of a record: half of the 16 KiB at which container runtimes split a line."""
 TRACEBACK_LINES: Final = 100
-"""Of a record's traceback; the middle of a longer one is left out."""
+"""The longest traceback of a record; the middle of a longer one is left out."""
 _LINE_CHARS: Final = 1000
 
 
 class LogFormatter(logging.Formatter):
-    """Formats a record as one line, and a traceback as marked lines after it."""
+    """Formats a record as one line, and its traceback as marked lines after it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of *record*."""
@@ -53,7 +53,7 @@ def _continued(text: str) -> list[str]:
 
 
 def set_up(level: int, form: str) -> None:
-    """Send records from *level* on to standard error, formatted by *form*; warnings are records, too."""
+    """Write records from *level* on to standard error in the format *form*, with Python's warnings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])
@@ -61,7 +61,7 @@ def set_up(level: int, form: str) -> None:
 
 
 def log_uncaught() -> None:
-    """Have what no code catches logged, in all threads, too. For a process of the program's own."""
+    """Log uncaught exceptions of all threads. For a process of the program's own."""
     sys.excepthook = _log_uncaught
     threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
     sys.unraisablehook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
@@ -72,24 +72,24 @@ def _log_uncaught(
 ) -> None:
     error = error if error is not None else kind()
     if issubclass(kind, Exception):
-        logging.critical("an error that no code catches", exc_info=(kind, error, traceback))
+        logging.critical("uncaught exception", exc_info=(kind, error, traceback))
     elif issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
 
 
-def say(*lines: object) -> None:
+def print_error(*lines: object) -> None:
     """Write each of *lines* to standard error as one line, without unprintable characters."""
     _write(lines, sys.stderr)
 
 
-def out(*lines: object) -> None:
+def print_output(*lines: object) -> None:
     """Write each of *lines* to standard output as one line, without unprintable characters."""
     _write(lines, sys.stdout)
 
 
 def _write(lines: Iterable[object], stream: TextIO | None) -> None:
     text = "".join(f"{printable(line, None)}\n" for line in lines)
-    # A program that was started without the stream has None.
+    # The stream is None if the program was started without it.
     if text and stream is not None:
         stream.write(text)
         stream.flush()

@@ -1,7 +1,7 @@
-"""Text from outside, made fit for a log, a terminal or an error message.
+"""Text for logs, terminals and error messages.
 
-Every text that somebody else has written (a worker, a file, a cluster, a client) passes through this module
-before a person reads it: no character of it may end a line, move the cursor or reorder what stands beside it.
+Every text of foreign origin (a worker, a file, a cluster, a client) passes through this module before a
+person reads it: no character of it can end a line, move the cursor or reorder the text beside it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 def printable(text: object, limit: int | None = 1000) -> str:
-    """Return *text* in one line: what is not printable is escaped, and more than *limit* characters are cut.
+    """Return *text* in one line, with unprintable characters escaped, cut to *limit* characters.
 
-    Escaped, as in a Python literal, are control characters (also C1 and DEL), line and paragraph separators,
-    invisible characters, those that change the direction of writing, and lone surrogates: all that
-    ``str.isprintable`` names. A *limit* of None cuts nothing.
+    Characters are escaped as in a Python literal if ``str.isprintable`` is false of them: control characters
+    (also C1 and DEL), line and paragraph separators, invisible characters, those that change the direction of
+    writing, and lone surrogates. With a *limit* of None nothing is cut.
     """
     found = str(text)
     if limit is not None:
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """*value* with its type, for after "found"."""
+    """Return *value* with its type, to follow "found"."""
     match value:
         case None | True | False:
             return shown(value)
@@ -56,30 +56,30 @@ def described(value: object) -> str:
 
 
 def one_of(names: Iterable[str]) -> str:
-    """The *names* as an enumeration in prose."""
+    """Return *names* as an enumeration in prose: ``a, b or c``."""
     listed = list(names)
     return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
+    """Return ``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
 def printable_json(text: str) -> str:
-    """Return the JSON *text* with everything escaped that a terminal would not print; it means the same."""
+    """Return the JSON *text* with unprintable characters escaped; its value is the same."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else json.dumps(c)[1:-1] for c in text)
 
 
 def url_without_secrets(url: object) -> str:
-    """Return *url* for a message: scheme, host, port and path, and a mark where something was left out.
+    """Return *url* for a message: scheme, host, port and path, with a mark for omitted parts.
 
-    User information, query and fragment may hold a credential, and are not shown. The text need not be a
-    valid URL: where the host cannot be told from user information, it is not shown either.
+    User information, query and fragment can contain credentials, and are omitted. The text need not be a
+    valid URL: if the host cannot be separated from user information, it is omitted, too.
 
     Source: RFC 3986, section 3 (which character ends which part).
     """
@@ -90,7 +90,7 @@ def url_without_secrets(url: object) -> str:
     place = re.split(r"[?#]", rest, maxsplit=1)[0]
     authority = re.split(r"[/\\]", place, maxsplit=1)[0]
     host, path = authority.rpartition("@")[2], place[len(authority) :]
-    # A "/", "?" or "#" in a password ends the authority early; the "@" behind the password comes later.
+    # A "/", "?" or "#" in a password ends the authority early; then the "@" is in the rest.
     if not _AUTHORITY.fullmatch(host) or "@" in rest[len(authority) :]:
         host, path = "…", ""
     user = "…@" if "@" in authority else ""
@@ -98,5 +98,5 @@ def url_without_secrets(url: object) -> str:
 
 
 def without_url_secrets(text: str) -> str:
-    """Return *text*, such as the message of a library's exception, with each URL in it as above."""
+    """Return *text*, such as a library's error message, with ``url_without_secrets`` of each URL."""
     return _URL.sub(lambda found: url_without_secrets(found[0]), text)

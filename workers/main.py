@@ -138,7 +138,7 @@ def _seconds(text: str) -> float:
 
 def say(text: str) -> None:
     """Write one line to stderr."""
-    logs.say(f"worker: {text}")
+    logs.print_error(f"worker: {text}")
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:

@@ -52,17 +52,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if sys.stdout is not None:
             sys.stdout.flush()
     except ConfigError as error:
-        logs.say(*error.problems)
+        logs.print_error(*error.problems)
         status = 1
     except GatewayError as error:
-        logs.say(f"admission-gateway: {error}")
+        logs.print_error(f"admission-gateway: {error}")
         status = 1
     except KeyboardInterrupt:
         status = 1
     except OSError as error:
         status = 1
         if not isinstance(error, BrokenPipeError):
-            logs.say(f"admission-gateway: {error}")
+            logs.print_error(f"admission-gateway: {error}")
         logging.debug("", exc_info=True)
         _discard_output()
     sys.exit(status)
@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        logs.say(f"{self.prog}: {message}; see {self.prog} --help")
+        logs.print_error(f"{self.prog}: {message}; see {self.prog} --help")
         self.exit(2)
 
 

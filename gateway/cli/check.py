@@ -30,12 +30,12 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)
     config = load(parsed.config)
-    logs.say(*(f"warning: {warning}" for warning in config.warnings))
+    logs.print_error(*(f"warning: {warning}" for warning in config.warnings))
     if config.gateway.tls.cert_file is None:
-        logs.say("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
+        logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources and not parsed.cluster:
-        logs.say("warning: custom resources in the cluster are not checked without --cluster")
+        logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
-        logs.out(f"valid: {summary(config)}")
+        logs.print_output(f"valid: {summary(config)}")
     return inspection.run(parsed, config) if parsed.cluster else 0

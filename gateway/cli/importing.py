@@ -81,18 +81,18 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     found = select(read, parsed.name, parsed.exclude)
     prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
     for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
-        logs.say(f"error: {problem}")
+        logs.print_error(f"error: {problem}")
     good = [one for one in prepared if not one.problems]
     texts: dict[str, str] = {}
     for one in prepared if parsed.with_problems else good:
         # Duplicates are both written, and the gateway rejects them.
         texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
     if parsed.output is None:
-        logs.out(*"---\n".join(texts.values()).splitlines())
+        logs.print_output(*"---\n".join(texts.values()).splitlines())
     elif texts:
         from gateway.importing.folder import write
 
-        logs.out(*write(parsed.output, texts, force=parsed.force))
+        logs.print_output(*write(parsed.output, texts, force=parsed.force))
     documents = [one.document for one in good]
     config = read_texts(one.text for one in good)
     options = [
@@ -112,12 +112,12 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         notes.unregistering([one for one in found.removable if id(one) in written], options, target),
     )
     if unreadable:
-        logs.say(
+        logs.print_error(
             "admission-gateway: unreadable documents were not imported; the error lines above name file and "
             "position. Correct them or remove them from the files; --exclude does not apply to them"
         )
     if len(good) < len(prepared):
-        logs.say(_left_out(prepared, with_problems=parsed.with_problems))
+        logs.print_error(_left_out(prepared, with_problems=parsed.with_problems))
     return 1 if unreadable or len(good) < len(prepared) else 0
 
 
@@ -144,11 +144,11 @@ def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
 def _print(
     left_out: Iterable[str], warnings: Iterable[str], counts: Iterable[str], commands: Sequence[str]
 ) -> None:
-    logs.say(
+    logs.print_error(
         *(f"note: {line}" for line in left_out),
         *(line if line.startswith(" ") else f"warning: {line}" for line in warnings),
         *(f"summary: {line}" for line in counts),
     )
     if commands:
         order = "# Run in this order when the gateway is registered and serves all this (check --cluster):"
-        logs.say(order, *commands)
+        logs.print_error(order, *commands)

@@ -81,7 +81,9 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
-        config = cluster.with_custom_resources(config, target, lambda problem: logs.say(f"error: {problem}"))
+        config = cluster.with_custom_resources(
+            config, target, lambda problem: logs.print_error(f"error: {problem}")
+        )
     backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
     made = plan(config, replace(options, backend=backend))
     if parsed.apply:
@@ -90,8 +92,10 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     else:
         result = _as_yaml(made)
     gaps = [_describe(gap, options.backend.namespace) for gap in made.coverage_gaps]
-    logs.say(*(f"warning: {warning}" for warning in (*config.warnings, *ca_warnings, *made.notes, *gaps)))
-    logs.out(*result.splitlines())
+    logs.print_error(
+        *(f"warning: {warning}" for warning in (*config.warnings, *ca_warnings, *made.notes, *gaps))
+    )
+    logs.print_output(*result.splitlines())
     return 0
 
 

@@ -40,6 +40,6 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     phases: list[Phase] = ["mutate", "validate"] if parsed.phase == "both" else [parsed.phase]
     answer, lines = uvloop.run(review(config, read_review(parsed.file), phases))
     if parsed.explain:
-        logs.say(*lines)
-    logs.out(printable_json(answer.decode()))
+        logs.print_error(*lines)
+    logs.print_output(printable_json(answer.decode()))
     return 0

@@ -180,7 +180,7 @@ def _is_about(path: str, index: int) -> bool:
 
 
 def combine(files: Config, resources: Iterable[CustomResource], before: Combined | None) -> Combined:
-    """Return *files* and *resources* as one configuration. *before* is the previous result, if there is one."""
+    """Return *files* and *resources* as one configuration; *before* is the previous result, if any."""
     known: Mapping[Key, ReadResource] = {} if before is None else before.read
     read: dict[Key, ReadResource] = {}
     for resource in sorted(resources, key=lambda one: one.key):
@@ -220,7 +220,7 @@ class _Combination:
         self._warnings: list[Problem] = []
 
     def add(self, kind: str, name: str) -> ResourceStatus:
-        """Put the resource in force, or its last valid version, or its failing webhooks; return the status."""
+        """Put the resource in force, or its last valid version, or failing webhooks; return the status."""
         read = self._read[kind, name]
         resource = read.resource
         if self._is_in_files(kind, name):

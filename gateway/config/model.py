@@ -109,8 +109,8 @@ class GatewaySettings:
     tls: ServerTls = field(default_factory=ServerTls)
     authentication: Authentication = field(default_factory=Authentication)
     max_request_bytes: int = 7 * 1024 * 1024
-    """The API server accepts writes of up to 3 MiB. A review can have two such objects; 1 MiB is for the rest.
-    controller-runtime derives the same number."""
+    """The API server accepts writes of up to 3 MiB. A review can have two such objects, and
+    1 MiB is for the rest. controller-runtime derives the same number."""
     max_concurrent_reviews: int = 4096
     """Per process; above it the answer is 503, after which the API server retries."""
     max_bytes_in_flight: int = 128 * 1024 * 1024

@@ -69,7 +69,7 @@ class Sync:
         if self._parsed.restore:
             for document in plan_sync(read, {}, self._choice).to_restore:
                 await self._write(api, document)
-                logs.out(f"{_title(document)} registered again: the API server calls it directly")
+                logs.print_output(f"{_title(document)} registered again: the API server calls it directly")
             return 0, False
         found = plan_sync(read, await self._destination.read(api), self._choice)
         await self._bring_up_to_date(api, found)
@@ -80,7 +80,7 @@ class Sync:
         for line in self._found:
             # A persistent problem is reported once.
             if line not in self._reported:
-                logs.say(line)
+                logs.print_error(line)
         self._reported = set(self._found)
         return (0 if is_well else 1), bool(found.changed) or not is_well
 
@@ -90,11 +90,11 @@ class Sync:
             await self._destination.write(api, texts)
         for file, fields in found.changed.items():
             self._written_at[file] = time.monotonic()
-            logs.out(f"{self._destination.describe(file)} written: {', '.join(fields)}")
+            logs.print_output(f"{self._destination.describe(file)} written: {', '.join(fields)}")
         if self._parsed.prune and found.gone:
             await self._destination.remove(api, found.gone)
             for file in found.gone:
-                logs.out(
+                logs.print_output(
                     f"{self._destination.describe(file)} removed: its object no longer exists in the cluster"
                 )
             self._must_run = True
@@ -168,7 +168,7 @@ class Sync:
             await self._write(api, document)
             self._unregistered.add(title)
             self._unregistered_at[title] = now
-            logs.out(f"{title} unregistered: the API server no longer calls it directly")
+            logs.print_output(f"{title} unregistered: the API server no longer calls it directly")
         followed = {_title(one.document) for one in found.followed}
         self._unregistered |= followed.difference(found.called)
         refused = [_title(one.document) for one in found.refused]
@@ -229,7 +229,7 @@ async def watch(settings: Kubernetes, sync: Sync) -> int:
             except GatewayError as error:
                 if str(error) != reported and getattr(error, "status", 0) != _CONFLICT:
                     reported = str(error)
-                    logs.say(f"error: {error}; retrying")
+                    logs.print_error(f"error: {error}; retrying")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SOON_S if soon else _LATER_S):
                     await registrations.changed.wait()

@@ -79,9 +79,9 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name, accepted)])
     errors = sum(one.severity == "error" for one in found)
     if parsed.json:
-        logs.out(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
+        logs.print_output(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
     else:
-        logs.out(*found, f"cluster: {errors} errors, {len(found) - errors} warnings")
+        logs.print_output(*found, f"cluster: {errors} errors, {len(found) - errors} warnings")
     return 1 if errors else 0
 
 

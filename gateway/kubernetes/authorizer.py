@@ -1,7 +1,6 @@
-"""Asks the API server's authorizer what matchConditions want to know of the user who made a request.
+"""Sends SubjectAccessReviews of matchConditions to the API server's authorizer.
 
-A question is a SubjectAccessReview. Its answer counts for one review alone: rights that were taken away are
-gone for the next one.
+A decision is used in one review only, so that revoked rights have no effect on the next one.
 
 Source: k8s.io/api authorization/v1 types.go; k8s.io/apiserver pkg/cel/library/authz.go.
 """
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-ASK_WITHIN_S: Final = 5.0
+MAX_TIMEOUT_S: Final = 5.0
 _HEAD: Final = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
 
 
@@ -37,49 +36,49 @@ class Authorizer:
         self._access = access
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(
-        self, check: AccessCheck, within_s: float, found: Callable[[AccessDecision], None]
+    def authorize(
+        self, check: AccessCheck, timeout_s: float, on_result: Callable[[AccessDecision], None]
     ) -> Callable[[], None]:
-        """Find out about *check* for *found*, and return what withdraws the question.
+        """Get the decision on *check*, and return a function that cancels this.
 
-        *found* is called once, later, and with an error where there was no answer within *within_s* seconds,
-        or ``ASK_WITHIN_S`` if that is less.
+        *on_result* is called once, later, and with an error if there is no decision within *timeout_s*
+        seconds or ``MAX_TIMEOUT_S``.
         """
-        task = asyncio.get_running_loop().create_task(self._tell(check, within_s, found))
+        task = asyncio.get_running_loop().create_task(self._run(check, timeout_s, on_result))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-        def withdraw() -> None:
+        def cancel() -> None:
             task.cancel()
 
-        return withdraw
+        return cancel
 
     async def close(self) -> None:
-        """Wait for the answers that are still out: reviews wait for them."""
+        """Wait for the checks that are not complete, since reviews wait for them."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tell(
-        self, check: AccessCheck, within_s: float, found: Callable[[AccessDecision], None]
+    async def _run(
+        self, check: AccessCheck, timeout_s: float, on_result: Callable[[AccessDecision], None]
     ) -> None:
         try:
-            async with asyncio.timeout(max(0.0, min(within_s, ASK_WITHIN_S))):
-                answer = await self._ask(check)
+            async with asyncio.timeout(max(0.0, min(timeout_s, MAX_TIMEOUT_S))):
+                decision = await self._decide(check)
         except TimeoutError:
-            answer = AccessDecision(error="the API server has not answered in time")
+            decision = AccessDecision(error="the API server has not answered in time")
         except ClusterError as error:
-            answer = AccessDecision(error=str(error))
+            decision = AccessDecision(error=str(error))
         except Exception:
-            log.exception("the authorizer cannot be asked: internal error")
-            answer = AccessDecision(error="internal error: the gateway's log has the details")
-        found(answer)
+            log.exception("check of the authorizer failed: internal error")
+            decision = AccessDecision(error="internal error: the gateway's log has the details")
+        on_result(decision)
 
-    async def _ask(self, check: AccessCheck) -> AccessDecision:
+    async def _decide(self, check: AccessCheck) -> AccessDecision:
         body = orjson.dumps({**_HEAD, "spec": orjson.Fragment(check.spec)})
         async with self._access.api() as api:
-            answered = await api.post(PATH, body)
-        match answered:
+            answer = await api.post(PATH, body)
+        match answer:
             case {"status": {"allowed": bool(allowed)} as status}:
-                # Why it could not be found out counts only where nobody allows it.
+                # An error matters only if the authorizer does not allow it.
                 error = "" if allowed else str(status.get("evaluationError") or "")
                 return AccessDecision(allowed, str(status.get("reason") or ""), error)
-        return AccessDecision(error="the API server answered something that is no SubjectAccessReview")
+        return AccessDecision(error="the API server's answer is not a SubjectAccessReview")

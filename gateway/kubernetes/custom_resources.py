@@ -22,7 +22,7 @@ from gateway.kubernetes.watch import Kind, Pace, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from gateway.config.custom import Combined, Judgement, Key
+    from gateway.config.custom import Combined, Key, ResourceStatus
     from gateway.config.model import Config, Kubernetes
     from gateway.errors import Problem
 
@@ -47,7 +47,7 @@ class CustomResources:
         ]
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
         self._writer = StatusWriter(self._access, self._latest, instance)
-        self._logged: dict[Key, Judgement] = {}
+        self._logged: dict[Key, ResourceStatus] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -66,7 +66,7 @@ class CustomResources:
     @property
     def refused(self) -> int:
         """How many resources are refused."""
-        return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.judgements)
+        return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.statuses)
 
     async def start(self) -> None:
         """Begin to follow the resources; this does not wait for the API server.
@@ -100,17 +100,17 @@ class CustomResources:
             self._run(self._writer.run())
         self.combined = combined
         before, self._logged = self._logged, {}
-        for judgement in combined.judgements:
-            key = judgement.resource.key
+        for status in combined.statuses:
+            key = status.resource.key
             earlier = before.get(key)
-            self._logged[key] = judgement
-            is_news = earlier is None or earlier.problems != judgement.problems
-            if judgement.problems and (is_news or (earlier and earlier.remains != judgement.remains)):
-                for problem in first_of([str(problem) for problem in judgement.problems]):
-                    log.error("custom resource refused, now %s: %s", judgement.remains, problem)
-            elif earlier is not None and earlier.problems and not judgement.problems:
-                log.info("custom resource in force again: %s", judgement.resource.where)
-        self._writer.use(combined.judgements)
+            self._logged[key] = status
+            is_news = earlier is None or earlier.problems != status.problems
+            if status.problems and (is_news or (earlier and earlier.effect != status.effect)):
+                for problem in first_of([str(problem) for problem in status.problems]):
+                    log.error("custom resource refused (%s): %s", status.effect, problem)
+            elif earlier is not None and earlier.problems and not status.problems:
+                log.info("custom resource in force again: %s", status.resource.where)
+        self._writer.use(combined.statuses)
 
     async def close(self) -> None:
         """Stop watching and writing."""
@@ -151,8 +151,8 @@ async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Prob
         combined = await resources.combine(files)
     finally:
         await resources.close()
-    for judgement in combined.judgements:
-        for problem in judgement.problems:
+    for status in combined.statuses:
+        for problem in status.problems:
             refused(problem)
     return combined.config
 

@@ -40,8 +40,8 @@ class ClusterNamespaces:
         """As they are at any moment."""
         self.look_up = self._look_ups.look_up
         """Asks for one that is not among them."""
-        self.authorize = self._authorizer.ask
-        """Asks the API server's authorizer."""
+        self.authorize = self._authorizer.authorize
+        """Gets decisions of the API server's authorizer."""
 
     @property
     def not_synced(self) -> str | None:

@@ -32,7 +32,7 @@ from gateway.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.custom import CustomResource, Judgement, Key
+    from gateway.config.custom import CustomResource, Key, ResourceStatus
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
 
@@ -62,18 +62,18 @@ def first_of(problems: list[str]) -> list[str]:
     return problems if more <= 0 else [*problems[:MAX_PROBLEMS], f"and {more} more"]
 
 
-def condition_of(judgement: Judgement) -> dict[str, Any]:
-    """Return the condition for *judgement*, without ``lastTransitionTime``."""
-    problems = first_of([str(replace(one, where="")) for one in judgement.problems])
-    message = "\n".join([*problems, f"Now {judgement.remains}."]) if problems else "in force"
+def condition_of(status: ResourceStatus) -> dict[str, Any]:
+    """Return the condition for *status*, without ``lastTransitionTime``."""
+    problems = first_of([str(replace(one, where="")) for one in status.problems])
+    message = "\n".join([*problems, f"Effect: {status.effect}."]) if problems else "in force"
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 3] + "..."
     return {
         "type": CONDITION,
         "status": "False" if problems else "True",
-        "reason": judgement.reason,
+        "reason": status.reason,
         "message": message,
-        "observedGeneration": judgement.resource.generation,
+        "observedGeneration": status.resource.generation,
     }
 
 
@@ -87,7 +87,7 @@ class StatusWriter:
         self._access = access
         self._latest = latest
         self._instance = instance
-        self._judgements: Sequence[Judgement] = ()
+        self._statuses: Sequence[ResourceStatus] = ()
         self._wake = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._written: dict[Key, tuple[object, float]] = {}
@@ -98,9 +98,9 @@ class StatusWriter:
         self._has_warned = False
         self._has_warned_of_events = False
 
-    def use(self, judgements: Sequence[Judgement]) -> None:
-        """Write the conditions of *judgements*, those of all resources, from now on."""
-        self._judgements = judgements
+    def use(self, statuses: Sequence[ResourceStatus]) -> None:
+        """Write the conditions of *statuses*, those of all resources, from now on."""
+        self._statuses = statuses
         self._wake_in(random.uniform(0, JITTER_S))  # noqa: S311
 
     def _wake_in(self, seconds: float) -> None:
@@ -135,14 +135,14 @@ class StatusWriter:
             ClusterError: the API server refused one, or gave no answer.
         """
         # In random order, so that replicas that write at the same time begin with different objects.
-        judgements = random.sample(self._judgements, len(self._judgements))
-        keys = {judgement.resource.key for judgement in judgements}
+        statuses = random.sample(self._statuses, len(self._statuses))
+        keys = {status.resource.key for status in statuses}
         self._written = {key: value for key, value in self._written.items() if key in keys}
         refusal: ClusterError | None = None
         async with self._access.api() as api:
-            for judgement in judgements:
+            for status in statuses:
                 try:
-                    await self._write(api, judgement)
+                    await self._write(api, status)
                 except ClusterError as error:
                     if error.status not in _ABOUT_ONE_OBJECT:
                         raise
@@ -151,8 +151,8 @@ class StatusWriter:
         if refusal is not None:
             raise refusal
 
-    async def _write(self, api: ApiClient, judgement: Judgement) -> None:
-        resource, wanted = judgement.resource, condition_of(judgement)
+    async def _write(self, api: ApiClient, status: ResourceStatus) -> None:
+        resource, wanted = status.resource, condition_of(status)
         latest = self._latest(resource.key)
         if latest is None:
             return
@@ -190,25 +190,25 @@ class StatusWriter:
             log.debug("status not written: %s: %s", resource.where, error)
             return
         if wanted["status"] == "False" or found.get("status") == "False":
-            await self._create_event(api, judgement, wanted)
+            await self._create_event(api, status, wanted)
 
-    async def _create_event(self, api: ApiClient, judgement: Judgement, condition: dict[str, Any]) -> None:
+    async def _create_event(self, api: ApiClient, status: ResourceStatus, condition: dict[str, Any]) -> None:
         now = self._now()
         if len(self._events) == MAX_EVENTS_PER_MINUTE and now - self._events[0] < 60.0:
             return
         self._events.append(now)
         try:
-            await api.write("POST", EVENTS_PATH, self._event(judgement, condition))
+            await api.write("POST", EVENTS_PATH, self._event(status, condition))
         except ClusterError as error:
             # A conflict: another replica has created it.
             if error.status != _CONFLICT and not self._has_warned_of_events:
                 self._has_warned_of_events = True
                 log.warning("cannot create Events for custom resources: %s", error)
 
-    def _event(self, judgement: Judgement, condition: dict[str, Any]) -> dict[str, Any]:
-        resource = judgement.resource
+    def _event(self, status: ResourceStatus, condition: dict[str, Any]) -> dict[str, Any]:
+        resource = status.resource
         is_ready = condition["status"] == "True"
-        fields = ", ".join(dict.fromkeys(one.field or "the object" for one in judgement.problems))
+        fields = ", ".join(dict.fromkeys(one.field or "the object" for one in status.problems))
         fields = fields if len(fields) <= _MAX_NOTE_CHARS else fields[: _MAX_NOTE_CHARS - 3] + "..."
         note = "in force again" if is_ready else f"refused because of {fields}; its status says why"
         content = orjson.dumps((resource.uid, condition), option=orjson.OPT_SORT_KEYS)
@@ -225,7 +225,7 @@ class StatusWriter:
             "reportingController": "admission-gateway.io/gateway",
             "reportingInstance": self._instance,
             "action": "Judge",
-            "reason": judgement.reason,
+            "reason": status.reason,
             "type": "Normal" if is_ready else "Warning",
             "note": note,
             "regarding": {

@@ -112,14 +112,14 @@ def test_a_name_of_a_file_is_not_taken_over() -> None:
         assert combined.config == files
 
 
-def test_the_last_good_version_stays_in_force() -> None:
+def test_the_last_valid_version_stays_in_force() -> None:
     good = combine(Config(), [pool(), validating()], None)
     bad = [pool(target="nonsense"), validating("v", hook(timeoutSeconds=99))]
     combined = combine(Config(), bad, good)
     assert reasons(combined) == {"p": "Invalid", "v": "Invalid"}
     assert combined.config == good.config
     assert [one.effect for one in combined.statuses if one.resource.name == "v"] == [
-        "what it said in generation 1 stays in force"
+        "generation 1 stays in force"
     ]
     mended = combine(Config(), [pool(target="workers:2"), validating()], combined)
     assert set(reasons(mended).values()) == {"Accepted"}
@@ -141,7 +141,7 @@ def test_what_is_deleted_is_gone_and_webhooks_that_need_it_fail() -> None:
     assert combine(Config(), [pool()], good).config == Config()
 
 
-def test_of_a_configuration_that_was_never_good_the_webhooks_that_can_be_told_are_closed_doors() -> None:
+def test_identified_webhooks_of_a_configuration_that_was_never_valid_fail_closed() -> None:
     broken = [
         hook("one.hooks.test", timeoutSeconds=99),
         hook("two.hooks.test"),
@@ -158,15 +158,15 @@ def test_of_a_configuration_that_was_never_good_the_webhooks_that_can_be_told_ar
         ("two.hooks.test", "Fail"),
         ("six.hooks.test", "Ignore"),
     ]
-    assert combined.statuses[0].effect == "3 of its webhooks fail by their failurePolicy, 4 do not count"
+    assert combined.statuses[0].effect == "3 of its webhooks fail by their failurePolicy, 4 are inactive"
 
 
-def test_webhooks_that_ask_a_pool_which_does_not_exist_are_closed_doors_until_it_does() -> None:
+def test_webhooks_fail_closed_until_their_pool_exists() -> None:
     combined = combine(Config(), [validating("v", hook(pool="pods")), pool("pod")], None)
     (status,) = [one for one in combined.statuses if one.resource.name == "v"]
     (problem,) = status.problems
     assert problem.field == "webhooks[0].clientConfig.worker.pool"
-    assert problem.message == 'there is no WorkerPool "pods" that could be used; did you mean "pod"?'
+    assert problem.message == 'there is no WorkerPool "pods" in force; did you mean "pod"?'
     assert asked(combined)[0][1] == "for the refused ValidatingWebhookConfiguration"
     there = combine(Config(), [validating("v", hook(pool="pods")), pool("pods")], combined)
     assert asked(there) == [("a.hooks.test", "pods")]

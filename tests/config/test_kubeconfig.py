@@ -165,7 +165,8 @@ def test_namespace_documents_do_not_count_and_that_is_said(
         appended.write(f"---\n{document}")
     (warning,) = load([file]).warnings
     assert str(warning) == (
-        f'{file}: document 2: Namespace "shop": does not count: kubernetes says to watch the cluster\'s'
+        f'{file}: document 2: Namespace "shop": has no effect: GatewayConfiguration.kubernetes takes '
+        "namespaces from the cluster"
     )
     (tmp_path / "kube").unlink()
     file.write_text(document)

@@ -197,7 +197,7 @@ def test_problems_in_items_name_the_item(tmp_path: Path) -> None:
     assert found == [
         'List: items[1].metadata: line 6: duplicate key "name", first in line 6',
         "List: items[2]: found the number 5, expected a mapping",
-        "List: extra: unknown field; known here: apiVersion, kind, metadata, items",
+        "List: extra: unknown field; known fields: apiVersion, kind, metadata, items",
         (
             'Namespace "A": items[1].metadata.name: found "A", expected a name of at most 63 lower-case '
             'letters, digits and "-", with a letter or digit at both ends'
@@ -243,7 +243,7 @@ def test_there_is_at_most_one_gateway_configuration(tmp_path: Path) -> None:
     assert load([tmp_path / "a.yaml"]).gateway.processes == 2
     [problem] = problems(tmp_path)
     assert problem == (
-        f"{tmp_path}/b.yaml: document 1: GatewayConfiguration: is the second one, expected at most one; "
+        f"{tmp_path}/b.yaml: document 1: GatewayConfiguration: found a second one, expected at most one; "
         f"the first: {tmp_path}/a.yaml: document 1: GatewayConfiguration"
     )
 
@@ -329,7 +329,7 @@ def test_of_very_many_problems_the_first_are_told(tmp_path: Path) -> None:
     problems = caught.value.problems
     assert len(problems) == MAX_PROBLEMS + 1
     assert problems[0].where == f"{tmp_path / 'a.yaml'}: document 1"
-    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "1000 problems; what follows was not read")
+    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
 
 
 def test_of_very_many_unknown_fields_of_one_document_the_first_are_told(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> N
         ({"target": ["a:1", "a:1"]}, "spec.target[1]", 'found "a:1" twice'),
         ({"target": ["a:1", 5]}, "spec.target[1]", "found the number 5, expected a string"),
         ({"target": {}}, "spec.target", "found a mapping, expected a string"),
-        ({"command": []}, "spec.command", "names no program"),
-        ({"command": ["", "a"]}, "spec.command", "names no program"),
+        ({"command": []}, "spec.command", "is empty, expected a program"),
+        ({"command": ["", "a"]}, "spec.command", "is empty, expected a program"),
         ({"command": "python -m a"}, "spec.command", "expected a list"),
         ({"command": ["a", "b\0"]}, "spec.command[1]", "NUL"),
         ({"command": ["a", 1]}, "spec.command[1]", "found the number 1, expected a string; put it in quotes"),
@@ -160,9 +160,13 @@ def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> N
         ({"target": "a:1", "hedge": "p95"}, "spec.hedge", 'found the string "p95", expected a mapping'),
         ({"target": "a:1", "hedge": {"afer": "p95"}}, "spec.hedge.afer", 'did you mean "after"?'),
         ({"target": "a:1", "kubernetes": {}}, "spec.kubernetes", "unknown field"),
-        ({"target": "unix:/a", "tls": {}}, "spec.tls", "left out with a command or a unix socket"),
-        ({"target": ["a:1", "unix-abstract:a"], "tls": {}}, "spec.tls", "left out with a command or a unix"),
-        ({"command": ["a"], "tls": {}}, "spec.tls", "left out with a command or a unix socket"),
+        ({"target": "unix:/a", "tls": {}}, "spec.tls", "not allowed with a command or a unix socket"),
+        (
+            {"target": ["a:1", "unix-abstract:a"], "tls": {}},
+            "spec.tls",
+            "not allowed with a command or a unix",
+        ),
+        ({"command": ["a"], "tls": {}}, "spec.tls", "not allowed with a command or a unix socket"),
         ({"target": "a:1", "tls": {"serverName": "a b"}}, "spec.tls.serverName", "expected a DNS name"),
         ({"target": "a:1", "tls": {"caFile": ""}}, "spec.tls.caFile", "is empty"),
         (
@@ -260,7 +264,7 @@ def test_other_times_to_hedge_after_are_refused(
 @pytest.mark.parametrize(
     ("percent", "fragment"),
     [
-        (0, "found the number 0, expected more; without hedge no call is asked twice"),
+        (0, "found the number 0, expected more than 0; leave out hedge for no hedges"),
         (0.0, "found the number 0.0, expected more"),
         (-1, "found the number -1, expected a number from 0 to 100"),
         (100.5, "found the number 100.5, expected a number from 0 to 100"),
@@ -284,7 +288,7 @@ def test_a_hedge_without_a_second_endpoint_is_doubtful(
     config = load_documents(pool(hedge={}, **way))
     assert config.pools["pods"].hedge == Hedge()
     assert [(warning.field, warning.message) for warning in config.warnings] == [
-        ("spec.hedge", "does not count: the pool has no second endpoint to ask")
+        ("spec.hedge", "has no effect: the pool has only one endpoint")
     ]
 
 
@@ -419,7 +423,7 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"listen": "a b:8443"}, "listen", "expected HOST:PORT with a name"),
         ({"listen": "a:65536"}, "listen", "a port of at most 65535"),
         ({"listen": 8443}, "listen", "found the number 8443, expected a string"),
-        ({"listen": "127.0.0.1:9090"}, "adminListen", "as in listen, expected another address"),
+        ({"listen": "127.0.0.1:9090"}, "adminListen", "the address in listen; expected another one"),
         ({"adminListen": "localhost"}, "adminListen", "expected HOST:PORT"),
         ({"processes": 0}, "processes", "from 1 to"),
         ({"limits": {"maxRequestBytes": 1}}, "limits.maxRequestBytes", "from 1024 to"),
@@ -443,7 +447,7 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"drainSeconds": -1}, "drainSeconds", "found the number -1, expected a number from 0"),
         ({"drainSeconds": True}, "drainSeconds", "found true, expected a number"),
         ({"auditLevel": "All"}, "auditLevel", 'found "All", expected None, Metadata or Request'),
-        ({"tls": {"clientNames": ["a"]}}, "tls.clientNames", "needs clientCAFile"),
+        ({"tls": {"clientNames": ["a"]}}, "tls.clientNames", "requires clientCAFile"),
         ({"tls": {"clientCAFile": "none"}}, "tls.clientCAFile", "none cannot be read"),
         ({"tls": {"clientCaFile": "none"}}, "tls.clientCaFile", 'did you mean "clientCAFile"?'),
         ({"authentication": {"tokenFile": "none"}}, "authentication.tokenFile", "none cannot be read"),

@@ -45,7 +45,7 @@ def test_the_schema_has_the_fields_that_the_gateway_reads_and_no_others(kind: st
         )
         del content["unheardOf"]
         wanted = set(schema["properties"]) - {"apiVersion", "kind", "metadata", "status"}
-        said = set(message.partition("known here: ")[2].split(", ")) - {
+        said = set(message.partition("known fields: ")[2].split(", ")) - {
             *("apiVersion", "kind", "metadata", "status")
         }
         assert said == wanted, path

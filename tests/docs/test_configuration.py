@@ -85,7 +85,7 @@ def known_fields(folder: Path, kind: str, parent: str) -> set[str]:
     with pytest.raises(ConfigError) as caught:
         load([file])
     (message,) = (problem.message for problem in caught.value.problems if UNKNOWN in problem.field)
-    return set(message.partition("known here: ")[2].split(", "))
+    return set(message.partition("known fields: ")[2].split(", "))
 
 
 def parents(paths: set[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Questions to the authorizer: what a condition wants to know is asked, and no answer allows nothing."""
+"""Checks of the authorizer are sent as SubjectAccessReviews; without a decision nothing is allowed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CHECK = AccessCheck(orjson.dumps(SPEC, option=orjson.OPT_SORT_KEYS))
 LONG_S = 60.0
 
 
-def ask(
-    server: ApiServer, folder: Path, checks: Sequence[AccessCheck] = (CHECK,), within_s: float = LONG_S
+def decisions(
+    server: ApiServer, folder: Path, checks: Sequence[AccessCheck] = (CHECK,), timeout_s: float = LONG_S
 ) -> list[AccessDecision]:
     async def scenario() -> list[AccessDecision]:
         cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(folder)))
-        told: list[AccessDecision] = []
+        results: list[AccessDecision] = []
         for check in checks:
-            cluster.authorize(check, within_s, told.append)
-        assert told == []
+            cluster.authorize(check, timeout_s, results.append)
+        assert results == []
         await cluster.close()
-        return told
+        return results
 
     return asyncio.run(scenario())
 
@@ -48,54 +48,54 @@ def ask(
         ({"allowed": False, "evaluationError": "broken"}, AccessDecision(error="broken")),
     ],
 )
-def test_the_answer_is_what_the_review_says(
+def test_the_decision_is_the_status_of_the_review(
     server: ApiServer, tmp_path: Path, status: dict[str, Any], expected: AccessDecision
 ) -> None:
     server.rights = lambda _: status
-    assert ask(server, tmp_path) == [expected]
+    assert decisions(server, tmp_path) == [expected]
     assert server.reviewed == [SPEC]
 
 
-def test_several_questions_are_asked_at_once(server: ApiServer, tmp_path: Path) -> None:
+def test_several_checks_are_sent_at_once(server: ApiServer, tmp_path: Path) -> None:
     server.rights = lambda spec: {"allowed": spec["user"] == "u1"}
     checks = [AccessCheck(orjson.dumps({**SPEC, "user": f"u{number}"})) for number in range(3)]
-    answers = ask(server, tmp_path, checks)
-    assert sorted(answer.allowed for answer in answers) == [False, False, True]
+    found = decisions(server, tmp_path, checks)
+    assert sorted(decision.allowed for decision in found) == [False, False, True]
 
 
 @pytest.mark.parametrize("status", [{}, {"allowed": "yes"}, {"allowed": 1}])
-def test_what_is_no_answer_allows_nothing(server: ApiServer, tmp_path: Path, status: dict[str, Any]) -> None:
+def test_an_invalid_answer_allows_nothing(server: ApiServer, tmp_path: Path, status: dict[str, Any]) -> None:
     server.rights = lambda _: status
-    (answer,) = ask(server, tmp_path)
-    assert not answer.allowed
-    assert "no SubjectAccessReview" in answer.error
+    (decision,) = decisions(server, tmp_path)
+    assert not decision.allowed
+    assert "not a SubjectAccessReview" in decision.error
 
 
-def test_a_refusal_is_an_error_that_says_why(server: ApiServer, tmp_path: Path) -> None:
+def test_a_refusal_is_an_error_with_its_reason(server: ApiServer, tmp_path: Path) -> None:
     server.faults["review"].append(refuse(403, "the gateway may not ask"))
-    (answer,) = ask(server, tmp_path)
-    assert not answer.allowed
-    assert "the gateway may not ask" in answer.error
+    (decision,) = decisions(server, tmp_path)
+    assert not decision.allowed
+    assert "the gateway may not ask" in decision.error
 
 
-def test_an_answer_that_comes_too_late_is_an_error(server: ApiServer, tmp_path: Path) -> None:
+def test_a_late_answer_is_an_error(server: ApiServer, tmp_path: Path) -> None:
     def late(_: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.5)
         return {"allowed": True}
 
     server.rights = late
-    (answer,) = ask(server, tmp_path, within_s=0.1)
-    assert not answer.allowed
-    assert "in time" in answer.error
+    (decision,) = decisions(server, tmp_path, timeout_s=0.1)
+    assert not decision.allowed
+    assert "in time" in decision.error
 
 
-def test_who_withdraws_is_not_told(server: ApiServer, tmp_path: Path) -> None:
+def test_a_cancelled_check_has_no_result(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
-        told: list[AccessDecision] = []
-        cluster.authorize(CHECK, LONG_S, told.append)()
-        cluster.authorize(CHECK, LONG_S, told.append)
+        results: list[AccessDecision] = []
+        cluster.authorize(CHECK, LONG_S, results.append)()
+        cluster.authorize(CHECK, LONG_S, results.append)
         await cluster.close()
-        assert len(told) == 1
+        assert len(results) == 1
 
     asyncio.run(scenario())

@@ -104,7 +104,7 @@ def test_a_bad_change_is_refused_alone_told_of_and_mended(
     told = server.ready(VALIDATING, "v")["message"]
     assert told == (
         "webhooks[0].timeoutSeconds: found the number 99, expected a whole number from 1 to 30\n"
-        "Now what it said in generation 1 stays in force."
+        "Effect: generation 1 stays in force."
     )
     assert gateway.metric(RELOADED) == 0
     gateway.expect(r'cluster: ValidatingWebhookConfiguration "v": webhooks\[0\].timeoutSeconds: found')

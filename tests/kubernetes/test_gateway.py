@@ -193,7 +193,7 @@ def test_another_cluster_takes_over_when_it_has_been_read(
         seen = len(gateway.log)
         document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n---\n"
         file.write_text(document + file.read_text())
-        gateway.expect('Namespace "shop": does not count: kubernetes says to watch', after=seen)
+        gateway.expect('Namespace "shop": has no effect: GatewayConfiguration.kubernetes', after=seen)
         assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
         seen = len(gateway.log)
         file.write_text(file.read_text().replace('{"kubeconfig": "../other/kubeconfig"}', "null"))

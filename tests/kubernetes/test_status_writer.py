@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.custom import CustomResource, Judgement
+from gateway.config.custom import CustomResource, ResourceStatus
 from gateway.config.model import Kubernetes
 from gateway.config.names import dns_1123_subdomain
 from gateway.errors import ClusterError, Problem
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from gateway.config.custom import Key
 
 
-def judged(server: ApiServer, name: str = "p", *messages: str) -> Judgement:
+def judged(server: ApiServer, name: str = "p", *messages: str) -> ResourceStatus:
     """What came of the resource *name*, as the server has it now."""
     document = server.objects[f"{GATEWAY}/workerpools/{name}"]
     problems = tuple(Problem("cluster", "spec.target", message) for message in messages)
     reason = "Invalid" if problems else "Accepted"
-    return Judgement(CustomResource("WorkerPool", name, document), reason, problems, "it does not count")
+    return ResourceStatus(
+        CustomResource("WorkerPool", name, document), reason, problems, "the resource is ignored"
+    )
 
 
 def pool(name: str = "p") -> dict[str, Any]:
@@ -44,16 +46,16 @@ def run(
     folder: Path,
     scenario: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]],
 ) -> None:
-    """Run *scenario* with a function that writes the statuses of judgements."""
+    """Run *scenario* with a function that writes the statuses of statuses."""
 
     async def main() -> None:
         access = ClusterAccess(Kubernetes(server.kubeconfig(folder)))
         watched: dict[Key, CustomResource] = {}
         writer = StatusWriter(access, watched.get, "me")
 
-        async def tell(*judgements: Judgement) -> None:
-            watched.update((judgement.resource.key, judgement.resource) for judgement in judgements)
-            writer.use(judgements)
+        async def tell(*statuses: ResourceStatus) -> None:
+            watched.update((status.resource.key, status.resource) for status in statuses)
+            writer.use(statuses)
             await writer.write_all()
 
         try:
@@ -127,11 +129,11 @@ def test_what_went_meanwhile_or_is_another_now_keeps_nobody_waiting(
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         for name in ("a", "b", "c"):
             server.apply(pool(name))
-        judgements = [judged(server, name) for name in ("a", "b", "c")]
+        statuses = [judged(server, name) for name in ("a", "b", "c")]
         server.remove("WorkerPool", "a")
         server.remove("WorkerPool", "b")
         server.apply(pool("b"))
-        await tell(*judgements)
+        await tell(*statuses)
         assert server.ready("WorkerPool", "b") == {}
         assert server.ready("WorkerPool", "c")["status"] == "True"
 
@@ -164,11 +166,11 @@ def test_an_event_that_is_refused_is_not_missed(server: ApiServer, tmp_path: Pat
 def test_a_long_list_of_problems_is_cut() -> None:
     problems = tuple(Problem("c", f"webhooks[{n}]", "x" * 300) for n in range(50))
     resource = CustomResource("WorkerPool", "p", {})
-    message = condition_of(Judgement(resource, "Invalid", problems, "gone"))["message"]
+    message = condition_of(ResourceStatus(resource, "Invalid", problems, "gone"))["message"]
     assert len(message) == status_writer.MAX_MESSAGE_CHARS
     short = tuple(Problem("c", f"webhooks[{n}]", "x") for n in range(50))
-    message = condition_of(Judgement(resource, "Invalid", short, "gone"))["message"]
-    assert message.splitlines()[-2:] == ["and 30 more", "Now gone."]
+    message = condition_of(ResourceStatus(resource, "Invalid", short, "gone"))["message"]
+    assert message.splitlines()[-2:] == ["and 30 more", "Effect: gone."]
 
 
 @pytest.mark.parametrize("status", [403, 422])
@@ -181,9 +183,9 @@ def test_one_that_is_refused_keeps_no_other_waiting_and_is_not_asked_for_in_a_lo
         for name in ("a", "b"):
             server.apply(pool(name))
         server.faults["patch"].extend([refuse(status)])
-        judgements = [judged(server, name) for name in ("a", "b")]
+        statuses = [judged(server, name) for name in ("a", "b")]
         with pytest.raises(ClusterError):
-            await tell(*judgements)
+            await tell(*statuses)
         written_ones = [name for name in ("a", "b") if server.ready("WorkerPool", name)]
         assert len(written_ones) == 1
         for _ in range(10):

@@ -9,7 +9,7 @@ import uvloop
 
 from gateway.config.model import WorkerTls
 from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S
-from gateway.logs import out
+from gateway.logs import print_output
 from gateway.text import did_you_mean, printable_json, shown
 from workers.conformance.probe import probe
 from workers.conformance.process import Running, Started
@@ -64,12 +64,12 @@ async def _check_at(
         async for result in check(target, facts, rules):
             results.append(result)
             if not parsed.json:
-                out(*text.lines(result))
+                print_output(*text.lines(result))
     if parsed.json:
         found = orjson.dumps(as_json(name, results), option=orjson.OPT_INDENT_2)
-        out(*printable_json(found.decode()).split("\n"))
+        print_output(*printable_json(found.decode()).split("\n"))
     else:
-        out(*text.rest(), summary(name, results))
+        print_output(*text.rest(), summary(name, results))
     return any(result.outcome == FAILS for result in results)
 
 
