@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Failed, Verdict
 
 MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
-"""What patches may add to an object in all: as much as the API server takes of a client in one write. etcd
-would not store that, and a worker that is asked next has to be able to read it."""
+"""Bytes that all patches together may add to an object: the API server's own bound for a write of a client.
+etcd stores less, and the next worker has to be able to read the object."""
 
 
 class Payload:
-    """The request as webhooks are shown it at one point: the object may have been changed since it came.
+    """The request as webhooks get it at one point; earlier patches may have changed the object.
 
-    Calls that show the same thing share the Payload itself, so that a batch carries it once.
+    Calls with the same payload share the Payload itself, so that a batch contains it once.
     """
 
     __slots__ = ("_changed_json", "_json", "_labels", "_object", "_seen", "request")
@@ -46,7 +46,7 @@ class Payload:
 
     @property
     def json(self) -> bytes:
-        """The AdmissionRequest's JSON with the object as it is at this point."""
+        """The AdmissionRequest's JSON with the present object."""
         if self._json is None:
             assert self._changed_json is not None
             changed = {**self.request.document, "object": orjson.Fragment(self._changed_json)}
@@ -55,7 +55,7 @@ class Payload:
 
     @property
     def object(self) -> Json | None:
-        """The object as it is at this point; not to be changed."""
+        """The present object; not to be changed."""
         if self._changed_json is None:
             return self.request.object
         if self._object is None:
@@ -64,14 +64,14 @@ class Payload:
 
     @property
     def labels(self) -> tuple[Mapping[str, str], ...]:
-        """What objectSelectors look at."""
+        """The labels that objectSelectors are matched with."""
         if self._labels is None:
             self._labels = selectable_labels(self.outline, self.request.old_outline)
         return self._labels
 
     @property
     def outline(self) -> Json | None:
-        """The object as it is at this point, with its labels at least."""
+        """The present object, with its labels at least."""
         return self.object if self._changed_json is not None else self.request.object_outline
 
     @property
@@ -88,13 +88,13 @@ class Payload:
         return cast("Json", orjson.loads(self._changed_json))
 
     def patched(self, operations: list[Json]) -> Generator[None, None, Payload | None]:
-        """Return what the *operations* of a JSON Patch make of it; None if they change nothing.
+        """Return the payload after the *operations* of a JSON Patch; None if they change nothing.
 
         It yields between steps.
 
         Raises:
             PatchConflict: the patch does not apply, or makes the object too large.
-            PatchRefused: it makes what the API server refuses.
+            PatchRefused: the API server would refuse the result.
             RecursionError, TypeError: the result nests too deeply.
         """
         if not self.request.can_be_rewritten():
@@ -104,7 +104,7 @@ class Payload:
         patched = yield from apply_in_steps(fresh, operations)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
-        # Dumped two levels down, as its patch may have to be: what nests too deeply is to fail here.
+        # Two levels down, like the final patch, so that an object that nests too deeply fails here.
         patched_json = orjson.dumps([[patched]])[2:-2]
         if len(patched_json) > len(self.request.json) + MAX_GROWTH_BYTES:
             raise PatchConflict(
@@ -118,24 +118,24 @@ class Payload:
         return Payload(self.request, (patched, patched_json))
 
     def drop_parsed(self) -> None:
-        """Let go of what is parsed until it is asked for again."""
+        """Drop the parsed forms; the next access parses again."""
         self._object = self._seen = None
         self.request.drop_parsed()
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of a webhook's patch."""
+    """The result of a webhook's patch."""
 
     payload: Payload | None
-    """What the webhooks after it are shown; None: the same, since nothing was changed."""
+    """The payload for later webhooks; None: unchanged."""
     failure: Failed | None
     is_patched: bool
-    """Whether at least one operation was applied, also one without effect."""
+    """Whether at least one operation was applied, even without effect."""
 
 
 class Call:
-    """One question to one worker, made by the evaluation and carried out by whoever drives it."""
+    """One call of a webhook, requested by the evaluation and made by its driver."""
 
     __slots__ = ("applied", "elapsed_s", "index", "invocation", "is_ahead", "payload", "verdict")
 
@@ -144,9 +144,9 @@ class Call:
         self.invocation = invocation
         self.payload = payload
         self.is_ahead = is_ahead
-        """Whether it was made before its turn."""
+        """Whether it is speculative: made before its turn."""
         self.verdict: Verdict | None = None
         self.applied: Applied | None = None
-        """What came of the verdict's patch, where it was applied before the verdict counts."""
+        """The result of the verdict's patch, if that was applied before the verdict's turn."""
         self.elapsed_s = 0.0
         """Seconds until the verdict; for metrics, set by the driver and never read here."""

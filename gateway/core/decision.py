@@ -1,6 +1,6 @@
-"""Settled webhooks to the one answer: status, patch, warnings and audit annotations.
+"""The outcomes of all webhooks to one answer: status, patch, warnings and audit annotations.
 
-Everything here is a function of the outcomes in their order, so equal outcomes give equal bytes.
+The answer is a function of the outcomes in their order, so equal outcomes give equal bytes.
 
 Source: docs/answers.md; kubernetes/apiserver admission/attributes.go,
 endpoints/filters/warning.go (warnings).
@@ -31,15 +31,15 @@ __all__ = ["UNCONDITIONAL", "AuditLevel", "Decision", "Status", "decide"]
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096
-"""What the API server passes on of one warning, and of all those of a request."""
+"""The API server passes on so much of one warning, and of all warnings of a request."""
 
 MAX_MESSAGE_CHARS: Final = 64 * 1024
-"""What is passed on of one webhook's message, and of any other text of its status."""
+"""Of one webhook's message, and of any other text of its status; longer texts are cut."""
 MAX_MESSAGES_CHARS: Final = 256 * 1024
-"""All messages of a review, and again all causes. It is for a person to read, and the audit log keeps it."""
+"""Of all messages of a review, and again of all causes. People read them, and the audit log keeps them."""
 MAX_FINAL_OPERATIONS: Final = 1000
-"""Of the patch to the API server, which is applied here once, to check it: that takes 10 ms. Where it would
-have more, members are replaced as a whole."""
+"""Of the patch to the API server, which is applied once, to check it: that takes 10 ms. Instead of more
+operations, whole members are replaced."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
 
@@ -48,7 +48,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Why a request was refused, as the user will see it. Source: meta/v1 Status."""
+    """The reason for a refusal, as the user sees it. Source: meta/v1 Status."""
 
     code: int
     reason: str
@@ -70,16 +70,16 @@ class Decision:
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = field(default_factory=dict)
     dropped_annotations: tuple[Dropped, ...] = ()
-    """The first few of those that could not be passed on."""
+    """The first few annotations that could not be passed on."""
 
     @property
     def allowed(self) -> bool:
-        """Whether the request goes through."""
+        """Whether the request is allowed."""
         return self.status is None
 
 
 UNCONDITIONAL: Final = Decision()
-"""Allowed, and nothing else to say."""
+"""Allowed, without patch, warnings and annotations."""
 
 
 def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
@@ -106,7 +106,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
 
 
 def _are_silent(outcomes: Sequence[Outcome]) -> bool:
-    """Whether all webhooks allowed the request, and none had more to say."""
+    """Whether all webhooks allowed the request, without warnings and annotations."""
     for outcome in outcomes:
         verdict = outcome.verdict
         if verdict is not ALLOWED and (
@@ -117,7 +117,7 @@ def _are_silent(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _status(rejections: Sequence[Outcome]) -> Status | None:
-    """Return what the user reads: every rejection a line, the first giving all but message and causes."""
+    """Return the status: a line for each rejection; all but message and causes is that of the first."""
     if not rejections:
         return None
     refusals = [_refusal(outcome) for outcome in rejections]
@@ -128,8 +128,8 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
         and len(refusals) > 1
         and (causes or first.details.kind or first.details.name)
     ):
-        # For this reason kubectl shows no message where there are causes, a kind or a name, but the causes:
-        # a refusal without any would go unread.
+        # With this reason, and with causes, a kind or a name, kubectl shows the causes instead of the
+        # message. A refusal without a cause would not be shown.
         causes = [
             cause for refusal in refusals for cause in refusal.causes or (Cause(message=refusal.message),)
         ]
@@ -137,7 +137,7 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
         first.code,
         first.reason,
         _joined(refusals),
-        _readable(causes),
+        _first_causes(causes),
         first.details,
         first.status,
         first.metadata,
@@ -145,7 +145,7 @@ def _status(rejections: Sequence[Outcome]) -> Status | None:
 
 
 def _joined(refusals: Sequence[Status]) -> str:
-    """Return the messages, a line each, as many as are read."""
+    """Return the messages, a line each, up to the bound."""
     room = MAX_MESSAGES_CHARS
     for number, refusal in enumerate(refusals):
         room -= len(refusal.message) + 1
@@ -155,8 +155,8 @@ def _joined(refusals: Sequence[Status]) -> str:
     return "\n".join(refusal.message for refusal in refusals)
 
 
-def _readable(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """Return the first of *causes*, as many as are read."""
+def _first_causes(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the first of *causes*, up to the bounds."""
     room = MAX_MESSAGES_CHARS
     for number, cause in enumerate(causes[:MAX_CAUSES]):
         room -= len(cause.reason) + len(cause.message) + len(cause.field)
@@ -211,7 +211,7 @@ def _final_patch(evaluation: Evaluation) -> bytes:
     final = evaluation.final_object
     operations = diff(evaluation.request.object, final, MAX_FINAL_OPERATIONS)
     if not operations:
-        # Changed, and changed back.
+        # A later patch has undone the change.
         return b""
     patch = orjson.dumps(operations)
     check = apply_patch(Payload(evaluation.request).fresh_object(), orjson.loads(patch))
@@ -219,11 +219,11 @@ def _final_patch(evaluation: Evaluation) -> bytes:
     return patch
 
 
-def _warnings(spoken: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _warnings(by_webhook: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     kept: dict[str, None] = {}
     room = MAX_WARNINGS_CHARS
-    # An answer may say one thing 20,000 times: without repetitions first, which takes a tenth of the time.
-    for text in (text for texts in spoken for text in dict.fromkeys(texts)):
+    # An answer may repeat a warning 20,000 times. Removing repetitions first takes a tenth of the time.
+    for text in (text for texts in by_webhook for text in dict.fromkeys(texts)):
         if not text or _CONTROL.search(text):
             continue
         cut = text[:MAX_WARNING_CHARS]

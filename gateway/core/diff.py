@@ -1,13 +1,13 @@
-"""Two JSON documents to the JSON Patch that turns the first into the second.
+"""The JSON Patch that turns one JSON document into another.
 
-Only ``add``, ``remove`` and ``replace`` with plain non-negative indices on paths that exist are written,
-since these mean the same to every JSON Patch library, kube-apiserver's included. The patch is right first
-and short second: list items are aligned by their common head and tail only, which finds what admission
-policies do (append, prepend, change in place) without the cost of an edit distance.
+It contains only ``add``, ``remove`` and ``replace`` with non-negative indices on existing paths, which mean
+the same to every JSON Patch library, including kube-apiserver's. List items are aligned by their common head
+and tail only. This finds the changes of admission policies (append, prepend, change in place) without the
+cost of an edit distance.
 
-Whoever made the two may have meant harm, and this runs between two other reviews: the time is that of reading
-both a few times over, whatever they are. Where naming each change would make a patch that is too much work to
-apply, whole members are replaced.
+The documents may be hostile, and the function runs between two other reviews: its time is that of reading
+both a few times, for any documents. Whole members are replaced if a patch with every change would be too much
+work to apply.
 
 Equality here is JSON's, not Python's: ``1``, ``1.0`` and ``true`` are three different values.
 
@@ -23,19 +23,19 @@ import orjson
 Operation = dict[str, object]
 
 MAX_OPERATIONS: Final = 10_000
-"""What kube-apiserver allows a user's own JSON Patch (maxJSONPatchOperations in endpoints/handlers/patch.go).
-What a webhook sends it applies whatever the length, one operation after the other."""
+"""kube-apiserver's bound for a user's JSON Patch (maxJSONPatchOperations in endpoints/handlers/patch.go). It
+has no bound for a webhook's."""
 
 MAX_SHIFTED: Final = 100_000_000
-"""Items of lists that make room, or close up, summed over a patch. Ten thousand, put one by one at the head
-of a list as long, are half of that."""
+"""List items that a patch moves by insertions and removals, in all. Ten thousand insertions at the head of a
+list move half as many."""
 
 MAX_PATH_PARTS: Final = 500_000
-"""Parts of all paths of a patch: fifty for each operation."""
+"""Parts of all paths of a patch; fifty for each operation."""
 
 _SEARCHED_LEVELS: Final = 8
-"""Levels at which equal parts are looked for as a whole before it is looked into them. Each level reads all
-that is below it; Kubernetes' own types have lists in lists three levels deep, and schemas hardly more."""
+"""Levels at which containers are compared as a whole before their members are. Each such level reads
+everything below it. Kubernetes' own types nest lists three levels deep, and schemas hardly deeper."""
 
 
 def same(left: object, right: object) -> bool:
@@ -44,7 +44,7 @@ def same(left: object, right: object) -> bool:
     Raises:
         RecursionError: nested deeper than the interpreter allows.
     """
-    # Python's own comparison is fast and takes 1, 1.0 and true for one value, which their texts tell apart.
+    # Python's own comparison is fast, but 1, 1.0 and true are equal for it; their JSON differs.
     if left != right:
         return False
     try:
@@ -54,12 +54,12 @@ def same(left: object, right: object) -> bool:
 
 
 def _text(value: object, *, sort: bool = False) -> bytes:
-    # Zero is zero, whatever its sign. Whoever is asked knows already that all texts in the values are equal.
+    # -0.0 equals 0.0. The callers know that all strings in the values are equal.
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None).replace(b"-0.0", b"0.0")
 
 
 def _same_slowly(left: object, right: object) -> bool:
-    """As :func:`same`, for what orjson does not write: nested too deeply, or whole numbers too long."""
+    """Do as :func:`same` for values that orjson cannot write: too deep, or with very long integers."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -76,10 +76,10 @@ def _same_slowly(left: object, right: object) -> bool:
 def diff(before: object, after: object, max_operations: int | None = None) -> list[Operation]:
     """Return the operations that turn *before* into *after*; empty when they are equal.
 
-    Whole members are replaced where there would be more than *max_operations*, or else ``MAX_OPERATIONS``.
+    Whole members are replaced if there would be more than *max_operations*, by default ``MAX_OPERATIONS``.
 
-    Neither is changed; the result shares values with *after*, so dump it before changing that. Keys are
-    visited in sorted order: equal documents give equal patches, however they came about.
+    The result shares values with *after*. Keys are visited in sorted order, so equal documents give equal
+    patches.
 
     Raises:
         RecursionError: nested deeper than the interpreter allows.
@@ -94,7 +94,7 @@ def diff(before: object, after: object, max_operations: int | None = None) -> li
 
 
 class _TooMuchError(Exception):
-    """Naming each change takes more than a patch may ask for."""
+    """A patch with every change would exceed a bound."""
 
 
 class _Script:
@@ -106,7 +106,7 @@ class _Script:
         self._shifted = self._parts = 0
 
     def note(self, op: str, path: str, shifted: int = 0, **value: object) -> None:
-        """Add an operation by which *shifted* items of a list change their place."""
+        """Add an operation that moves *shifted* items of a list."""
         self._shifted += shifted
         self._parts += path.count("/")
         is_long = len(self.operations) == self._max_operations
@@ -132,7 +132,7 @@ def _replaced_members(before: object, after: object, max_operations: int) -> lis
 
 
 _Levels = tuple[int, int]
-"""How many levels deep it is, and how many of these are lists."""
+"""The number of levels, and how many of these are lists."""
 
 
 def _diff_value(path: str, before: object, after: object, script: _Script, levels: _Levels) -> None:
@@ -152,7 +152,7 @@ def _diff_object(
     path: str, before: dict[str, object], after: dict[str, object], script: _Script, levels: _Levels
 ) -> None:
     is_searched = levels[0] <= _SEARCHED_LEVELS
-    # Looked into in any case: containers that differ or were not compared.
+    # Members that differ, and containers that were not compared.
     keys = [
         key
         for key, value in before.items()
@@ -186,7 +186,7 @@ def _diff_array(
     paired = min(len(old), len(new))
     for index in range(paired):
         _diff_value(f"{path}/{head + index}", old[index], new[index], script, levels)
-    # From the end, so that each index still means what it meant in *before*.
+    # From the end, so that each index is that in *before*.
     for index in range(len(old) - 1, paired - 1, -1):
         script.note("remove", f"{path}/{head + index}", tail)
     for index in range(paired, len(new)):
@@ -194,9 +194,9 @@ def _diff_array(
 
 
 def _common(left: list[object], right: list[object]) -> int:
-    """Return how many items two lists of one length have in common at their beginning."""
+    """Return how many items two lists of the same length have in common at their beginning."""
     low, high = 0, len(left)
-    # By halves, each looked at as a whole: the items are many, and few differ.
+    # By bisection, comparing many items at once, since few differ.
     while low < high:
         middle = (low + high + 1) // 2
         if same(left[low:middle], right[low:middle]):

@@ -26,7 +26,7 @@ _LARGEST_NS = 2**63 - 1
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that *text* stands for: ``1m30s``, ``1.5h``, ``100ms``, ``0``; a sign may lead.
+    """Return the seconds of *text*: ``1m30s``, ``1.5h``, ``100ms``, ``0``, with an optional sign.
 
     Digits below a nanosecond are cut off.
 
@@ -40,7 +40,7 @@ def parse_duration(text: str) -> float:
 
 def _sum_parts(unsigned: str, text: str) -> int:
     total_ns = end = 0
-    # Go's numbers end at 19 digits; the cut keeps Python's own limit on int() out of reach.
+    # Go's numbers have up to 19 digits; this bound stays below Python's own limit for int().
     if not unsigned or len(unsigned) > 1_000:
         raise _not_a_duration(text)
     while end < len(unsigned):
@@ -66,7 +66,7 @@ def format_duration(seconds: float) -> str:
     Raises:
         ValueError: *seconds* is NaN, or more than about 292 years.
     """
-    # Multiplied as floats, some seconds would come out a nanosecond off.
+    # A multiplication of floats would be a nanosecond off for some values.
     total_ns = round(Fraction(abs(seconds)) * 1_000_000_000) if math.isfinite(seconds) else _LARGEST_NS + 1
     if total_ns > _LARGEST_NS:
         raise ValueError(f"{seconds} seconds cannot be written as a duration")

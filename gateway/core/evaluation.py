@@ -1,20 +1,20 @@
-"""One review as a state machine: told how calls ended, it answers which calls to make next.
+"""One review as a state machine: it takes the verdicts of calls, and returns the calls to make next.
 
-It never waits, never reads a clock and makes no calls itself. Driven by the event loop, by a virtual clock
-or by a test that ends calls in any order, it comes to the same outcomes.
+It does not wait, read a clock or make calls. With the event loop, a virtual clock, or a test that ends calls
+in any order as its driver, the outcomes are the same.
 
-**The walk.** Webhooks are settled in configured order at a position that only moves forward. Settling one
-means: match it against the object as it is now, have a verdict that was given on exactly this object, take
-the patch, go on. Where the verdict is missing, the walk stops and waits.
+**The walk.** Webhooks are settled in configured order, at an index that only moves forward. To settle a
+webhook means: match it with the present object, take a verdict on exactly this object, apply its patch, go
+on. If the verdict is missing, the walk waits.
 
-**Speculation.** While it waits, webhooks further on are called too, with the object as it is now, on the bet
-that nobody before them changes it. When the walk reaches such a webhook and the object is still the one it
-was sent, its verdict stands; otherwise it is thrown away, words and all, and the webhook is asked again. The
-outcome is therefore that of calling one after another, by construction. Only webhooks with sideEffects None
-are called ahead: the others are called when, and only when, a serial run would call them.
+**Speculation.** While it waits, later webhooks are called too, with the present object, on the assumption
+that no earlier webhook changes it. When the walk reaches such a webhook and the object is still the same, its
+verdict counts. Otherwise the verdict is discarded, including warnings and annotations, and the webhook is
+called again. So the outcome equals that of a serial run by construction. Only webhooks with sideEffects None
+are called ahead; the others are called when, and only when, a serial run would call them.
 
-**The validating phase** is the same walk with nothing at stake: no patch can change the object, so all calls
-are made at once, and a rejection does not end it.
+**The validating phase** is the same walk: no patch can change the object, so all calls are made at once, and
+a rejection does not end the walk.
 
 **Reinvocation** is a second walk, as the API server's: after a round that changed the object, the webhooks
 with reinvocationPolicy IfNeeded that were called before a change are called once more.
@@ -25,10 +25,10 @@ a decision of the authorizer, or takes long, the walk waits for the result as fo
 authorizer holds for the rest of the review.
 
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
-always rejects; (4) a failure rejects under Fail, and under Ignore never does but leaves evidence; (5) the
-patch turns the original object into the final one, and is absent when nothing changed; (6) every denial's
-webhook is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) each
-webhook is called at most once per round for each object it could be shown, so the walk ends.
+always rejects; (4) a failure rejects under Fail, and under Ignore leaves an annotation instead; (5) the patch
+turns the original object into the final one, and is absent when nothing changed; (6) every denial's webhook
+is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) each webhook
+is called at most once in a round for each state of the object, so the walk ends.
 
 Source: kubernetes/apiserver plugin/webhook/{mutating,validating}/dispatcher.go, mutating/
 reinvocationcontext.go.
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
 
     Obstacle = Failed | DryRunRefused | Excluded | Unresolved | Literal[False]
-    """Why a webhook is not called. False: its selectors leave it out, or it is not to be called in this
-    round. Unresolved: that is not known yet."""
+    """Why a webhook is not called. False: its selectors exclude it, or it is not called in this round.
+    Unresolved: that is not known yet."""
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
 NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
@@ -66,8 +66,8 @@ NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
 class Evaluation:
     """The state of one review in one phase.
 
-    Call :meth:`start` once, carry out the calls it answers, and tell each verdict to :meth:`receive`, which
-    answers further calls, until :attr:`done`. Calls in :meth:`take_withdrawn` are no longer wanted.
+    Call :meth:`start` once, make the calls that it returns, and pass each verdict to :meth:`receive`, which
+    returns further calls, until :attr:`done`. Calls in :meth:`take_withdrawn` are no longer wanted.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Evaluation:
     ) -> None:
         self.request = request
         self.namespace = namespace
-        """The request's own; None if there is no such namespace, Failed if that could not be found out."""
+        """The request's namespace; None if there is none, Failed if the look-up failed."""
         self.outcomes: list[Outcome] = []
         """In the order of a serial run."""
         self.exclusions: list[tuple[Invocation, Excluded]] = []
-        """Webhooks that a condition left out when their turn came."""
+        """Webhooks that a condition excluded when their turn came."""
         self.done = False
         self.has_changed = False
         """Whether any patch so far changed the object."""
         self.kept_ahead = 0
         self.discarded_ahead = 0
-        """How many calls made ahead of their turn turned out useful, and useless."""
+        """Speculative calls whose verdict counted, and those that were discarded."""
         self.is_mutating: Final = selection.phase == "mutate"
         self._invocations: Final = selection.invocations(request, namespace)
         self._memory = memory
@@ -97,7 +97,7 @@ class Evaluation:
         self._calls: list[Call | None] = [None] * len(self._invocations)
         self._index = 0
         self._ahead = 0
-        """Webhooks before this index have been considered for a call with the present payload."""
+        """Webhooks before this index were considered for a speculative call with the present payload."""
         self._round = 0
         self._reinvocable: set[int] = set()
         self._to_reinvoke: set[int] = set()
@@ -105,11 +105,11 @@ class Evaluation:
         """Whether calls became unwanted since :meth:`take_withdrawn`."""
         self._withdrawn: list[Call] = []
         self._conditions: ConditionState | None = None
-        """None as long as no webhook with conditions was considered."""
+        """None until the first webhook with conditions."""
 
     @property
     def final_object(self) -> Json | None:
-        """The object as the settled webhooks left it; the request's own where none changed it."""
+        """The object after the patches of the settled webhooks."""
         return self._payload.object
 
     def start(self) -> Sequence[Call]:
@@ -129,14 +129,14 @@ class Evaluation:
         return self._advance()
 
     def wants(self, call: Call) -> bool:
-        """Whether the verdict of *call*, which was answered earlier, is still of use."""
+        """Whether the verdict of *call*, which was returned earlier, is still needed."""
         return self._calls[call.index] is call
 
     def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
-        """Take note that *call* could not be made, and return further calls to make.
+        """Note that *call* could not be made, and return further calls to make.
 
-        One that was to be made ahead of its turn is forgotten: a serial run would not have asked yet, and
-        there may be room when the turn comes. For any other the *failure* is its verdict.
+        A speculative call is dropped: a serial run would not have made it yet, and there may be room when its
+        turn comes. For any other call the *failure* is the verdict.
         """
         if call.is_ahead and call.index != self._index:
             self._calls[call.index] = None
@@ -145,7 +145,7 @@ class Evaluation:
 
     @property
     def has_condition_tasks(self) -> bool:
-        """Whether there is something to find out for a condition."""
+        """Whether there are new tasks of conditions."""
         return self._conditions is not None and self._conditions.has_tasks
 
     def take_condition_tasks(self) -> Sequence[ConditionTask]:
@@ -162,13 +162,13 @@ class Evaluation:
         return self._advance()
 
     def take_withdrawn(self) -> Sequence[Call]:
-        """Return the calls that became unwanted since this was last asked."""
+        """Return the calls that became unwanted since the last call of this method."""
         withdrawn, self._withdrawn = self._withdrawn, []
         self.has_withdrawn = False
         return withdrawn
 
     def _advance(self) -> Sequence[Call]:
-        """Walk on from the present index for as long as verdicts are there, and return the calls to make."""
+        """Settle webhooks while their verdicts are known, and return the calls to make."""
         calls: list[Call] = []
         while not self.done:
             index = self._index
@@ -199,8 +199,8 @@ class Evaluation:
     def _reach(self, index: int, calls: list[Call]) -> Call | None:
         """Return the call of the webhook at *index*, whose turn has come, after adding it to *calls*.
 
-        None if it is not to be called: then it is settled, and the walk is one index further. None, too, if
-        the authorizer has to answer first: then the walk is where it was.
+        None if it is not called: then it is settled, and the walk is at the next index. None, too, if a task
+        of its conditions is not complete: then the walk stays at *index*.
         """
         invocation = self._invocations[index]
         obstacle = self._obstacle(index)
@@ -225,7 +225,7 @@ class Evaluation:
             return False
         mismatch = self._mismatch(index)
         if not is_due:
-            # The API server matches before it asks whether to reinvoke: under Fail, an error there rejects.
+            # The API server matches before it decides on reinvocation: under Fail, an error in that rejects.
             return mismatch if isinstance(mismatch, Failed | Unresolved) else False
         if mismatch is None and self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
             return DRY_RUN_REFUSED
@@ -238,7 +238,7 @@ class Evaluation:
         if not invocation.is_unconditional:
             matched = (
                 object_matches(webhook, self._payload.labels)
-                if invocation.is_in_place
+                if invocation.has_matched_namespace
                 else selectors_match(webhook, self.request, self._payload.outline, self.namespace)
             )
             if matched is False or isinstance(matched, Failed):
@@ -249,7 +249,7 @@ class Evaluation:
         return self._conditions.evaluate(index, webhook.match_conditions, self._payload.seen)
 
     def _speculate(self, calls: list[Call]) -> None:
-        """Call webhooks behind the present index that can be called ahead; add the calls to *calls*."""
+        """Add speculative calls of webhooks after the present index to *calls*."""
         is_mutating = self.is_mutating
         memory = self._memory if is_mutating else None
         for index in range(max(self._ahead, self._index), len(self._invocations)):
@@ -261,13 +261,13 @@ class Evaluation:
                     self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=is_mutating)
                     calls.append(call)
             if memory is not None and memory.usually_changes(invocation.webhook, self.request):
-                # Whoever comes after it would be asked again anyway.
+                # Later webhooks would have to be called again.
                 self._ahead = index
                 return
         self._ahead = len(self._invocations)
 
     def _show(self, patched: Payload) -> None:
-        """Go on with the object as a patch left it."""
+        """Go on with the *patched* object."""
         self.has_changed = True
         self._payload = patched
         if self._conditions is not None:
@@ -292,7 +292,7 @@ class Evaluation:
             self._finish()
 
     def _discard(self, index: int) -> None:
-        """Throw away what was asked at *index*, if anything was."""
+        """Discard the call at *index*, if there is one."""
         call = self._calls[index]
         if call is not None:
             self._calls[index] = None

@@ -1,4 +1,4 @@
-"""Why each webhook had its say or not, in words for a person: ``admission-gateway review --explain``."""
+"""Lines that explain the outcome of each webhook: ``admission-gateway review --explain``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
             again = " again" if outcome.round else ""
             yield f"{title}: matched{again}, {_outcome(outcome)}"
         if not outcomes:
-            yield f"{title}: {_why_not(webhook, evaluation)}"
+            yield f"{title}: {_mismatch(webhook, evaluation)}"
 
 
 def _outcome(outcome: Outcome) -> str:
@@ -49,12 +49,12 @@ def _outcome(outcome: Outcome) -> str:
             return f"not called: sideEffects {effects} forbids a dry run, which rejects the request"
 
 
-def _why_not(webhook: Webhook, evaluation: Evaluation) -> str:
+def _mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     request = evaluation.request
     if is_never_sent(request):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
     if not rules_match(webhook, request):
-        return f"not matched, no rule is for {_asked(request)}"
+        return f"not matched, no rule is for {_request(request)}"
     if selectors_match(webhook, request, evaluation.final_object, evaluation.namespace) is False:
         return "not matched, its namespaceSelector or objectSelector does not select the request"
     for invocation, excluded in evaluation.exclusions:
@@ -63,12 +63,12 @@ def _why_not(webhook: Webhook, evaluation: Evaluation) -> str:
     return "not reached, the request was rejected before its turn"
 
 
-def _asked(request: AdmissionRequest) -> str:
-    asked = _named(request.request_resource, request.request_sub_resource)
+def _request(request: AdmissionRequest) -> str:
+    requested = _named(request.request_resource, request.request_sub_resource)
     sent = _named(request.resource, request.sub_resource)
-    also = f" (sent as {sent})" if sent != asked else ""
+    also = f" (sent as {sent})" if sent != requested else ""
     scope = f" in namespace {request.namespace}" if request.namespace else ""
-    return f"{request.operation} {asked}{also}{scope}"
+    return f"{request.operation} {requested}{also}{scope}"
 
 
 def _named(resource: Resource, sub_resource: str) -> str:

@@ -1,9 +1,9 @@
-"""What a patch may not make of an object, whatever its kind.
+"""A check of the patched object: it must be the same object, with metadata that can be decoded.
 
-The API server decodes what a webhook's patch leaves, and refuses what has become another object or has object
-metadata of wrong types. Behind the gateway it would refuse the gateway's own patch, and no failurePolicy
-could help. What it refuses by the schema of a kind, or by rules of validation, is not known here and left to
-it, as is what it sets right itself: a broken ``managedFields`` entry, the namespace of a Scale.
+The API server decodes the result of a webhook's patch, and refuses another object, or object metadata of
+wrong types. Behind the gateway it would refuse the gateway's own patch, and no failurePolicy would apply. The
+schemas and the validation of kinds are left to the API server. So is what it corrects itself: a broken
+``managedFields`` entry, the namespace of a Scale.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go (ObjectMeta); kubernetes/apiserver registry/rest,
 create.go and update.go; tests/e2e/test_identity.py compares with API servers.
@@ -30,24 +30,24 @@ _DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class PatchRefused(ValueError):
-    """The patch applies, and leaves what the API server would refuse."""
+    """The patch applies, and its result would be refused by the API server."""
 
 
 def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None:
-    """See that *after* is still the object that *before* was, with metadata that can be decoded.
+    """Check that *after* is the same object as *before*, with metadata that can be decoded.
 
     Raises:
-        PatchRefused: it is not; the text names the field, what was found and what was expected.
+        PatchRefused: it is not; the text names the field, the found and the expected value.
     """
     is_built_in = _is_built_in(before.get("apiVersion"))
     for field in ("apiVersion", "kind"):
         expected, found = before.get(field), after.get(field)
-        # Types that are part of Kubernetes are known from the request where the object does not name them.
+        # The API server knows built-in types from the request, if the object does not name its type.
         if expected and found != expected and not (is_built_in and found in (None, "")):
             raise _refused(field, found, shown(expected))
     old, new = before.get("metadata"), after.get("metadata")
     if not isinstance(old, dict):
-        # The options of CONNECT have none.
+        # The options of CONNECT have no metadata.
         return
     if new is None:
         new = {}
@@ -60,16 +60,16 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
         try:
             check(f"metadata.{field}", value)
         except PatchRefused:
-            # The API server sets right some of what a client sent; no webhook is to blame for that.
+            # The API server corrects some mistakes of clients; such a mistake is not the webhook's.
             if _is_sound(check, old.get(field)):
                 raise
-    # One may review an object that says less of itself than the API server's do.
+    # In `review`, an object may have less metadata than in a cluster.
     _check_names(request, old, new, needs_name=bool(before.get("kind")))
 
 
 def _check_names(request: AdmissionRequest, old: Json, new: Json, *, needs_name: bool) -> None:
-    """See that name, namespace and uid changed only where the API server lets them."""
-    # That of a TokenRequest is the ServiceAccount's, by the path.
+    """Check that name, namespace and uid changed only where the API server allows it."""
+    # The name of a TokenRequest is that of the ServiceAccount in the path.
     needs_name = needs_name and request.sub_resource != "token"
     is_new = request.operation == "CREATE" and not request.sub_resource
     if is_new and needs_name and not _has_name(new) and _has_name(old):
@@ -80,11 +80,11 @@ def _check_names(request: AdmissionRequest, old: Json, new: Json, *, needs_name:
         if found == expected:
             continue
         if field == "namespace":
-            # Namespaces are in none, whatever the request says.
+            # Namespaces are in no namespace, although the request has one.
             expected = "" if request.resource[2] == "namespaces" else request.namespace
         else:
             expected = expected or _text(stored, field)
-        # What is absent is filled in, but for a name.
+        # The API server fills in an absent value, except for a name.
         is_right = found == expected if found else field != "name" or not needs_name
         if expected and not is_right:
             raise _refused(f"metadata.{field}", found or None, shown(expected))
@@ -104,13 +104,13 @@ def _has_name(metadata: Json) -> bool:
 
 
 def _is_built_in(api_version: object) -> bool:
-    """Whether the API server has a type for objects of this apiVersion, as far as its group tells."""
+    """Whether the API server has a built-in type for objects of this apiVersion, judged by its group."""
     group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
     return "." not in group or group.endswith(".k8s.io")
 
 
 def _text(value: object, field: str) -> str:
-    """Return a *field* of an object; nothing if it is no text."""
+    """Return a *field* of an object; empty if it is not a string."""
     text = value.get(field) if isinstance(value, dict) else None
     return text if isinstance(text, str) else ""
 
@@ -161,7 +161,7 @@ def _check_list(path: str, value: object) -> None:
 
 
 def _check_entries(members: dict[str, Callable[[str, object], None]]) -> Callable[[str, object], None]:
-    """Return the check of an array of objects with *members* of which each has a check of its own."""
+    """Return the check of an array of objects whose *members* have the given checks."""
 
     def check(path: str, value: object) -> None:
         if not isinstance(value, list):
@@ -177,10 +177,10 @@ def _check_entries(members: dict[str, Callable[[str, object], None]]) -> Callabl
 
 
 _KEPT: Final = {"scale": ("uid",), "eviction": ("name",), "binding": ("name", "uid")}
-"""What may not change in requests for a subresource, where it is not all of name, namespace and uid."""
+"""Fields that may not change in requests for a subresource; for all others name, namespace and uid."""
 
 _NOT_ONLY_TEXT: Final = {"generation", "deletionGracePeriodSeconds", "ownerReferences"}
-"""Fields that Python may take for equal where JSON's are not, as ``1`` and ``true``."""
+"""Fields whose values may be equal in Python and different in JSON, as ``1`` and ``true``."""
 
 _MEMBERS: Final[dict[str, Callable[[str, object], None]]] = {
     **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), _check_text),
@@ -201,4 +201,4 @@ _MEMBERS: Final[dict[str, Callable[[str, object], None]]] = {
         }
     ),
 }
-"""The fields of ObjectMeta. What is null counts as absent."""
+"""The fields of ObjectMeta. Null counts as absent."""

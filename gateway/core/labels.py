@@ -1,4 +1,4 @@
-"""Label selectors: made once when the configuration loads, matched for every review.
+"""Label selectors: built when the configuration loads, matched for every review.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/helpers.go and pkg/labels/selector.go.
 """
@@ -23,9 +23,9 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* fulfil this condition. An absent label fulfils NotIn and DoesNotExist.
+        """Whether *labels* meet this condition. An absent label meets NotIn and DoesNotExist.
 
-        Labels come from objects that nobody validated: a value that is not a string counts as absent.
+        Labels come from objects that are not validated: a value that is not a string counts as absent.
         """
         value: object = labels.get(self.key)
         is_present = isinstance(value, str)
@@ -42,17 +42,17 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All of its requirements have to hold; one without any matches everything."""
+    """A conjunction of requirements; without any it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether the selector matches everything, so that no labels need to be looked up."""
+        """Whether the selector matches everything, so that no labels are needed."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* fulfil every requirement."""
+        """Whether *labels* meet every requirement."""
         for requirement in self.requirements:  # noqa: SIM110 - a generator would cost more than the look-ups
             if not requirement.matches(labels):
                 return False

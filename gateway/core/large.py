@@ -1,15 +1,15 @@
-"""The outline of a large review: what decides, of a request whose objects are not parsed.
+"""The outline of a large review: the members that the gateway uses, without parsing the objects.
 
-Parsing megabytes of JSON takes tenths of a second, nearly all of it for making objects that nobody looks at.
-Here the JSON is read without making them. What is accepted is what orjson accepts: msgspec checks the syntax
-of what it skips, escapes included, but neither UTF-8 nor whether a number is too large for a double, which is
-checked separately. Nesting is bounded by the interpreter's recursion limit, a little below orjson's 1,024.
-What nests deeper is left to ``gateway.core.reading``, as are texts that are not Unicode.
+Parsing megabytes of JSON takes tenths of a second, nearly all of it for Python objects that are never used.
+This module reads the JSON without making them, and accepts what orjson accepts. msgspec checks the syntax of
+skipped parts, including escapes, but neither UTF-8 nor whether a number exceeds a double; these are checked
+separately. The interpreter's recursion limit bounds nesting a little below orjson's 1,024 levels.
+``gateway.core.reading`` handles deeper nesting, and strings that are not Unicode.
 
-Each function that reads the whole body is a generator, and yields when it has read it once: tens of
+Each function that reads the whole body is a generator, and yields after each reading, which takes tens of
 milliseconds at most for 7 MiB.
 
-Source: RFC 8259; orjson, whose errors decide what is JSON here.
+Source: RFC 8259; orjson, whose errors define what is JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 LARGE_BYTES: Final = 64 * 1024
-"""A body with more is large. Up to that parsing takes a millisecond or two."""
+"""A longer body is large. Parsing a body of this length takes a millisecond or two."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _PIECE_BYTES: Final = 1024 * 1024
@@ -88,11 +88,11 @@ _EXTREME: Final = re2.compile(
     rb"(?:[0-9]{200,}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,})",
     _OPTIONS,
 )
-"""Everything up to the end of the first number outside of texts that may exceed a double."""
+"""The text up to the end of the first number, outside of strings, that may exceed a double."""
 
 
 class NotJsonError(ValueError):
-    """The bytes are not the JSON of an object, or nest too deeply to be read so; the text says why."""
+    """The bytes are not the JSON of an object, or nest too deeply to be read here; the text is the reason."""
 
     def __init__(self, reason: str, *, is_deep: bool = False) -> None:
         super().__init__(reason)
@@ -100,7 +100,7 @@ class NotJsonError(ValueError):
 
 
 class Outline:
-    """What can be said of a large request without parsing its objects."""
+    """The members of a large request that the gateway uses, without parsed objects."""
 
     def __init__(self, request: _Request) -> None:
         names = zip(_Request.__struct_fields__, _Request.__struct_encode_fields__, strict=True)
@@ -108,18 +108,18 @@ class Outline:
             name: (_scalar if field.endswith("object") else _outlined)(getattr(request, field))
             for field, name in names
         }
-        """The members that decide something. Of objects and arrays it has the type, of kinds the members."""
+        """The members of the request; objects and arrays are empty, except for kinds and resources."""
         self._object = request.object
         self._old_object = request.old_object
 
     @cached_property
     def object(self) -> Json | None:
-        """The object with its labels alone; without ``metadata`` where it has none."""
+        """The object with only its labels; without ``metadata`` if it has none."""
         return _labelled(self._object)
 
     @cached_property
     def old_object(self) -> Json | None:
-        """The old object, likewise."""
+        """The old object with only its labels."""
         return _labelled(self._old_object)
 
     def fresh_object(self) -> Json | None:
@@ -128,7 +128,7 @@ class Outline:
 
 
 def open_review(body: bytes) -> Generator[None, None, tuple[Json, bytes]]:
-    """Return the AdmissionReview in *body*, of which the request is empty, and the request's JSON.
+    """Return the AdmissionReview in *body*, with an empty request, and the request's JSON.
 
     Raises:
         NotJsonError: it is not JSON, or no object, or nests too deeply.
@@ -140,7 +140,7 @@ def open_review(body: bytes) -> Generator[None, None, tuple[Json, bytes]]:
 
 
 def outline_request(json: bytes) -> Generator[None, None, Outline]:
-    """Return the outline of the request *json*, which is checked to the last byte.
+    """Return the outline of the request *json*, after checking all of it.
 
     Raises:
         NotJsonError: it is not JSON, or no object, or nests too deeply.
@@ -151,7 +151,7 @@ def outline_request(json: bytes) -> Generator[None, None, Outline]:
 
 
 def check_json(json: bytes) -> Generator[None, None, None]:
-    """Check that *json* is one JSON value, whatever its type.
+    """Check that *json* is one JSON value of any type.
 
     Raises:
         NotJsonError: it is not, or nests too deeply.
@@ -170,7 +170,7 @@ def _decode(decoder: msgspec.json.Decoder[_Value], json: bytes) -> _Value:
 
 
 def _check(json: bytes) -> Generator[None, None, None]:
-    """Check what msgspec has not."""
+    """Check what msgspec does not check."""
     yield
     if not json.isascii():
         _check_utf8(json)
@@ -189,7 +189,7 @@ def _check_utf8(json: bytes) -> None:
 
 
 def _check_numbers(json: bytes) -> Generator[None, None, None]:
-    """Raise NotJsonError if a number is too large; yield after each that might have been."""
+    """Raise NotJsonError if a number is too large; yield after each that may be."""
     rest = memoryview(json)
     while (found := _EXTREME.match(rest)) is not None:
         number = _last_number(rest[: found.end()])
@@ -201,7 +201,7 @@ def _check_numbers(json: bytes) -> Generator[None, None, None]:
 
 
 def _last_number(text: memoryview) -> bytes:
-    """Return the number that *text* ends with."""
+    """Return the number at the end of *text*."""
     size = 64
     while True:
         tail = bytes(text[-size:])
@@ -212,7 +212,7 @@ def _last_number(text: memoryview) -> bytes:
 
 
 def _outlined(raw: msgspec.Raw) -> object:
-    """Return the value of *raw*; of an object only what kinds and resources have, of an array nothing."""
+    """Return the value of *raw*; of an object only the members of kinds and resources, an array as empty."""
     if not _is_object(raw):
         return _scalar(raw)
     named = _NAMED.decode(raw)

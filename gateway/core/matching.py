@@ -1,8 +1,8 @@
-"""Which webhooks a request is for: rules by a kept index, selectors on the object as it is now.
+"""The webhooks that match a request, by rules and by selectors.
 
-A Selection is what one path of the front end stands for. It answers a request's candidates from dictionaries
-that fill themselves: by shape of request those whose rules match, and of these by namespace those whose
-namespaceSelector does. What is left per review are the objectSelectors, and only where they are not empty.
+A Selection has the webhooks that one path of the front end selects, and caches matches: for a shape of
+request the webhooks with a matching rule, and of these for a namespace the webhooks with a matching
+namespaceSelector. Only the objectSelectors are evaluated for each review, and only those that are not empty.
 
 Source: kubernetes/apiserver plugin/webhook/generic/webhook.go, predicates/namespace/matcher.go,
 predicates/object/matcher.go.
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Phase, Webhook
 
 _KEPT_SHAPES: Final = 4096
-"""Shapes of request remembered before starting over: a cluster has a few hundred resources, and a caller
-that makes up names must not make the index grow."""
+"""Shapes of request in the cache, which is emptied when it is full. A cluster has a few hundred resources,
+and a caller that makes up names must not make the cache grow."""
 
 _KEPT_NAMESPACES: Final = 4096
-"""Namespaces remembered before starting over."""
+"""Namespaces in the cache, which is emptied when it is full."""
 _KEPT_MASKS: Final = 64
-"""Sets of webhooks remembered for each shape: selectors tell namespaces apart in a few ways, not in many."""
+"""Sets of webhooks cached for each shape: selectors divide namespaces into few groups."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Invocation:
-    """A webhook whose rules match requests of one shape; the same for all of them."""
+    """A webhook whose rules match requests of one shape; all these requests share it."""
 
     webhook: Webhook
     position: int
-    """Place among all webhooks that the path selects, from 0."""
+    """Index among all webhooks that the path selects, from 0."""
     is_unconditional: bool
-    """Whether no selector has to be looked at: those there are have been, for all requests of this kind."""
-    is_in_place: bool
-    """Whether the namespaceSelector has not to be looked at, so that the objectSelector alone decides."""
+    """Whether no selector is left to evaluate."""
+    has_matched_namespace: bool
+    """Whether only the objectSelector is left to evaluate."""
 
 
 class Selection:
@@ -55,14 +55,14 @@ class Selection:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
         self.fails_open = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
-        """Whether no review that comes this way can fail for a webhook that could not be asked."""
+        """Whether all webhooks have failurePolicy Ignore, so that no failed call rejects a request."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
         self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}
-        """By namespace: the labels that it had, and for each webhook whether its selector matches those."""
+        """By namespace: its labels at the time, and for each webhook whether its selector matches them."""
         self._everywhere = b"\1" * len(self.webhooks)
         self._by_resource: dict[str, list[int]] | None = None
-        """Places of webhooks by the resources that their rules name, so that not all have to be looked at for
-        each new shape. Made for the first: most selections are never asked."""
+        """Indices of webhooks by the resources that their rules name, so that a new shape is not compared
+        with all webhooks. Built on first use: most selections are never used."""
 
     def has_rule_for(self, request: AdmissionRequest) -> bool:
         """Whether any webhook has a rule for *request*."""
@@ -71,12 +71,12 @@ class Selection:
     def invocations(
         self, request: AdmissionRequest, namespace: Namespace | Failed | None
     ) -> tuple[Invocation, ...]:
-        """Return the webhooks with a rule for *request*, in order, without those that *namespace* leaves out.
+        """Return the webhooks with a rule for *request* that match *namespace*, in order.
 
-        *namespace* is the request's: None if there is none, Failed if that could not be found out.
+        *namespace* is the request's: None if there is none, Failed if the look-up failed.
         """
         candidates = self._candidates(request)
-        if not candidates.look_at_namespaces or is_namespace_write(request):
+        if not candidates.has_namespace_selectors or is_namespace_write(request):
             return candidates.invocations
         if request.namespace == "" and not _is_namespace(request):
             return candidates.of(self._everywhere)
@@ -93,7 +93,7 @@ class Selection:
             if len(self._masks) >= _KEPT_NAMESPACES:
                 self._masks.clear()
             mask = bytes(webhook.namespace_selector.matches(labels) for webhook in self.webhooks)
-            # Not the namespace itself, which holds its whole object.
+            # The namespace itself would keep its whole object in memory.
             self._masks[name] = labels, mask
         return mask
 
@@ -114,28 +114,28 @@ class Selection:
                 webhook,
                 position,
                 is_unconditional=webhook.namespace_selector.is_empty and webhook.object_selector.is_empty,
-                is_in_place=webhook.namespace_selector.is_empty,
+                has_matched_namespace=webhook.namespace_selector.is_empty,
             )
-            for position, webhook in self._near(request)
+            for position, webhook in self._with_resource(request)
             if rules_match(webhook, request)
         )
 
-    def _near(self, request: AdmissionRequest) -> Iterable[tuple[int, Webhook]]:
-        """Return, with their places, the webhooks of which a rule names the resource of *request*, or all."""
+    def _with_resource(self, request: AdmissionRequest) -> Iterable[tuple[int, Webhook]]:
+        """Return the webhooks with a rule for the resource of *request* or ``*``, with their indices."""
         if self._by_resource is None:
             self._by_resource = _by_resource(self.webhooks)
         names = {"*", request.resource[2], request.request_resource[2]}
-        places = {place for name in names for place in self._by_resource.get(name, ())}
-        return [(place, self.webhooks[place]) for place in sorted(places)]
+        indices = {index for name in names for index in self._by_resource.get(name, ())}
+        return [(index, self.webhooks[index]) for index in sorted(indices)]
 
 
 def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for place, webhook in enumerate(webhooks):
+    indices: dict[str, list[int]] = {}
+    for index, webhook in enumerate(webhooks):
         entries = [entry for rule in webhook.rules for entry in rule.resources]
         for name in {entry.partition("/")[0] for entry in entries}:
-            places.setdefault(name, []).append(place)
-    return places
+            indices.setdefault(name, []).append(index)
+    return indices
 
 
 class _Candidates:
@@ -143,26 +143,28 @@ class _Candidates:
 
     def __init__(self, invocations: tuple[Invocation, ...]) -> None:
         self.invocations = invocations
-        self.look_at_namespaces = any(not one.webhook.namespace_selector.is_empty for one in invocations)
-        self._looked_at = tuple(
+        self.has_namespace_selectors = any(not one.webhook.namespace_selector.is_empty for one in invocations)
+        self._with_matched_namespace = tuple(
             Invocation(
                 one.webhook,
                 one.position,
                 is_unconditional=one.webhook.object_selector.is_empty,
-                is_in_place=True,
+                has_matched_namespace=True,
             )
             for one in invocations
         )
-        """What becomes of them when their namespaceSelector has been looked at."""
+        """The same after their namespaceSelectors were evaluated."""
         self._by_mask: dict[bytes, tuple[Invocation, ...]] = {}
 
     def of(self, mask: bytes) -> tuple[Invocation, ...]:
-        """Return those whose position in *mask* is not 0."""
+        """Return the invocations for which *mask*, indexed by position, is not 0."""
         found = self._by_mask.get(mask)
         if found is None:
             if len(self._by_mask) >= _KEPT_MASKS:
                 self._by_mask.clear()
-            found = self._by_mask[mask] = tuple(one for one in self._looked_at if mask[one.position])
+            found = self._by_mask[mask] = tuple(
+                one for one in self._with_matched_namespace if mask[one.position]
+            )
         return found
 
 
@@ -172,12 +174,11 @@ def selectors_match(
     current: Json | None,
     namespace: Namespace | Failed | None,
 ) -> bool | Failed:
-    """Whether both selectors of *webhook* admit *request*.
+    """Whether both selectors of *webhook* match *request*.
 
-    *current* is the object as it is now, with its labels at least.
-    *namespace* is the request's: None if there is no such namespace, Failed if that could not be found out.
-    Failed when the outcome depends on its labels and there are none; an objectSelector that does not match
-    hides that.
+    *current* is the present object, with its labels at least. *namespace* is the request's: None if there is
+    no such namespace, Failed if the look-up failed. The result is Failed if it depends on the labels of a
+    namespace that is not known.
     """
     in_namespace = _namespace_matches(webhook, request, current, namespace)
     if in_namespace is False:
@@ -190,12 +191,12 @@ def selectors_match(
 
 
 def object_matches(webhook: Webhook, labels: Iterable[Mapping[str, str]]) -> bool:
-    """Whether the objectSelector of *webhook*, which is not empty, admits an object with any of *labels*."""
+    """Whether the objectSelector of *webhook*, which is not empty, matches any of *labels*."""
     return any(map(webhook.object_selector.matches, labels))
 
 
 def selectable_labels(current: Json | None, old: Json | None) -> tuple[Mapping[str, str], ...]:
-    """Return the labels by which an objectSelector judges a request: those of what has metadata."""
+    """Return the labels that an objectSelector is matched with: those of the objects that have metadata."""
     return tuple(labels_of(one) for one in (current, old) if one is not None and "metadata" in one)
 
 
@@ -226,7 +227,7 @@ def _is_namespace(request: AdmissionRequest) -> bool:
 
 
 def is_namespace_write(request: AdmissionRequest) -> bool:
-    """Whether *request* makes or changes a Namespace, whose own labels then count for namespaceSelectors."""
+    """Whether *request* writes a Namespace, so that namespaceSelectors match the labels of the object."""
     return (
         request.operation in ("CREATE", "UPDATE")
         and _is_namespace(request)
@@ -235,7 +236,7 @@ def is_namespace_write(request: AdmissionRequest) -> bool:
 
 
 def labels_of(document: Json | None) -> Mapping[str, str]:
-    """Return ``metadata.labels`` of a Kubernetes object; empty where there are none or they are malformed."""
+    """Return ``metadata.labels`` of a Kubernetes object; empty if there are none or they are malformed."""
     metadata = document.get("metadata") if document is not None else None
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else _NO_LABELS

@@ -1,7 +1,4 @@
-"""A namespace as reviews see it: labels for namespaceSelectors, and the object that workers are shown.
-
-Where it comes from, a document or a watched cluster, is nothing that the core knows.
-"""
+"""A namespace, from a document or a watched cluster: its labels, and the object for workers."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What there is to know of one namespace."""
+    """One namespace."""
 
     name: str
     labels: Mapping[str, str]
     json: bytes
-    """The object as compact JSON, handed to workers as ``namespace_object``."""
+    """The object as compact JSON, which workers get as ``namespace_object``."""

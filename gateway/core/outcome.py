@@ -24,33 +24,31 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outcome:
-    """How one webhook was settled in one round."""
+    """The outcome of one webhook in one round."""
 
     invocation: Invocation
     round: int
     verdict: Verdict | DryRunRefused
-    """What counts: Failed also where the worker allowed the request with a patch that cannot be used."""
+    """The effective verdict: Failed also if the worker allowed the request with a patch that cannot be
+    used."""
     worker_verdict: Allowed | Denied | None
     """The worker's own answer, for its warnings and audit annotations; None without a readable answer."""
     call: Call | None
     """None if the webhook was not called."""
     has_changed: bool = False
     is_patched: bool = False
-    """Whether a patch with at least one operation was applied, also one without effect."""
+    """Whether a patch with at least one operation was applied, even without effect."""
 
     @property
     def rejects(self) -> bool:
-        """Whether it refuses the request: a denial, a refused dry run, or a failure under Fail."""
+        """Whether it rejects the request, as a denial, a refused dry run, or a failure under Fail."""
         if type(self.verdict) is Failed:
             return self.invocation.webhook.failure_policy == "Fail"
         return type(self.verdict) is not Allowed
 
 
 def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of *call* in round *number*, and what the webhooks after it are shown.
-
-    None: the same as this one, since nothing was changed.
-    """
+    """Return the outcome of *call* in round *number*, and the payload for later webhooks; None: unchanged."""
     if isinstance(verdict, Failed):
         return Outcome(call.invocation, number, verdict, None, call), None
     if isinstance(verdict, Denied) or not verdict.patch:
@@ -62,9 +60,9 @@ def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> t
 
 
 def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
-    """Apply the *patch* of an answer to *call* ahead of :func:`settle`, which takes what came of it.
+    """Apply the *patch* of an answer to *call* before :func:`settle`, which then uses the result.
 
-    It yields between steps of some milliseconds: a patch of thousands of operations takes tenths of a second.
+    It yields between steps of some milliseconds: thousands of operations take tenths of a second.
     """
     call.applied = yield from _applied(call.payload, patch)
 

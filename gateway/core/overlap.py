@@ -1,4 +1,4 @@
-"""Whether there are requests that two rules are for, versions left aside.
+"""Whether some request matches two rules, regardless of versions.
 
 Source: kubernetes/apiserver plugin/webhook/predicates/rules/rules.go.
 """
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def has(names: Iterable[str], name: str) -> bool:
-    """Whether *names*, which may hold ``*``, stand for *name*."""
+    """Whether *names*, which may contain ``*``, match *name*."""
     return any(own in ("*", name) for own in names)
 
 
 def overlap(one: Rule, other: Rule) -> bool:
-    """Whether there is a request that both rules are for, their versions left aside."""
+    """Whether some request matches both rules, regardless of versions."""
     return (
         _meet(one.operations, other.operations)
         and _meet((one.scope,), (other.scope,))
@@ -29,18 +29,18 @@ def overlap(one: Rule, other: Rule) -> bool:
 
 
 def meet(entry: str, other: str) -> bool:
-    """Whether there is something that both entries of ``resources`` are for."""
+    """Whether some resource matches both entries of ``resources``."""
     return _resources_meet((entry,), (other,))
 
 
 def parts(entry: str) -> tuple[str, str]:
-    """Return resource and subresource of an entry of ``resources``; none is the empty one."""
+    """Return resource and subresource of an entry of ``resources``; the subresource may be empty."""
     resource, _, sub_resource = entry.partition("/")
     return resource, sub_resource
 
 
 def covering(entry: tuple[str, str]) -> set[tuple[str, str]]:
-    """Return all entries, as resource and subresource, that are for what *entry* is for."""
+    """Return all entries, as resource and subresource, that match everything that *entry* matches."""
     resource, sub_resource = entry
     return {entry, ("*", sub_resource), (resource, "*"), ("*", "*")}
 
@@ -50,11 +50,11 @@ def _meet(names: Iterable[str], others: Sequence[str]) -> bool:
 
 
 def _resources_meet(entries: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether an entry of each is for the same, in time proportional to their number, not its square."""
+    """Whether an entry of each matches the same resource, in time linear in the number of entries."""
     found = set(map(parts, entries))
     if any(not covering(entry).isdisjoint(found) for entry in map(parts, others)):
         return True
-    # What is left are wildcards of the others, and one of each kind: pods/* and */status.
+    # Only wildcards of the others are left, and pairs such as pods/* with */status.
     names, sub_names = {name for name, _ in found}, {sub_name for _, sub_name in found}
     return any(
         (sub_name == "*" and (name == "*" or not names.isdisjoint((name, "*"))))

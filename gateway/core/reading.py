@@ -1,7 +1,7 @@
-"""JSON that orjson refuses, and an API server sends all the same.
+"""Reading of JSON that API servers send and orjson refuses.
 
-A custom resource may have 10,000 levels, where orjson reads 1,024. A field that is stored as the client wrote
-it, such as ``data`` of a ControllerRevision, may also hold texts that are not Unicode, where Go reads U+FFFD.
+A custom resource may have 10,000 levels, and orjson reads 1,024. A field that is stored as the client wrote
+it, such as ``data`` of a ControllerRevision, may contain strings that are not Unicode, where Go reads U+FFFD.
 API servers send no numbers beyond a double.
 
 Source: Go encoding/json (scanner.go, maxNestingDepth; decode.go, unquoteBytes); tests/e2e/test_raw_json.py.
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 MAX_LEVELS: Final = 10_400
-"""Objects and arrays inside one another, checked where a band begins. Go reads 10,000 of an object, and a
-review has its own around them."""
+"""Nested objects and arrays, checked at the beginning of a band. Go reads 10,000 of an object, and the review
+adds its own."""
 
 _BAND: Final = 400
-"""Every so many levels it is decided what is read apart. Two bands are less than orjson and msgspec read."""
+"""Levels of a band; containers at its beginning may be read separately. orjson and msgspec read two bands."""
 
 _REPAIRED_AT_ONCE_BYTES: Final = 32 * 1024
 _SCANNED_AT_ONCE_BYTES: Final = 128 * 1024
 _SCANNED_AT_ONCE_BRACKETS: Final = 8192
-"""Each of these is five milliseconds of work at most, or little more."""
+"""Each of these takes about five milliseconds at most."""
 
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _PAIR: Final = re.compile(rb"\\(u[dD][89abAB][0-9a-fA-F]{2})\\(u[dD][c-fC-F][0-9a-fA-F]{2})")
@@ -40,16 +40,16 @@ _WHOLE_ESCAPES: Final = re.compile(rb"(?:[^\\]++|\\u.{4}|\\[^u])*+", re.DOTALL)
 _REST_OF_TEXT: Final = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
 _PLAIN: Final = rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+'
 _BRACKET: Final = re.compile(
-    # Containers with no others inside are passed over. Nothing is tried more than twice, so that the time is
-    # linear whatever the text. The last but one is a text that does not end within what is searched.
+    # Skips containers without containers inside. No byte is tried more than twice, so the time is linear for
+    # any text. The last alternative but one is a string that does not end within the searched range.
     rb"%b(?:(?:\[%b\]|\{%b\})%b)*+(?:([\[{])|([\]}])|(\")|\Z)" % (_PLAIN, _PLAIN, _PLAIN, _PLAIN),
     re.DOTALL,
 )
 
 
 def repaired(text: bytes) -> bytes:
-    """Return the JSON *text* with U+FFFD in place of bytes and escapes in it that are not Unicode."""
-    # The marks stand in no JSON.
+    """Return the JSON *text* with U+FFFD in place of bytes and escapes that are not Unicode."""
+    # The marks occur in no JSON.
     if _SURROGATE.search(text) and not _MARKS.search(text):
         marked = _PAIR.sub(b"\x02\\1\x02\\2", text.replace(b"\\\\", b"\x01"))
         text = _SURROGATE.sub(rb"\\ufffd", marked).replace(b"\x02", b"\\").replace(b"\x01", b"\\\\")
@@ -57,35 +57,35 @@ def repaired(text: bytes) -> bytes:
 
 
 def repaired_in_steps(text: bytes) -> Generator[None, None, bytes]:
-    """Return what ``repaired`` does; yields between steps."""
+    """Do as ``repaired``; yields between steps."""
     pieces: list[bytes] = []
-    place = 0
-    while place < len(text):
-        end = _repairable(text, place, place + _REPAIRED_AT_ONCE_BYTES)
-        pieces.append(repaired(text[place:end]))
-        place = end
+    offset = 0
+    while offset < len(text):
+        end = _repairable(text, offset, offset + _REPAIRED_AT_ONCE_BYTES)
+        pieces.append(repaired(text[offset:end]))
+        offset = end
         yield
     return b"".join(pieces)
 
 
-def _repairable(text: bytes, place: int, end: int) -> int:
-    """Return where the piece of *text* from *place* to about *end* ends: not within a character."""
+def _repairable(text: bytes, offset: int, end: int) -> int:
+    """Return the end of the piece of *text* from *offset* to about *end*, at the end of a character."""
     if end >= len(text):
         return len(text)
-    match = _WHOLE_ESCAPES.match(text, place, end)
+    match = _WHOLE_ESCAPES.match(text, offset, end)
     end = match.end() if match else end
     if _PAIR.match(text, end - 6, end + 6):
         return end + 6
     if text[end] & 0xC0 == 0x80:
-        # Within a character, if it begins at most three bytes before.
+        # Inside a character, if one begins at most three bytes before.
         return next((end - before for before in (1, 2, 3) if text[end - before] >= 0xC0), end)
     return end
 
 
 def read_deep(text: bytes) -> object:
-    """Return what the JSON *text* says, with empty objects and arrays in place of what nests too deeply.
+    """Return the value of the JSON *text*, with containers emptied that nest too deeply.
 
-    At least the first 400 levels are complete. What is left out is checked all the same. The time is linear.
+    At least the first 400 levels are complete. The removed parts are checked too. The time is linear.
 
     Raises:
         orjson.JSONDecodeError: not JSON, or more than ``MAX_LEVELS`` levels.
@@ -97,25 +97,25 @@ def read_deep(text: bytes) -> object:
 
 
 class _Container:
-    """An object or array that begins a band."""
+    """An object or array at the beginning of a band."""
 
-    __slots__ = ("has_band", "place")
+    __slots__ = ("has_band", "offset")
 
-    def __init__(self, place: int) -> None:
-        self.place = place
-        """Where it begins in the pruned text."""
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        """Where the container begins in the pruned text."""
         self.has_band = False
-        """Whether another band begins inside."""
+        """Whether another band begins inside the container."""
 
 
 def pruned_in_steps(text: bytes) -> Generator[None, None, bytes]:
-    """Return *text* with those containers emptied that begin a band and hold the beginning of the next.
+    """Return *text* with the containers emptied that begin a band and contain the beginning of the next.
 
-    Where *text* is not JSON or has more than ``MAX_LEVELS`` levels, that is no JSON either, or nests deeper
-    than orjson reads. Yields between steps.
+    If *text* is not JSON or has more than ``MAX_LEVELS`` levels, the result is no JSON, or nests deeper than
+    orjson reads. Yields between steps.
 
     Raises:
-        NotJsonError: what a container held is not JSON.
+        NotJsonError: the content of an emptied container is not JSON.
     """
     pruned = bytearray()
     open_bands: list[_Container] = []
@@ -137,9 +137,9 @@ def pruned_in_steps(text: bytes) -> Generator[None, None, bytes]:
                 if container.has_band:
                     pruned += text[done : match.end()]
                     done = match.end()
-                    content = bytes(memoryview(pruned)[container.place :])
+                    content = bytes(memoryview(pruned)[container.offset :])
                     yield from check_json(content)
-                    pruned[container.place :] = content[:1] + content[-1:]
+                    pruned[container.offset :] = content[:1] + content[-1:]
             level -= 1
             if level < 0:
                 return text
@@ -147,23 +147,23 @@ def pruned_in_steps(text: bytes) -> Generator[None, None, bytes]:
 
 
 def _brackets(text: bytes) -> Generator[re.Match[bytes] | None, None, None]:
-    """Yield the brackets of *text* but those passed over, and None when some time has passed."""
-    place = number = 0
-    is_in_text = False
-    while place < len(text):
-        begin, end = place, place + _SCANNED_AT_ONCE_BYTES
-        if is_in_text:
+    """Yield the brackets of *text* that are not skipped, and None between steps."""
+    offset = number = 0
+    is_in_string = False
+    while offset < len(text):
+        begin, end = offset, offset + _SCANNED_AT_ONCE_BYTES
+        if is_in_string:
             rest = _REST_OF_TEXT.match(text, begin, end)
-            place = rest.end() if rest else begin
-            is_in_text = text[place : place + 1] != b'"'
-            if is_in_text and end >= len(text):
+            offset = rest.end() if rest else begin
+            is_in_string = text[offset : offset + 1] != b'"'
+            if is_in_string and end >= len(text):
                 return
-            place += not is_in_text
+            offset += not is_in_string
         else:
-            place = end
+            offset = end
             for match in _BRACKET.finditer(text, begin, end):
                 if match[3]:
-                    is_in_text, place = True, match.end()
+                    is_in_string, offset = True, match.end()
                     break
                 if match.lastindex is None:
                     break

@@ -66,5 +66,5 @@ def _status(status: Status) -> dict[str, object]:
 
 
 def _filled(members: dict[str, object]) -> dict[str, object]:
-    """Return *members* without those that are empty, which the API server takes for absent."""
+    """Return *members* without the empty ones, which the API server treats as absent."""
     return {name: value for name, value in members.items() if value}

@@ -1,8 +1,8 @@
-"""AdmissionReview bytes to an AdmissionRequest: decoded once, checked once, trusted from there on.
+"""AdmissionReview bytes to an AdmissionRequest, decoded and checked once.
 
-The request's own JSON is kept as the API server wrote it, because that is what workers are handed. Unknown
-members are ignored, as kube-apiserver's decoder ignores them. Members that decide something here are checked
-for their type; the rest is the workers' business.
+The request's own JSON is kept as the API server wrote it, because workers get it. Unknown members are
+ignored, as kube-apiserver's decoder ignores them. The types of members that the gateway uses are checked; the
+rest is left to the workers.
 
 Source: k8s.io/api admission/v1 types.go; kubernetes/apiserver plugin/webhook/request/admissionreview.go.
 """
@@ -34,9 +34,9 @@ Json = dict[str, object]
 Resource = tuple[str, str, str]
 """Group, version and resource name; group is empty for the core group."""
 
-# How kube-apiserver begins every review it writes, and how tools that sort keys do. What follows up to the
-# last brace is the request alone, and parsing only that proves the cut right: were there more members, it
-# would not be one JSON value.
+# The beginning of every review of kube-apiserver, and of tools that sort keys. The text from there to the
+# last brace is the request. Parsing only that proves the cut right: with more members it would not be one
+# JSON value.
 _PREFIXES: Final = {
     pattern % version.encode(): version
     for pattern in (
@@ -48,7 +48,8 @@ _PREFIXES: Final = {
 _REQUEST: Final = b'"request":'
 _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 _SAFE_DEPTH: Final = 250
-"""No more opening brackets than this cannot nest deeper than orjson writes. It reads deeper than that."""
+"""With at most this many opening brackets JSON cannot nest deeper than orjson writes. It reads deeper
+JSON."""
 
 _TOO_DEEP: Final = "request: nested too deeply, expected at most 254 levels"
 
@@ -58,40 +59,40 @@ _kind = cast("Callable[[object], Resource]", itemgetter("group", "version", "kin
 
 @dataclass(slots=True)
 class AdmissionRequest:
-    """One request for admission. Nothing in it is changed after decoding, ``object`` included.
+    """One request for admission. Nothing in it is changed after decoding, including ``object``.
 
-    The parsed form is a cache of ``json`` that :meth:`rest` lets go of: a few hundred small containers for
-    each review that waits for its workers would be cold memory by the time they are freed, which costs more
-    than parsing again the few that are asked for once more.
+    The parsed form is a cache of ``json`` that :meth:`drop_parsed` empties. The hundreds of small containers
+    of a waiting review would be cold memory by the time they are freed, which costs more than to parse the
+    few requests again that are needed once more.
     """
 
     api_version: str
-    """``admission.k8s.io/v1`` or ``…/v1beta1``: what the review came in, and the answer goes out in."""
+    """``admission.k8s.io/v1`` or ``…/v1beta1``, of the review and of the answer."""
     uid: str
     operation: str
     """CREATE, UPDATE, DELETE or CONNECT."""
     resource: Resource
-    """As sent here, perhaps converted to a version that a rule of the registration names."""
+    """As sent by the API server, perhaps converted to a version that a rule of the registration names."""
     sub_resource: str
     request_resource: Resource
-    """As the client asked for it; same as ``resource`` where the review does not say."""
+    """As requested by the client; equal to ``resource`` if the review does not have it."""
     request_sub_resource: str
     kind: Resource
-    """Group, version and kind of what the client sent."""
+    """Group, version and kind, as requested by the client."""
     namespace: str
-    """Empty for cluster-scoped objects; a Namespace object's own name."""
+    """Empty for cluster-scoped objects; for a Namespace its own name."""
     dry_run: bool
     has_object: bool
-    """Whether there is an object that a patch could change: not on DELETE."""
+    """Whether there is an object that a patch can change; not on DELETE."""
     json: bytes
     """The AdmissionRequest's JSON."""
     _parsed: Json | None = field(repr=False)
     _pruned: bytes | None = field(default=None, repr=False)
-    """What ``pruned_in_steps`` left of ``json``, where that nests too deeply to be parsed."""
+    """The result of ``pruned_in_steps`` for ``json``, if that nests too deeply to be parsed."""
     outline: Outline | None = field(default=None, repr=False)
-    """Of a large request, which is not parsed before somebody needs all of it."""
+    """Of a large request, which is parsed only if all of it is needed."""
     _object: Json | None = field(default=None, repr=False)
-    """Of a large request whose object alone was asked for."""
+    """The object of a large request of which only the object was needed."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
 
     @property
@@ -103,7 +104,7 @@ class AdmissionRequest:
 
     @property
     def object(self) -> Json | None:
-        """The object as the client wants it."""
+        """The new object."""
         if self.outline is not None and self._parsed is None:
             if self._object is None:
                 self._object = self.outline.fresh_object()
@@ -112,7 +113,7 @@ class AdmissionRequest:
 
     @property
     def old_object(self) -> Json | None:
-        """The object as it is stored, on UPDATE and DELETE."""
+        """The stored object, on UPDATE and DELETE."""
         return cast("Json | None", self.document.get("oldObject"))
 
     @property
@@ -132,7 +133,7 @@ class AdmissionRequest:
         return cast("Json | None", self._read().get("object"))
 
     def can_be_rewritten(self) -> bool:
-        """Whether the request can be written again with another object, and be a member of something."""
+        """Whether the request can be written as JSON again with another object, one level down."""
         if self._can_be_rewritten is None:
             self._can_be_rewritten = self.json.count(b"{") + self.json.count(b"[") <= _SAFE_DEPTH
             if not self._can_be_rewritten and self._pruned is None:
@@ -145,12 +146,12 @@ class AdmissionRequest:
         return cast("Json", orjson.loads(self.json if self._pruned is None else self._pruned))
 
     def drop_parsed(self) -> None:
-        """Let go of the parsed form until it is asked for again."""
+        """Drop the parsed form; the next access parses again."""
         self._parsed = self._object = None
 
     @property
     def shape(self) -> tuple[Hashable, ...]:
-        """All that rules can look at; requests of equal shape match the same rules."""
+        """Everything that rules compare; requests of equal shape match the same rules."""
         return (
             self.operation,
             self.resource,
@@ -165,7 +166,7 @@ class AdmissionRequest:
 def decode(body: bytes) -> AdmissionRequest:
     """Return the request in *body*, the JSON of an AdmissionReview v1 or v1beta1.
 
-    A review that does not begin as the API server's do has its request written anew, and is refused where it
+    The request of a review that does not begin like the API server's is written again, and refused if it
     nests too deeply for that.
 
     Raises:
@@ -178,7 +179,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def decode_plain(body: bytes) -> AdmissionRequest | None:
-    """Return the request in *body* as ``decode`` does, or None if orjson does not read it.
+    """Return the request in *body* as ``decode`` does, or None if orjson cannot read it.
 
     Raises:
         MalformedReview, UnsupportedReview: as ``decode``.
@@ -201,8 +202,8 @@ def decode_plain(body: bytes) -> AdmissionRequest | None:
 def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
     """Return the request in *body* as ``decode`` does; yields between steps.
 
-    For bodies that are large, or that orjson does not read. Their objects are not parsed. A review that does
-    not begin as the API server's do is not written anew.
+    For bodies that are large, or that orjson cannot read. Their objects are not parsed. The request of a
+    review that does not begin like the API server's is not written again.
 
     Raises:
         MalformedReview, UnsupportedReview: as ``decode``.
@@ -229,21 +230,21 @@ def _checked(
     outline: Outline | None = None,
     pruned: bytes | None = None,
 ) -> AdmissionRequest:
-    """Return the request of which *document* has the members that decide something."""
+    """Return the request with the members of *document*, after checking their types."""
     get = document.get
-    asked_resource, asked_kind = get("requestResource"), get("requestKind")
+    requested_resource, requested_kind = get("requestResource"), get("requestKind")
     try:
-        # Absent members are rare and cost an exception; present ones of a wrong type are checked below.
+        # Absent members are rare and cost an exception; the types of present ones are checked below.
         resource = _resource(document["resource"])
-        request_resource = resource if asked_resource is None else _resource(asked_resource)
-        kind = _kind(document["kind"] if asked_kind is None else asked_kind)
+        request_resource = resource if requested_resource is None else _resource(requested_resource)
+        kind = _kind(document["kind"] if requested_kind is None else requested_kind)
         uid, operation = document["uid"], document["operation"]
-        # The cheapest way to see that all of them are strings; joining anything else is a TypeError.
+        # The cheapest check that all of them are strings: anything else is a TypeError.
         "".join((*resource, *request_resource, *kind))
     except (KeyError, TypeError):
         raise _malformed(document) from None
     sub_resource, namespace = get("subResource"), get("namespace")
-    asked_sub_resource = sub_resource if asked_resource is None else get("requestSubResource")
+    requested_sub_resource = sub_resource if requested_resource is None else get("requestSubResource")
     request = AdmissionRequest(
         api_version=api_version,
         uid=cast("str", uid),
@@ -251,7 +252,7 @@ def _checked(
         resource=resource,
         sub_resource=cast("str", "" if sub_resource is None else sub_resource),
         request_resource=request_resource,
-        request_sub_resource=cast("str", "" if asked_sub_resource is None else asked_sub_resource),
+        request_sub_resource=cast("str", "" if requested_sub_resource is None else requested_sub_resource),
         kind=kind,
         namespace=cast("str", "" if namespace is None else namespace),
         dry_run=get("dryRun") is True,
@@ -267,7 +268,7 @@ def _checked(
 
 
 def _cut(body: bytes) -> tuple[str, bytes] | None:
-    """Return apiVersion and what has to be the request's JSON, if *body* looks as the API server's do."""
+    """Return apiVersion and the JSON of the request, if *body* begins like a review of the API server."""
     begin = body.find(_REQUEST, 0, _LONGEST_PREFIX) + len(_REQUEST)
     api_version = _PREFIXES.get(body[:begin])
     end = body.rfind(b"}")
@@ -292,7 +293,7 @@ def _check_envelope(review: object) -> str:
 def _open_in_steps(
     body: bytes, *, is_deep: bool
 ) -> Generator[None, None, tuple[str, bytes, Outline, bytes | None]]:
-    """Return apiVersion, the request's JSON, its outline, and where it *is_deep* what was pruned of it."""
+    """Return apiVersion, the request's JSON, its outline, and the pruned JSON if *is_deep*."""
     cut = _cut(body)
     if cut is not None:
         with suppress(NotJsonError):
@@ -315,7 +316,7 @@ def _written(document: Json) -> bytes:
 
 
 def _is_sound(request: AdmissionRequest, document: Json) -> bool:
-    """Whether every member that decides something has its type."""
+    """Whether every member that the gateway uses has its type."""
     held, old = document.get("object"), document.get("oldObject")
     return (
         type(request.uid) is str
@@ -372,7 +373,7 @@ def _is_named(*members: str) -> Callable[[object], bool]:
 
 
 def shown(value: object) -> str:
-    """Return *value* as an error message can show it: short scalars as they are, the rest by type."""
+    """Return *value* for an error message: a short scalar as JSON, anything else by its type."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):

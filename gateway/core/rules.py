@@ -1,7 +1,7 @@
-"""Rule against request: operation, group, version, resource and scope.
+"""Rules against a request: operation, group, version, resource and scope.
 
-Rules look at nothing that a patch can change, so their outcome is kept per shape of request
-(``gateway.core.matching``).
+No patch can change what rules compare, so ``gateway.core.matching`` caches the matches for each shape of
+request.
 
 Source: kubernetes/apiserver plugin/webhook/predicates/rules/rules.go, plugin/webhook/generic/webhook.go;
 k8s.io/api admissionregistration/v1 types.go.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Resource
     from gateway.core.webhook import Rule, Webhook
 
-# Webhooks and policies that could lock out their own repair.
+# Webhooks and policies on these kinds could block their own repair.
 _NEVER_SENT_KINDS: Final = {
     ("admissionregistration.k8s.io", kind)
     for kind in (
@@ -30,8 +30,8 @@ _NEVER_SENT_KINDS: Final = {
     ("admission-gateway.io", kind)
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "WorkerPool")
 }
-# Questions that the API server asks on behalf of every caller: a webhook in their way locks a cluster out.
-# kube-apiserver itself leaves them out from 1.37 on (KEP-5793).
+# Every client needs these reviews: a webhook that fails on them locks all users out of a cluster.
+# kube-apiserver itself does not send them from 1.37 on (KEP-5793).
 NEVER_SENT_RESOURCES: Final = {
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -44,7 +44,7 @@ NEVER_SENT_RESOURCES: Final = {
 
 
 def is_never_sent(request: AdmissionRequest) -> bool:
-    """Whether this kind of request is kept from every webhook: by kube-apiserver, or as it would here."""
+    """Whether requests of this kind go to no webhook, as in kube-apiserver."""
     group, _, kind = request.kind
     return (group, kind) in _NEVER_SENT_KINDS or any(
         (resource[0], resource[2]) in NEVER_SENT_RESOURCES
@@ -53,20 +53,20 @@ def is_never_sent(request: AdmissionRequest) -> bool:
 
 
 def rules_match(webhook: Webhook, request: AdmissionRequest) -> bool:
-    """Whether any rule of *webhook* is for *request*, under the webhook's matchPolicy.
+    """Whether any rule of *webhook* matches *request*, under the webhook's matchPolicy.
 
-    ``Exact`` looks at the resource that the client asked for. ``Equivalent`` looks at that and at the one
-    that was sent here, in any version: the API server has chosen the version already, and a policy is
-    rather enforced on an unexpected version than bypassed.
+    ``Exact`` compares with the resource of the client's request. ``Equivalent`` compares with that and with
+    the resource that the API server sent, in any version: the API server has chosen the version already, and
+    enforcing a policy on an unexpected version is better than bypassing it.
     """
-    asked = (request.request_resource, request.request_sub_resource)
+    requested = (request.request_resource, request.request_sub_resource)
     if webhook.match_policy == "Exact":
-        return any(_rule_matches(rule, request, *asked, any_version=False) for rule in webhook.rules)
+        return any(_rule_matches(rule, request, *requested, any_version=False) for rule in webhook.rules)
     sent = (request.resource, request.sub_resource)
     return any(
         _rule_matches(rule, request, resource, sub_resource, any_version=True)
         for rule in webhook.rules
-        for resource, sub_resource in (asked, sent)
+        for resource, sub_resource in (requested, sent)
     )
 
 
@@ -90,7 +90,7 @@ def _contains(names: tuple[str, ...], name: str) -> bool:
 def _scope_matches(rule: Rule, request: AdmissionRequest, resource: Resource) -> bool:
     if rule.scope == "*":
         return True
-    # A Namespace object carries its own name as the request's namespace and is cluster-scoped all the same.
+    # A Namespace is cluster-scoped, although its own name is the request's namespace.
     is_cluster_scoped = request.namespace == "" or (resource[0], resource[2]) == ("", "namespaces")
     return is_cluster_scoped == (rule.scope == "Cluster")
 

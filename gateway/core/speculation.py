@@ -1,8 +1,7 @@
-"""Remembers which webhooks change objects, so that calls are not made for nothing.
+"""How often webhooks change objects, to avoid speculative calls that would be discarded.
 
-A mutating webhook may be called before its turn, on the bet that those before it change nothing. The
-bet is lost, and the call wasted, behind a webhook that usually does change such objects. What is remembered
-here decides only how many calls are made and when, never what is answered.
+A speculative call of a mutating webhook, before its turn, is wasted if an earlier webhook changes the object.
+This memory decides only the number and the time of calls, never the answer.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Webhook
 
 _KEPT: Final = 16_384
-"""Pairs of webhook and kind of request remembered before starting over."""
+"""Pairs of webhook and kind of request in the memory, which is emptied when it is full."""
 
 _WEIGHT: Final = 0.2
-"""Share of the latest answer in the moving average: some ten answers make a habit or break it."""
+"""Weight of the latest answer in the moving average: about ten answers change the result."""
 
 
 class ChangeMemory:
-    """How often each webhook lately changed which kind of object."""
+    """For each webhook and kind of object, how often the webhook has changed it lately."""
 
     def __init__(self) -> None:
         self._rates: dict[tuple[Webhook, str, str, str], float] = {}
 
     def usually_changes(self, webhook: Webhook, request: AdmissionRequest) -> bool:
-        """Whether *webhook* changed more than half of the requests like *request* that it saw lately."""
-        # Where no webhook changes anything the memory is empty, and no key has to be made.
+        """Whether *webhook* has lately changed more than half of the requests like *request*."""
+        # The memory is empty if no webhook changes anything; then no key is made.
         return bool(self._rates) and self._rates.get(self._key(webhook, request), 0.0) > 0.5
 
     def note(self, webhook: Webhook, request: AdmissionRequest, *, changed: bool) -> None:
-        """Remember what *webhook* did with *request*."""
+        """Note whether *webhook* changed the object of *request*."""
         if not changed and not self._rates:
             return
         key = self._key(webhook, request)

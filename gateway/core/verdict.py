@@ -1,8 +1,8 @@
-"""What came of one call: a worker's word, or the failure to get one.
+"""The result of one call: the worker's answer, or a failure.
 
-Three things that other webhook servers mix up are three types here: a policy that allows, a policy that
-denies (final, whatever failurePolicy says), and a call that gave no usable answer (failurePolicy decides).
-``DryRunRefused`` is the fourth way in which a webhook ends a request: it was not called at all.
+There are three types: the policy allows, the policy denies (final, regardless of failurePolicy), and the call
+gave no usable answer (failurePolicy decides). ``DryRunRefused`` is the fourth way in which a webhook ends a
+request: it was not called.
 
 Source: kubernetes/apiserver plugin/webhook/errors, and the tables of kube-apiserver's two dispatchers.
 """
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class FailureReason(Enum):
-    """Why a webhook has no usable answer."""
+    """Why there is no usable answer of a webhook."""
 
     STATUS = "the worker or the transport answered a gRPC status other than OK"
     DEADLINE = "no answer in time"
@@ -39,7 +39,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """``status.details`` of a denial but for its causes; empty fields are left out.
+    """``status.details`` of a denial without its causes; empty fields are left out.
 
     Source: meta/v1 StatusDetails.
     """
@@ -49,7 +49,7 @@ class Details:
     kind: str = ""
     uid: str = ""
     retry_after_seconds: int = 0
-    """An int32. Above 0, the API server sends it to its client as ``Retry-After``, whatever the code."""
+    """An int32. If it is above 0, the API server sends it to its client as ``Retry-After``, with any code."""
 
 
 NO_DETAILS: Final = Details()
@@ -57,7 +57,7 @@ NO_DETAILS: Final = Details()
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The policy has nothing against the request, and may want it changed."""
+    """The policy allows the request, perhaps with a patch."""
 
     patch: bytes = b""
     """A JSON Patch as the worker wrote it; empty for none."""
@@ -85,18 +85,18 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There is no usable answer; the webhook's failurePolicy decides what becomes of the request."""
+    """There is no usable answer; the webhook's failurePolicy decides."""
 
     reason: FailureReason
     cause: str
-    """What the user and the operator read after ``failed calling webhook "NAME": ``."""
+    """The text after ``failed calling webhook "NAME": ``."""
     code: int = 503
-    """HTTP status that metrics show for the failure; the user always gets 500."""
+    """HTTP status of the failure in metrics; the user always gets 500."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRunRefused:
-    """The request is a dry run, and the webhook's sideEffects do not allow calling it for one."""
+    """The request is a dry run, and the webhook's sideEffects forbid a call."""
 
 
 Verdict = Allowed | Denied | Failed

@@ -1,9 +1,9 @@
 """Webhooks divided by the apiVersions that they name, so that each part can be registered by a short name.
 
-For each entry of a registration the API server chooses the version that it sends, by the apiVersions that
-the entry names. Webhooks that name other apiVersions for the same requests need entries of their own. Which
-part of a webhook belongs to which entry is told from the webhook alone. So it is the same whatever other
-webhooks are configured, and each of its requests belongs to one part.
+For each entry of a registration the API server chooses the version that it sends from the apiVersions of the
+entry. Webhooks that name other apiVersions for the same requests need other entries. The parts of a webhook
+follow from the webhook alone, so they do not depend on other webhooks. Each request of a webhook belongs to
+one part.
 
 Source: kubernetes/apiserver plugin/webhook/generic/webhook.go (ShouldCallHook).
 """
@@ -30,30 +30,30 @@ _USUAL: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 def by_versions(webhook: Webhook) -> dict[str, Webhook]:
     """Return the parts of *webhook* by key: a part is the webhook with some of its rules, in their order.
 
-    Rules for the same requests are in the same part. Where these name the same apiVersions, they are the
+    Rules that match the same requests are in the same part. If they name the same apiVersions, these are the
     key, as ``v1`` or ``v1-v1beta1``, or ``any`` for ``*``. Any other key is a digest: of unusual apiVersions,
-    or of the rules themselves, where rules for the same requests name different apiVersions.
+    or of the rules, if rules for the same requests name different apiVersions.
     """
     parts: dict[str, list[int]] = {}
-    for places in _connected(webhook.rules):
-        key = _key([webhook.rules[place] for place in places])
-        parts.setdefault(key, []).extend(places)
+    for indices in _connected(webhook.rules):
+        key = _key([webhook.rules[index] for index in indices])
+        parts.setdefault(key, []).extend(indices)
     if len(parts) == 1:
         return dict.fromkeys(parts, webhook)
     return {
-        key: replace(webhook, rules=tuple(webhook.rules[place] for place in sorted(places)))
-        for key, places in parts.items()
+        key: replace(webhook, rules=tuple(webhook.rules[index] for index in sorted(indices)))
+        for key, indices in parts.items()
     }
 
 
 def _connected(rules: Sequence[Rule]) -> list[list[int]]:
-    """Return the places of *rules* in groups: those that overlap, also by way of others, are in one."""
+    """Return the indices of *rules* in groups; rules that overlap, also through others, are in one group."""
     versions = [frozenset(rule.api_versions) for rule in rules]
     if len(set(versions)) == 1:
         return [list(range(len(rules)))]
     groups: list[list[int]] = []
-    for place, rule in enumerate(rules):
-        joined, apart = [place], []
+    for index, rule in enumerate(rules):
+        joined, apart = [index], []
         for group in groups:
             if any(overlap(rule, rules[other]) for other in group):
                 joined = [*group, *joined]

@@ -1,7 +1,7 @@
-"""The configured model: webhooks and their rules, after defaulting and validation.
+"""Webhooks and their rules, after defaulting and validation.
 
-One type serves both phases, since all that differs is ``phase`` and ``reinvocation_policy``. Values keep
-the spelling of Kubernetes. Validated where they are made (``gateway.config``) and trusted from there on.
+One type serves both phases, which differ only in ``phase`` and ``reinvocation_policy``. Values keep the
+spelling of Kubernetes. ``gateway.config`` validates them.
 
 Source: k8s.io/api admissionregistration/v1 types.go.
 """
@@ -28,19 +28,19 @@ OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which requests a webhook is for: all five dimensions have to match. ``*`` matches anything."""
+    """The requests that a webhook is called for: all five fields have to match. ``*`` matches anything."""
 
     operations: tuple[str, ...]
     api_groups: tuple[str, ...]
     api_versions: tuple[str, ...]
     resources: tuple[str, ...]
-    """``RESOURCE``, ``RESOURCE/SUBRESOURCE``, either part may be ``*``."""
+    """``RESOURCE`` or ``RESOURCE/SUBRESOURCE``; either part may be ``*``."""
     scope: Scope = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRef:
-    """``clientConfig.worker``: the policy to ask for, and the pool that serves it."""
+    """``clientConfig.worker``: a policy, and the pool that serves it."""
 
     pool: str
     policy: str
@@ -50,15 +50,15 @@ class WorkerRef:
 class HttpsClient:
     """``clientConfig.url`` or ``clientConfig.service``: a webhook called as the API server calls it.
 
-    Webhooks for which all of it is equal share one backend, and its connections.
+    Webhooks with equal clients share one backend, and its connections.
     """
 
     url: str
-    """``https://HOST[:PORT]/PATH``, without a query, its path cleaned."""
+    """``https://HOST[:PORT]/PATH``, without a query, with a normalized path."""
     ca_pem: bytes = b""
-    """Roots that the server's certificate must chain to, PEM; empty: the system's."""
+    """Root certificates for the server's certificate, PEM; empty: those of the system."""
     is_custom: bool = False
-    """Whether a custom resource names it, whose author need not be whose credentials the gateway has."""
+    """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class Webhook:
 
     phase: Phase
     configuration: str
-    """``metadata.name`` of the configuration object that holds it."""
+    """``metadata.name`` of its configuration object."""
     name: str
     client: WorkerRef | HttpsClient
     rules: tuple[Rule, ...]
@@ -83,15 +83,15 @@ class Webhook:
     match_conditions: MatchConditions | None = None
     """None: there are none."""
     review_version: ReviewVersion = "v1"
-    """Of the AdmissionReviews that its HTTPS server reads; workers get no review."""
+    """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
 
     @property
     def backend(self) -> str | HttpsClient:
-        """What webhooks share that are asked over the same connections: a pool's name, or a client."""
+        """The pool's name, or the client: equal for webhooks that share connections."""
         client = self.client
         return client.pool if isinstance(client, WorkerRef) else client
 
     @property
     def worker(self) -> WorkerRef:
-        """The client of a webhook that is known to be a worker."""
+        """The client, which has to be a worker."""
         return cast("WorkerRef", self.client)

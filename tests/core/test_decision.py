@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.annotations import MAX_DROPPED, MAX_SPOKEN, MAX_SPOKEN_CHARS, annotation_key
+from gateway.core.annotations import MAX_DROPPED, MAX_WORKER_ANNOTATIONS, MAX_WORKER_CHARS, annotation_key
 from gateway.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
@@ -533,7 +533,7 @@ def test_of_many_causes_the_first_are_shown() -> None:
 
 
 def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
-    half = "v" * (MAX_SPOKEN_CHARS // 2)
+    half = "v" * (MAX_WORKER_CHARS // 2)
     decision = validating(
         annotated(("a", half), ("b", half), ("c", half), ("d", "short")),
         annotated(*[(f"-{number}", "v") for number in range(100_000)]),
@@ -560,11 +560,14 @@ def test_a_warning_that_is_repeated_is_looked_at_once() -> None:
 
 
 def test_annotations_of_many_webhooks_are_looked_at_up_to_a_number() -> None:
-    many = [annotated(*[(f"{letter}{number}", "") for number in range(MAX_SPOKEN // 2)]) for letter in "abcd"]
+    many = [
+        annotated(*[(f"{letter}{number}", "") for number in range(MAX_WORKER_ANNOTATIONS // 2)])
+        for letter in "abcd"
+    ]
     decision = validating(*many)
-    assert len(decision.audit_annotations) == MAX_SPOKEN
-    assert [dropped.why for dropped in decision.dropped_annotations] == [
-        f"more than {MAX_SPOKEN} annotations in a review"
+    assert len(decision.audit_annotations) == MAX_WORKER_ANNOTATIONS
+    assert [dropped.reason for dropped in decision.dropped_annotations] == [
+        f"more than {MAX_WORKER_ANNOTATIONS} annotations in a review"
     ] * 2
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()
-_INVOCATION: Final = Invocation(webhook(), 0, is_unconditional=True, is_in_place=True)
+_INVOCATION: Final = Invocation(webhook(), 0, is_unconditional=True, has_matched_namespace=True)
 MOST_UNREAD_BYTES: Final = 100_000
 """Of what is written to a worker that does not read: two windows, as low as they are set, and a batch."""
 

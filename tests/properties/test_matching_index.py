@@ -76,7 +76,7 @@ def test_a_cached_selection_equals_the_rules_and_selectors(
                 matched := one.is_unconditional
                 or (
                     object_matches(one.webhook, selectable_labels(review.object, None))
-                    if one.is_in_place
+                    if one.has_matched_namespace
                     else selectors_match(one.webhook, review, review.object, namespace)
                 )
             )
