@@ -18,14 +18,15 @@ _WITHIN_S: Final = 600
 """A bound for a stuck program, not an expectation."""
 
 
-def ask(questions: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return what the oracle says of each expression for each AdmissionRequest: see ``answer`` in its source.
+def evaluate(expressions: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the oracle's result of each expression for its AdmissionRequest: see ``answer`` in its source.
 
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
     lines = "".join(
-        json.dumps({"expression": expression, "request": request}) + "\n" for expression, request in questions
+        json.dumps({"expression": expression, "request": request}) + "\n"
+        for expression, request in expressions
     )
     done = subprocess.run(
         [_program()], input=lines, capture_output=True, text=True, timeout=_WITHIN_S, check=True
@@ -41,7 +42,7 @@ def outcome(answer: dict[str, Any]) -> str:
 
 
 def text(answer: dict[str, Any], expression: str) -> str:
-    """Return the text of the error in *answer*, without what every text begins with."""
+    """Return the text of the error in *answer*, without the common prefix."""
     return str(answer.get("error", "")).removeprefix(f"expression '{expression}' resulted in error: ")
 
 

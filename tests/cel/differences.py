@@ -1,13 +1,13 @@
-"""Where the gateway's CEL differs from kube-apiserver's on purpose, and by how much."""
+"""Intended differences between the gateway's CEL and kube-apiserver's."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_MESSAGE = "messages of protobuf cannot be made: nobody needs one in a matchCondition"
+_MESSAGE = "protobuf messages cannot be constructed: a matchCondition does not need them"
 _KEYS = "a map cannot have both 1 and true as keys, which no JSON has"
-_CONTAINERS = "cel-go takes lists and maps as keys, and finds none of them again"
-_HIDDEN = "cel-go takes all names in brackets after .object for global ones"
+_CONTAINERS = "cel-go accepts lists and maps as keys, and never finds them"
+_HIDDEN = "cel-go treats all names in brackets after .object as global"
 KNOWN: Final[dict[str, tuple[str, str]]] = {
     "google.protobuf.Duration{seconds: 1} == duration('1s')": ("compile error", _MESSAGE),
     """'%s'.format([{1: 'x', true: b'y'}]) == '{1:"x", true:b"y"}'""": ("false", _KEYS),
@@ -15,23 +15,23 @@ KNOWN: Final[dict[str, tuple[str, str]]] = {
     "{{}: 1}.size() == 1": ("compile error", _CONTAINERS),
     "object.all(object, .object[object] == .object[object])": ("true", _HIDDEN),
 }
-"""Expression to what it decides here, and why."""
+"""By expression: the decision here, and the reason."""
 
 COSTS: Final[dict[str, tuple[int, str]]] = {}
-"""Expression with a value to the units that it costs more here, and why. There is none."""
+"""By expression with a value: the additional cost here, and the reason."""
 ERROR_COSTS_MORE: Final = 3
-"""Units that an expression without a value may cost more here.
+"""The additional cost that an expression without a value can have here.
 
-It may cost less by any number: an error ends an operation here, where cel-go goes on with the other operands.
+It can cost less: an error ends an operation here, while cel-go evaluates the other operands.
 """
 DRAWN_ERRORS_COST_MORE: Final = 50
-"""The same for long random expressions, also for those whose errors || and the like absorb.
+"""The same for long random expressions, also if their errors are absorbed, for example by ||.
 
-The other arguments of a call with three or more are paid for here, though one before them is an error.
+Here a call with three or more arguments charges all of them, even if the first one is an error.
 """
 
 _GO = "the text is of Go's runtime"
-_RECEIVER = "the text depends on how cel-go has the function declared"
+_RECEIVER = "the text depends on the declaration of the function in cel-go"
 TEXTS: Final[dict[str, tuple[str, str]]] = {
     "object.spec.replicas.sort() == []": ("no such overload: sort(int)", _RECEIVER),
     "object.spec.text.sort() == []": ("no such overload: sort(string)", _RECEIVER),
@@ -39,4 +39,4 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "object.spec.replicas.distinct() == []": ("no such overload: distinct(int)", _GO),
     "object.spec.numbers.flatten(object.spec.text) == []": ("no such overload: flatten(list, string)", _GO),
 }
-"""Expression to the text of its error here, and why."""
+"""By expression: the text of its error here, and the reason."""

@@ -1,4 +1,4 @@
-"""Expressions whose outcome ``vectors.json`` holds, as the API server's own evaluator has it."""
+"""The expressions of ``vectors.json``, which has their results from the API server's own evaluator."""
 
 # ruff: noqa: E501, RUF001 - what users might write
 

@@ -1,4 +1,4 @@
-"""Expressions that a seed draws: mostly well-typed, over all libraries, with values from the review."""
+"""Random expressions: mostly well-typed, over all libraries, with values from the review."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     import random
 
 # ruff: noqa: E501 - a table
-# No bare [] where its element's type counts: cel-go then takes that of whatever overload it tries first.
-# {kind} stands for an expression of it, drawn anew at each place; {x} for a variable in scope.
+# No bare [] where the type of its elements matters: cel-go takes the one of the overload that it tries first.
+# {kind} is replaced by a random expression of that kind, {x} by a variable in scope.
 RULES: Final[dict[str, tuple[str, ...]]] = {
     "bool": (
         "true", "false", "({bool} && {bool})", "({bool} || {bool})", "!{bool}", "({bool} ? {bool} : {bool})",

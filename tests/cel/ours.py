@@ -1,4 +1,4 @@
-"""What the gateway makes of an expression, in the oracle's words."""
+"""The gateway's results of an expression, in the form of the oracle's."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
         conditions = CompiledConditions([compile_condition("condition", expression)])
     except InvalidExpression as problem:
         return "compile error", str(problem), 0
-    answers: dict[AccessCheck, AccessDecision] = {}
+    decisions: dict[AccessCheck, AccessDecision] = {}
     while True:
         seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
-        result = conditions.evaluate(seen, answers)
+        result = conditions.evaluate(seen, decisions)
         if isinstance(result, Unresolved) and result.evaluation is not None:
             result = result.evaluation()
         if not isinstance(result, Unresolved):
             break
-        answers |= {check: _answer(json.loads(check.spec)) for check in result.checks}
+        decisions |= {check: _decision(json.loads(check.spec)) for check in result.checks}
     cost = math.floor(spent() + 1e-6)
     if isinstance(result, Failed):
         return "error", result.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
@@ -42,7 +42,7 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def raises(expression: str, request: dict[str, Any]) -> bool:
-    """Say whether any part of *expression* is an error, also one that has no effect on the decision."""
+    """Return whether any part of *expression* is an error, also one without effect on the decision."""
     found = []
 
     def trace(_: FrameType, event: str, argument: Any) -> Any:
@@ -59,8 +59,8 @@ def raises(expression: str, request: dict[str, Any]) -> bool:
     return bool(found)
 
 
-def asked(expression: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the authorizer is asked first, as the oracle shows it; selectors are counted."""
+def first_checks(expression: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the first checks of the authorizer in the oracle's form; selectors are counted."""
     conditions = CompiledConditions([compile_condition("condition", expression)])
     result = conditions.evaluate(ConditionInput(request, request.get("object"), request.get("oldObject")), {})
     assert isinstance(result, Unresolved)
@@ -81,8 +81,8 @@ def _shown(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(spec: dict[str, Any]) -> AccessDecision:
-    """What the oracle's authorizer says."""
+def _decision(spec: dict[str, Any]) -> AccessDecision:
+    """Return the decision of the oracle's authorizer."""
     verb = (spec.get("resourceAttributes") or spec["nonResourceAttributes"]).get("verb", "")
     if verb in _GRANTED:
         return AccessDecision(allowed=True, reason="granted")

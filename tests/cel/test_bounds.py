@@ -66,7 +66,7 @@ def judge(expression: str, current: Any = None, old: Any = None) -> object:
         "authorizer.requestResource.labelSelector(object.text).check('get').allowed()",
     ],
 )
-def test_what_costs_too_much_ends_small(expression: str) -> None:
+def test_an_evaluation_over_budget_ends_early(expression: str) -> None:
     tracemalloc.start()
     result = judge(expression, old=OBJECT)
     _, peak = tracemalloc.get_traced_memory()
@@ -93,7 +93,7 @@ def test_nothing_absorbs_the_limit(expression: str) -> None:
     assert result.cause.endswith(EXCEEDED)
 
 
-def test_a_list_of_a_size_that_a_request_has_is_gone_through() -> None:
+def test_a_list_of_the_largest_request_is_traversed() -> None:
     assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
     assert judge("object.l.all(x, object.l.all(y, y >= 0))", {"l": list(range(300))}) is None
     assert judge("object.deep == oldObject.deep", old=OBJECT) is None
@@ -106,8 +106,8 @@ def test_every_evaluation_has_its_own_budget() -> None:
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
-def test_rounds_are_charged_for_one_by_one(short: int, longer: int) -> None:
-    """What a macro costs is linear in its rounds."""
+def test_each_round_of_a_macro_is_charged(short: int, longer: int) -> None:
+    """The cost of a macro is linear in its rounds."""
 
     def cost(length: int) -> float:
         judge("object.l.all(x, x >= 0 && x.size > 1 || true)", {"l": ["a"] * length})
@@ -119,7 +119,7 @@ def test_rounds_are_charged_for_one_by_one(short: int, longer: int) -> None:
 
 
 @given(st.integers(0, 2_000))
-def test_a_search_costs_the_more_the_longer_the_text(length: int) -> None:
+def test_the_cost_of_a_search_grows_with_the_text(length: int) -> None:
     def cost(size: int) -> float:
         judge("object.s.matches('^(a|b)*$')", {"s": "a" * size})
         return spent()
@@ -127,8 +127,8 @@ def test_a_search_costs_the_more_the_longer_the_text(length: int) -> None:
     assert cost(length) == cost(0) + (-(-(1 + length) // 10) - 1) * 2
 
 
-def test_a_key_of_a_map_is_looked_up_and_not_searched_for() -> None:
-    """Also where Python may take it for another: 1, 1.0 and true are one to it."""
+def test_a_key_of_a_map_is_looked_up_in_constant_time() -> None:
+    """Also keys that are equal in Python: 1, 1.0 and true."""
 
     class Key(int):
         compared = 0
@@ -151,8 +151,8 @@ def test_a_key_of_a_map_is_looked_up_and_not_searched_for() -> None:
     assert Key.compared == 0
 
 
-def test_a_pattern_that_takes_long_is_not_for_the_event_loop() -> None:
-    """However little it costs: RE2 cannot keep the states of some, and takes a thousand times as long."""
+def test_a_slow_pattern_does_not_run_on_the_event_loop() -> None:
+    """Even if it is cheap: some patterns have too many states for RE2, and take a thousand times as long."""
     slow = CompiledConditions([compile_condition("c", "object.s.matches('(a?){500}a{500}b')")])
     assert isinstance(slow.evaluate(seen({"s": "a"}), {}), Excluded)
     assert isinstance(slow.evaluate(seen({"s": "a" * 1_000}), {}), Unresolved)
@@ -172,21 +172,21 @@ def test_a_pattern_that_takes_long_is_not_for_the_event_loop() -> None:
         "object.words.sort().size() == 5000",
     ],
 )
-def test_what_the_api_server_charges_nothing_for_is_not_refused_for_a_long_list(expression: str) -> None:
-    """It does not know the types of lists in an object."""
+def test_free_work_on_a_long_list_is_not_refused(expression: str) -> None:
+    """The checker does not know the types of lists in an object."""
     assert judge(expression, {"l": list(range(1000)), "words": [str(n) for n in range(5000)]}) is None
 
 
-def test_a_list_of_constants_costs_nothing_however_long_it_is() -> None:
-    """The figure is kube-apiserver's: 5 units for each of the 4,000 keys, and 3."""
+def test_a_long_list_of_constants_is_free() -> None:
+    """The cost is kube-apiserver's: 5 units for each of the 4,000 keys, and 3."""
     constants = ", ".join(f"'c{number}'" for number in range(300))
     data = {f"k{number}": "" for number in range(4_000)}
     assert judge(f"object.data.all(k, !(k in [{constants}]))", {"data": data}) is None
     assert spent() == 20_003
 
 
-def test_sorting_again_and_again_is_checked_once() -> None:
-    """The list was once checked for the sorting and for its keys, twice as long with every sorting."""
+def test_nested_sorting_is_checked_once() -> None:
+    """The check must not run for the sorting and for its keys, which doubles the time with every sorting."""
     expression = "object.l" + ".sortBy(x, x)" * 50 + ".size() == 3"
     assert judge(expression, {"l": [3, 1, 2]}) is None
 
@@ -201,7 +201,7 @@ def test_objects_nested_deeper_than_python_recurses_are_compared() -> None:
     assert isinstance(judge("object.a == oldObject.a", {"a": nested(1)}, {"a": nested(2)}), Excluded)
 
 
-def test_what_takes_long_is_not_done_on_the_event_loop() -> None:
+def test_a_long_evaluation_does_not_run_on_the_event_loop() -> None:
     conditions = CompiledConditions([compile_condition("c", "object.l.all(x, x >= 0)")])
 
     assert conditions.evaluate(seen({"l": list(range(100))}), {}) is None
@@ -212,7 +212,7 @@ def test_what_takes_long_is_not_done_on_the_event_loop() -> None:
     assert result.evaluation() is None
 
 
-def test_all_conditions_of_a_webhook_together_are_brief_or_not() -> None:
+def test_all_conditions_of_a_webhook_share_the_limit_of_the_event_loop() -> None:
     current = {"l": list(range(1_500))}
     expression = "object.l.all(x, x >= 0)"
     one = CompiledConditions([compile_condition("c", expression)]).evaluate(seen(current), {})
@@ -237,7 +237,7 @@ def test_two_threads_evaluate_at_the_same_time() -> None:
         assert {type(found) for found in threads.map(think, [600] * 4)} == {Failed}
 
 
-def test_what_is_compiled_is_not_charged_to_what_was_evaluated() -> None:
+def test_compilation_does_not_change_the_cost_of_an_evaluation() -> None:
     assert isinstance(judge("object.numbers.all(x, x >= 0)"), Failed)
 
     compile_condition("c", "'%s'.format(['compiled after the budget was spent']) == ''")

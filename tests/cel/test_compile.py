@@ -1,4 +1,4 @@
-"""What is no condition is refused, with the place and the reason."""
+"""Texts that are not conditions are refused, with position and reason."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ WORDS = [
         ("b'\\u00e9' == b''", "1:1: unable to unescape string"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(expression: str, problem: str) -> None:
+def test_problems_have_their_place(expression: str, problem: str) -> None:
     with pytest.raises(InvalidExpression) as raised:
         compile_condition("c", expression)
 
@@ -165,7 +165,7 @@ def test_depth_and_length_are_bounded(expression: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_what_is_written_by_people_is_not_too_deep(expression: str) -> None:
+def test_ordinary_expressions_are_not_too_deep(expression: str) -> None:
     compile_condition("c", expression)
 
 
@@ -177,17 +177,17 @@ def test_equal_expressions_are_compiled_once() -> None:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join))
-def test_whatever_is_written_is_taken_or_refused(expression: str) -> None:
+def test_any_expression_compiles_or_is_refused(expression: str) -> None:
     _take_or_refuse(expression)
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_taken_or_refused(expression: str) -> None:
+def test_any_text_compiles_or_is_refused(expression: str) -> None:
     _take_or_refuse(expression)
 
 
 @given(st.sampled_from(EXPRESSIONS), st.integers(0), st.integers(0), st.sampled_from(WORDS))
-def test_an_expression_with_a_part_replaced_is_taken_or_refused(
+def test_an_expression_with_a_replaced_part_compiles_or_is_refused(
     expression: str, start: int, length: int, word: str
 ) -> None:
     start %= len(expression) + 1
@@ -195,7 +195,7 @@ def test_an_expression_with_a_part_replaced_is_taken_or_refused(
 
 
 def _take_or_refuse(expression: str) -> None:
-    """Whatever an expression is, nothing comes out but a result or the refusal."""
+    """Any text has a result or is refused, and raises nothing else."""
     with contextlib.suppress(InvalidExpression):
         conditions = CompiledConditions([compile_condition("c", expression)])
         result = conditions.evaluate(ConditionInput(REQUEST, REQUEST["object"], REQUEST["oldObject"]), {})

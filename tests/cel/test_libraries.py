@@ -1,4 +1,4 @@
-"""Laws of the libraries' functions, and that none of them does more than it charges for."""
+"""Laws of the libraries' functions, and bounds of their work."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def call(overload: str, *arguments: object) -> Any:
     return CALLS[overload](*arguments)
 
 
-def test_overloads_are_told_apart() -> None:
-    """No overload is declared twice, else one of the two would never be called."""
+def test_overloads_are_chosen_by_types() -> None:
+    """No overload is declared twice: one of the two would never be called."""
     assert len(CALLS) == len(FUNCTIONS)
 
 
 @given(st.integers(-(10**15), 10**15), st.sampled_from(sorted(SUFFIXES)), st.integers(-(10**15), 10**15))
-def test_a_quantity_is_the_number_that_it_says(number: int, suffix: str, other: int) -> None:
-    """Comparison, sum and difference are those of exact numbers, however they are written."""
+def test_a_quantity_has_the_value_of_its_notation(number: int, suffix: str, other: int) -> None:
+    """Comparison, sum and difference are those of exact numbers, in any notation."""
     one = call("string_to_quantity", f"{number}{suffix}")
     two = call("string_to_quantity", f"{other}m")
     exact, second = Fraction(number) * Fraction(10) ** SUFFIXES[suffix], Fraction(other, 1000)
@@ -55,7 +55,7 @@ def test_a_quantity_is_the_number_that_it_says(number: int, suffix: str, other: 
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**12), max_value=10**12))
-def test_quantities_are_equal_however_they_are_written(value: Decimal) -> None:
+def test_quantities_are_equal_in_any_notation(value: Decimal) -> None:
     """The same number with and without suffix is the same value, with the same hash."""
     plain, milli = (
         call("string_to_quantity", f"{value:f}"),
@@ -66,7 +66,7 @@ def test_quantities_are_equal_however_they_are_written(value: Decimal) -> None:
 
 
 @given(st.ip_addresses(), st.integers(0, 128))
-def test_a_prefix_contains_what_ipaddress_says(
+def test_a_prefix_contains_the_same_addresses_as_in_ipaddress(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, bits: int
 ) -> None:
     """Masked, a prefix is the network; it contains its addresses and itself."""
@@ -81,7 +81,7 @@ def test_a_prefix_contains_what_ipaddress_says(
 
 
 @given(TEXTS, TEXTS, st.integers(-2, 14))
-def test_positions_in_a_string_are_those_of_characters(text: str, part: str, at: int) -> None:
+def test_positions_in_a_string_count_characters(text: str, part: str, at: int) -> None:
     """indexOf is the first position at which the part stands, lastIndexOf the last not after the offset."""
     every = [i for i in range(len(text) + 1) if text.startswith(part, i)]
     assert call("string_index_of_string", text, part) == (every[0] if every else -1)
@@ -95,8 +95,8 @@ def test_positions_in_a_string_are_those_of_characters(text: str, part: str, at:
 
 
 @given(TEXTS, st.sampled_from(["", "a", "ab", " "]), st.integers(-1, 5))
-def test_what_is_split_can_be_joined(text: str, separator: str, limit: int) -> None:
-    """Splitting loses the separators alone, and makes no more parts than asked for."""
+def test_split_and_join_are_inverse(text: str, separator: str, limit: int) -> None:
+    """Splitting removes the separators only, and makes at most the given number of parts."""
     parts = call("string_split_string_int", text, separator, limit)
     if limit != 0 and (text or separator):
         assert call("list_join_string", parts, separator) == text
@@ -105,7 +105,7 @@ def test_what_is_split_can_be_joined(text: str, separator: str, limit: int) -> N
 
 @given(st.lists(st.integers(-5, 5) | st.floats(-5, 5) | st.text("ab", max_size=2), max_size=30))
 def test_sets_and_distinct_agree(values: list[object]) -> None:
-    """The distinct elements of a list are equivalent to it, and each is at its own position alone."""
+    """The distinct elements of a list are equivalent to it, and each occurs once."""
     distinct = call("list_distinct", values)
     assert call("list_sets_equivalent_list", distinct, values)
     assert all(call("list_a_index_of_int", distinct, one) == i for i, one in enumerate(distinct))
@@ -122,7 +122,7 @@ def test_sorting_sorts(values: list[int]) -> None:
 
 
 @given(st.lists(st.lists(st.integers(), max_size=4), max_size=6), st.integers(0, 3))
-def test_flattening_takes_away_levels(values: list[list[int]], depth: int) -> None:
+def test_flatten_removes_levels(values: list[list[int]], depth: int) -> None:
     """One level holds the elements of the lists; a list that is flat already stays as it is."""
     flat = [one for each in values for one in each]
     assert call("list_flatten", values) == flat
@@ -130,8 +130,8 @@ def test_flattening_takes_away_levels(values: list[list[int]], depth: int) -> No
 
 
 @given(st.text(max_size=20))
-def test_no_text_but_a_valid_one_is_taken(text: str) -> None:
-    """isX says whether X parses, for any text, and nothing else is raised."""
+def test_only_valid_texts_are_parsed(text: str) -> None:
+    """isX returns whether X parses, for any text, and raises nothing else."""
     for question, parser in (
         ("is_url_string", "string_to_url"),
         ("is_quantity_string", "string_to_quantity"),
@@ -153,8 +153,8 @@ def test_no_text_but_a_valid_one_is_taken(text: str) -> None:
     st.text("%sdfexXob.0129", max_size=8),
     st.lists(st.integers() | st.text(max_size=3) | st.none(), max_size=3),
 )
-def test_a_format_that_checks_out_formats(text: str, arguments: list[object]) -> None:
-    """What the check at compile time accepts for the types of the arguments fails for none of the values."""
+def test_a_format_that_is_valid_can_be_applied(text: str, arguments: list[object]) -> None:
+    """A format that is accepted at compile time for some types does not fail for values of these types."""
     kinds = ["string" if isinstance(one, str) else "null_type" if one is None else "int" for one in arguments]
     if check_format(text, kinds) is None and not ({"f", "e"} & set(text)):
         assert isinstance(call("string_format", text, arguments), str)
@@ -183,14 +183,14 @@ SHARED: list[Any] = [MANY] * 1000
         ("string_to_semver", ("1.0.0-" + "a." * 1_000_000 + "a",)),
     ],
 )
-def test_what_would_be_too_much_is_refused_by_its_price(overload: str, arguments: tuple[Any, ...]) -> None:
+def test_expensive_calls_exceed_the_budget(overload: str, arguments: tuple[Any, ...]) -> None:
     """Megabytes of input never make gigabytes of work or of result."""
     with pytest.raises(CostExceeded):
         call(overload, *arguments)
 
 
 def test_a_pattern_is_bounded() -> None:
-    """One that is too long, or that RE2 needs too much memory for, is an error."""
+    """A pattern that is too long, or needs too much memory in RE2, is an error."""
     start(EXPRESSION_LIMIT)
     for pattern in ("a" * (LONGEST_PATTERN + 1), "((a{100}){100}){100}", "\\C", "("):
         with pytest.raises(EvaluationError, match="error parsing regexp"):
@@ -198,7 +198,7 @@ def test_a_pattern_is_bounded() -> None:
 
 
 def test_numbers_keep_their_type() -> None:
-    """What adds up or chooses among unsigned numbers makes an unsigned number."""
+    """The sum, the least and the greatest of unsigned numbers are unsigned."""
     values = [Uint(1), Uint(2)]
     assert type(call("list_uint_sum_uint", values)) is Uint
     assert type(call("list_uint_max_uint", values)) is Uint

@@ -171,7 +171,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 @given(_conditions(["object", "oldObject"], 2), OBJECTS, OBJECTS | st.none())
-def test_a_condition_decides_what_it_means(tree: Tree, current: Any, old: Any) -> None:
+def test_a_condition_decides_like_its_meaning_in_python(tree: Tree, current: Any, old: Any) -> None:
     condition = compile_condition("c", f"({text(tree)}) == true")
     result = CompiledConditions([condition]).evaluate(ConditionInput({}, current, old), {})
 

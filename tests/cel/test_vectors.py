@@ -17,7 +17,7 @@ VECTORS: list[dict[str, Any]] = json.loads(FILE.read_text())
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["expression"][:60])
 def test_an_expression_decides_as_in_the_api_server(vector: dict[str, Any]) -> None:
-    """The same value at the same cost, the same error where it has one, and refused where it refuses."""
+    """The value, the cost, the error and the refusal are the API server's."""
     expression = vector["expression"]
     outcome, text, cost = decide(expression, REQUEST)
     if expression in KNOWN:
@@ -37,7 +37,7 @@ def test_the_vectors_are_of_these_expressions() -> None:
 
 
 def test_every_known_difference_is_one() -> None:
-    """What has been mended is no longer listed."""
+    """The list has no entry without a difference."""
     found = {vector["expression"]: vector for vector in VECTORS}
     for expression, (outcome, reason) in KNOWN.items():
         assert reason

@@ -1,6 +1,6 @@
-"""Writes ``vectors.json``: what kube-apiserver's evaluator makes of each of the expressions. Needs Go.
+"""Writes ``vectors.json``: the results of kube-apiserver's evaluator for all expressions. Needs Go.
 
-python -m tests.cel.vectors            # --check says whether it is up to date instead
+python -m tests.cel.vectors            # --check compares it instead
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.cel.api_server import ask, outcome, text
+from tests.cel.api_server import evaluate, outcome, text
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 
 FILE: Final = Path(__file__).with_suffix(".json")
@@ -22,7 +22,7 @@ def made() -> str:
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
-    answers = ask((expression, REQUEST) for expression in EXPRESSIONS)
+    answers = evaluate((expression, REQUEST) for expression in EXPRESSIONS)
     vectors = []
     for expression, answer in zip(EXPRESSIONS, answers, strict=True):
         vector = {"expression": expression, "outcome": outcome(answer)}

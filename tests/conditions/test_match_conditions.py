@@ -1,4 +1,4 @@
-"""The conditions of a webhook are judged as the API server judges them."""
+"""matchConditions have the results that they have in the API server."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_no_conditions_exclude_nothing() -> None:
         ("authorizer.path(' ').check('get').allowed()", "path must not be empty"),
     ],
 )
-def test_errors_are_worded_as_the_api_server_words_them(expression: str, problem: str) -> None:
+def test_errors_have_the_wording_of_the_api_server(expression: str, problem: str) -> None:
     assert judge(expression) == Failed(
         FailureReason.CONDITION, f"expression '{expression}' resulted in error: {problem}", 403
     )
@@ -103,7 +103,7 @@ def test_request_has_the_original_resource_and_the_converted_kind() -> None:
     assert judge("request.resource.group == 'extensions'", document=document) is None
 
 
-def test_objects_are_those_of_the_moment_and_not_of_the_request() -> None:
+def test_objects_are_the_current_ones() -> None:
     document = request()
     conditions = CompiledConditions([compile_condition("c", "object.changed && oldObject == null")])
 
@@ -115,7 +115,7 @@ def test_objects_are_those_of_the_moment_and_not_of_the_request() -> None:
     "expression",
     ["request.uid == ''", "request.object == null", "request.oldObject == null", "params == null"],
 )
-def test_what_a_policy_has_and_a_webhook_has_not_does_not_compile(expression: str) -> None:
+def test_variables_of_policies_do_not_compile(expression: str) -> None:
     with pytest.raises(ValueError, match=r"undefined field|undeclared reference"):
         compile_condition("c", expression)
 
@@ -136,7 +136,7 @@ def test_the_budget_of_the_webhook_comes_before_a_false_condition() -> None:
     )
 
 
-def test_the_third_check_of_an_expression_is_one_too_many() -> None:
+def test_the_third_check_of_an_expression_exceeds_the_budget() -> None:
     checks = " || ".join(f"authorizer.path('/{n}').check('get').allowed()" for n in range(3))
     result = judge(checks, answers=_all_denied(checks))
 
@@ -156,7 +156,7 @@ def _subject(document: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def _all_denied(expression: str) -> dict[AccessCheck, AccessDecision]:
-    """Every answer that is asked for, until none is."""
+    """Return all decisions that the conditions need."""
     answers: dict[AccessCheck, AccessDecision] = {}
     while isinstance(result := judge(expression, answers=answers), Unresolved):
         answers.update(dict.fromkeys(result.checks, AccessDecision()))
@@ -240,7 +240,7 @@ def test_a_check_is_the_access_review_of_the_requesting_user(expression: str, sp
     assert judge(expression, answers={check: AccessDecision()}) == Excluded("c0")
 
 
-def test_a_service_account_is_asked_for_with_its_groups() -> None:
+def test_a_check_of_a_service_account_has_its_groups() -> None:
     result = judge("authorizer.serviceAccount('shop', 'web').path('/a').check('get').allowed()")
 
     assert isinstance(result, Unresolved)
@@ -267,7 +267,7 @@ def test_the_requested_resource_is_the_original_one() -> None:
     }
 
 
-def test_what_the_authorizer_said_can_be_read() -> None:
+def test_an_expression_reads_the_decision() -> None:
     expression = (
         "authorizer.path('/a').check('get').reason() == 'why'"
         " && authorizer.path('/a').check('get').error() == 'broken'"
@@ -278,7 +278,7 @@ def test_what_the_authorizer_said_can_be_read() -> None:
     assert judge(expression, answers={result.checks[0]: AccessDecision(reason="why", error="broken")}) is None
 
 
-def test_nothing_is_asked_that_does_not_matter() -> None:
+def test_checks_that_do_not_matter_are_not_made() -> None:
     check = "authorizer.path('/a').check('get').allowed()"
 
     assert judge(f"true || {check}") is None
@@ -287,7 +287,7 @@ def test_nothing_is_asked_that_does_not_matter() -> None:
     assert isinstance(judge(check, "false"), Excluded | Unresolved)
 
 
-def test_all_questions_are_asked_at_once() -> None:
+def test_all_checks_are_made_at_once() -> None:
     result = judge(
         "authorizer.path('/a').check('get').allowed() && authorizer.path('/b').check('get').allowed()",
         "authorizer.path('/c').check('get').allowed() || authorizer.path('/a').check('get').allowed()",
@@ -302,5 +302,5 @@ def test_all_questions_are_asked_at_once() -> None:
     ("expression", "needs"),
     [("authorizer.path('/').check('get').allowed()", True), ("object != null", False), ("true", False)],
 )
-def test_conditions_say_whether_they_need_the_authorizer(expression: str, needs: bool) -> None:
+def test_needs_authorizer_is_true_of_expressions_that_use_it(expression: str, needs: bool) -> None:
     assert CompiledConditions([compile_condition("c", expression)]).needs_authorizer is needs

@@ -1,4 +1,4 @@
-"""Custom resources beside files: what is in force of good, bad, changed and deleted ones."""
+"""Custom resources beside files: which valid, invalid, changed and deleted resources are in force."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_resources_and_files_are_one_configuration_in_the_order_of_names() -> No
     assert reasons(both) == {"a": "Accepted", "p": "Accepted", "z": "Accepted"}
 
 
-def test_a_pool_that_nobody_asks_is_judged_and_not_connected_to() -> None:
+def test_an_unused_pool_is_validated_but_not_connected_to() -> None:
     combined = combine(Config(), [pool("idle"), pool("bad", target="nonsense")], None)
     assert combined.config.pools == {}
     assert reasons(combined) == {"idle": "Accepted", "bad": "Invalid"}
@@ -78,15 +78,15 @@ def test_a_pool_that_nobody_asks_is_judged_and_not_connected_to() -> None:
         ({"target": "a:1", "tls": {"caBundle": "bm9uZQ=="}}, "spec.tls.caBundle"),
     ],
 )
-def test_a_pool_of_the_cluster_reaches_nothing_of_the_machine(spec: dict[str, Any], path: str) -> None:
+def test_a_pool_of_the_cluster_cannot_use_files_or_sockets(spec: dict[str, Any], path: str) -> None:
     combined = combine(Config(), [resource(POOL, "p", spec=spec), validating()], None)
     problems = {one.resource.name: [problem.field for problem in one.problems] for one in combined.statuses}
     assert path in problems["p"]
     assert combined.config.pools == {}
 
 
-def test_no_file_is_looked_at_for_a_resource(tmp_path: Any) -> None:
-    """What its author would learn of it is whether it is there, and what it is not."""
+def test_no_file_is_read_for_a_custom_resource(tmp_path: Any) -> None:
+    """Otherwise the message would show its author whether the file exists."""
     texts = set()
     for file in (tmp_path / "missing", tmp_path):
         read = read_resource(pool(tls={"caFile": str(file), "certFile": str(file), "keyFile": str(file)}))
@@ -94,14 +94,14 @@ def test_no_file_is_looked_at_for_a_resource(tmp_path: Any) -> None:
     assert len(texts) == 1
 
 
-def test_servers_that_resources_name_are_known_as_theirs() -> None:
+def test_servers_of_custom_resources_are_marked() -> None:
     client_config = {"url": "https://h.example"}
     combined = combine(Config(), [validating("v", hook(clientConfig=client_config))], None)
     (webhook,) = combined.config.validating
     assert webhook.client == HttpsClient("https://h.example/", is_custom=True)
 
 
-def test_a_name_of_a_file_is_not_taken_over() -> None:
+def test_a_custom_resource_cannot_take_a_name_of_a_file() -> None:
     files = Config(
         pools={"p": WorkerPool("p", ("workers:1",))}, configurations=frozenset({("validate", "v")})
     )
@@ -126,13 +126,13 @@ def test_the_last_valid_version_stays_in_force() -> None:
     assert mended.config.pools["p"].targets == ("workers:2",)
 
 
-def test_the_last_good_version_of_another_object_is_none() -> None:
+def test_the_last_valid_version_of_a_deleted_object_is_not_used() -> None:
     good = combine(Config(), [pool(), validating()], None)
     again = combine(Config(), [pool(), validating("v", hook(timeoutSeconds=99), uid="other")], good)
     assert [one[1] for one in asked(again)] == ["for the refused ValidatingWebhookConfiguration"]
 
 
-def test_what_is_deleted_is_gone_and_webhooks_that_need_it_fail() -> None:
+def test_webhooks_fail_after_their_pool_is_deleted() -> None:
     good = combine(Config(), [pool(), validating()], None)
     without_pool = combine(Config(), [validating()], good)
     assert reasons(without_pool) == {"v": "NoWorkerPool"}
@@ -172,13 +172,13 @@ def test_webhooks_fail_closed_until_their_pool_exists() -> None:
     assert asked(there) == [("a.hooks.test", "pods")]
 
 
-def test_a_webhook_of_the_cluster_may_ask_a_pool_of_files_and_not_the_other_way_round() -> None:
+def test_only_webhooks_of_the_cluster_can_use_pools_of_both_origins() -> None:
     files = Config(pools={"f": WorkerPool("f", ("workers:1",))})
     assert reasons(combine(files, [validating("v", hook(pool="f"))], None)) == {"v": "Accepted"}
 
 
-def test_what_has_not_changed_is_not_read_again_and_compares_equal() -> None:
-    """So that a status that was written, a change of the object, is no change of the configuration."""
+def test_an_unchanged_resource_is_not_read_again() -> None:
+    """A written status changes the object, but not the configuration."""
     resources = [pool(), validating(), validating("w", hook("w.hooks.test", timeoutSeconds=0))]
     first = combine(Config(), resources, None)
     newer = [
@@ -237,7 +237,7 @@ def _made(kind: str, name: str, uid: str, content: Any) -> CustomResource:
 
 
 @given(steps=steps)
-def test_whatever_comes_one_resource_does_nothing_to_another(steps: list[dict[Any, Any]]) -> None:
+def test_resources_do_not_affect_each_other(steps: list[dict[Any, Any]]) -> None:
     before: Combined | None = None
     for step in steps:
         resources = [_made(kind, name, uid, content) for (kind, name), (uid, content) in step.items()]

@@ -88,7 +88,7 @@ def test_seconds_are_written_in_the_shortest_form(seconds: float, text: str) -> 
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e300, 9.3e9])
-def test_what_is_no_duration_is_not_written(seconds: float) -> None:
+def test_invalid_durations_are_not_formatted(seconds: float) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         format_duration(seconds)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as a ConfigMap volume makes it, with an ordinary file beside."""
+    """A folder like that of a ConfigMap volume, with an ordinary file."""
     for generation in ("..1", "..2"):
         (tmp_path / generation).mkdir()
         (tmp_path / generation / "map.yaml").write_text("a: 1")
@@ -54,7 +54,7 @@ CHANGES: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("make_change", CHANGES)
-def test_a_change_is_noticed(make_change: Callable[[Path], object], folder: Path) -> None:
+def test_a_change_has_another_fingerprint(make_change: Callable[[Path], object], folder: Path) -> None:
     files = [folder / "map.yaml", folder / "plain.yaml", folder / "added.json", folder / "plain.yml"]
     before, before_files = fingerprint([folder]), fingerprint(files)
     assert fingerprint([folder]) == before
@@ -63,7 +63,7 @@ def test_a_change_is_noticed(make_change: Callable[[Path], object], folder: Path
     assert fingerprint(files) != before_files
 
 
-def test_what_is_no_configuration_changes_nothing(folder: Path) -> None:
+def test_other_files_do_not_change_the_fingerprint(folder: Path) -> None:
     before = fingerprint([folder])
     (folder / "a.log").write_text("x")
     (folder / ".hidden.yaml").write_text("x")
@@ -71,7 +71,7 @@ def test_what_is_no_configuration_changes_nothing(folder: Path) -> None:
     assert fingerprint([folder]) == before
 
 
-def test_a_folder_that_comes_and_goes_is_noticed(tmp_path: Path) -> None:
+def test_a_folder_that_appears_or_disappears_changes_the_fingerprint(tmp_path: Path) -> None:
     path = tmp_path / "a"
     absent = fingerprint([path])
     path.mkdir()
@@ -81,7 +81,7 @@ def test_a_folder_that_comes_and_goes_is_noticed(tmp_path: Path) -> None:
     assert fingerprint([path]) not in (empty, absent)
 
 
-def test_what_cannot_be_looked_at_has_a_fingerprint(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_has_a_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     paths = [tmp_path / "loop", tmp_path, Path("a\0b"), Path("x" * 5000), Path("/proc/self/mem/x")]

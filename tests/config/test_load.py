@@ -148,12 +148,12 @@ def test_problems_name_file_document_object_and_field(
         ("a: 1\na: 2", 'document 1: line 2: duplicate key "a", first in line 1'),
     ],
 )
-def test_what_is_no_known_object_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+def test_unknown_objects_are_refused(text: str, problem: str, tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": text})
     assert problem in "\n".join(problems(tmp_path / "a.yaml"))
 
 
-def test_lists_stand_for_their_items(tmp_path: Path, load_text: Callable[..., Config]) -> None:
+def test_a_list_is_read_as_its_items(tmp_path: Path, load_text: Callable[..., Config]) -> None:
     items = "\n".join(
         "- " + text.replace("\n", "\n  ").rstrip() for text in (POOL % ("pods", "a"), NAMESPACE % "a")
     )
@@ -173,7 +173,7 @@ def test_lists_stand_for_their_items(tmp_path: Path, load_text: Callable[..., Co
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_lists_of_configurations_say_the_kind_once(
+def test_items_of_a_typed_list_need_no_kind(
     kind: str, version: str, load_text: Callable[..., Config]
 ) -> None:
     config = load_text(
@@ -255,7 +255,7 @@ def test_a_pool_with_problems_of_its_own_is_not_called_missing(tmp_path: Path) -
     assert "spec.target" in problem
 
 
-def test_a_folder_stands_for_the_files_directly_in_it_by_name(tmp_path: Path) -> None:
+def test_a_folder_means_the_files_directly_in_it_by_name(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -321,7 +321,7 @@ def test_paths_that_no_file_can_have_are_problems(name: str) -> None:
     assert "cannot be read" in problem
 
 
-def test_of_very_many_problems_the_first_are_told(tmp_path: Path) -> None:
+def test_the_first_of_very_many_problems_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("--- {}\n" * 10_000)
     (tmp_path / "b.yaml").write_text("never: read\n")
     with pytest.raises(ConfigError) as caught:
@@ -332,7 +332,7 @@ def test_of_very_many_problems_the_first_are_told(tmp_path: Path) -> None:
     assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
 
 
-def test_of_very_many_unknown_fields_of_one_document_the_first_are_told(tmp_path: Path) -> None:
+def test_the_first_of_very_many_unknown_fields_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("kind: WorkerPool\napiVersion: admission-gateway.io/v1alpha1\nmetadata: {name: p}\n")
     with file.open("a") as more:

@@ -86,7 +86,7 @@ def test_the_values_of_plain_words(word: str, value: object) -> None:
         ('!!int "x y" ', None),
     ],
 )
-def test_values_that_json_has_not_are_refused_with_their_line(word: str, fragment: str | None) -> None:
+def test_values_that_json_does_not_have_are_refused_with_their_line(word: str, fragment: str | None) -> None:
     found = problems(f"a:\n  b: {word}")
     if fragment is None:
         assert found == []
@@ -131,7 +131,7 @@ def test_a_duplicate_key_is_named_with_both_lines_and_the_first_one_holds() -> N
         ("? {a: b}\n", "a mapping"),
     ],
 )
-def test_keys_that_are_no_text_are_refused(key: str, fragment: str) -> None:
+def test_keys_that_are_not_texts_are_refused(key: str, fragment: str) -> None:
     [(path, message)] = problems(f"a: 1\n{key}: 2")
     assert path == ""
     assert message.startswith(f"line 2: found {fragment} as a key, expected a string")
@@ -150,7 +150,7 @@ def test_aliases_and_merge_keys_are_followed() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "[1]", "[[{}]]", "null"])
-def test_what_cannot_be_merged_is_refused(value: str) -> None:
+def test_merging_a_value_that_is_not_a_mapping_is_refused(value: str) -> None:
     [(path, message)] = problems(f"a:\n  <<: {value}")
     assert path == "a"
     assert "line 2" in message
@@ -228,14 +228,14 @@ def test_the_deepest_nesting_that_is_allowed_is_read() -> None:
         ("a: !<\n", 1, "line 1, column "),
     ],
 )
-def test_broken_syntax_is_placed(text: str, number: int, start: str) -> None:
+def test_a_syntax_error_has_its_place(text: str, number: int, start: str) -> None:
     *_, last = parse_yaml(text)
     assert last.root is None
     assert last.number == number
     assert last.found[-1][1].startswith(start)
 
 
-def test_documents_before_broken_syntax_are_read() -> None:
+def test_documents_before_a_syntax_error_are_read() -> None:
     first, second = parse_yaml("a: 1\na: 2\n---\nb: 1\nb: 2\nc: [")
     assert (first.root, len(first.found)) == ({"a": 1}, 1)
     assert (second.root, [message[:7] for _, message in second.found]) == (None, ["line 5:", "line 7,"])

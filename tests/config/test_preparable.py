@@ -1,4 +1,4 @@
-"""What is judged good can be made: no custom resource keeps others out, or a gateway from starting."""
+"""Accepted resources can be put in force: none blocks other resources, or the start of a gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = st.lists(st.text("ab-_.[]:/@", max_size=5) | st.sampled_from(["a" * 63, 
 
 
 def prepare(*resources: CustomResource) -> None:
-    """Make what *resources* ask for, as a gateway does before they are in force."""
+    """Prepare *resources* as a gateway does before it puts them in force."""
 
     async def make() -> None:
         pools = Pools(Metrics(), lambda pool: pool.targets)
@@ -63,7 +63,7 @@ def test_a_label_has_at_most_63_characters() -> None:
 @pytest.mark.parametrize(
     "alter", [lambda pem: b"\0" + pem, lambda pem: pem.replace(b"-\n", b"-\nA: b\n\n", 1)]
 )
-def test_a_ca_bundle_that_openssl_does_not_take_is_refused(
+def test_a_ca_bundle_that_openssl_refuses_is_refused(
     authority: trustme.CA, alter: Callable[[bytes], bytes]
 ) -> None:
     pem = authority.cert_pem.bytes()

@@ -1,4 +1,4 @@
-"""Laws of loading: nothing but ``ConfigError`` comes out of bad input, and what was loaded loads again."""
+"""Laws of loading: invalid input raises only ``ConfigError``; a loaded configuration loads again."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def comparable(config: Config) -> object:
 
 
 def dumped(config: Config) -> list[dict[str, Any]]:
-    """Documents that say everything that *config* holds, defaults included."""
+    """Documents with all values of *config*, also defaults."""
     documents = [orjson.loads(namespace.json) for namespace in config.namespaces.values()]
     documents += [dumped_pool(pool) for pool in config.pools.values()]
     for phase, name in sorted(config.configurations):
@@ -272,7 +272,7 @@ def dumped_selector(selector: Selector) -> dict[str, Any]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes())
-def test_what_was_loaded_and_written_loads_the_same(
+def test_a_configuration_that_is_written_and_loaded_is_equal(
     documents: list[dict[str, Any]], load_documents: Callable[..., Config]
 ) -> None:
     config = load_documents(*documents)

@@ -226,7 +226,7 @@ def test_when_and_how_often_a_pool_hedges(
     assert config.warnings == ()
 
 
-def test_no_pool_hedges_unless_told_to(load_documents: Callable[..., Config]) -> None:
+def test_a_pool_does_not_hedge_by_default(load_documents: Callable[..., Config]) -> None:
     for spec in ({}, {"hedge": None}):
         assert load_documents(pool(target="a:1", **spec)).pools["pods"].hedge is None
 
@@ -282,7 +282,7 @@ def test_a_budget_of_hedges_is_checked(
 
 
 @pytest.mark.parametrize("way", [{"command": ["a"]}, {"target": "unix:/a"}, {"target": ["unix-abstract:a"]}])
-def test_a_hedge_without_a_second_endpoint_is_doubtful(
+def test_a_hedge_without_a_second_endpoint_is_a_warning(
     way: dict[str, Any], load_documents: Callable[..., Config]
 ) -> None:
     config = load_documents(pool(hedge={}, **way))
@@ -356,7 +356,7 @@ def test_files_are_relative_to_the_file_that_names_them(certificates: Path) -> N
         ({"certFile": "none", "keyFile": "a.key"}, "certFile", "none cannot be read: No such file"),
     ],
 )
-def test_certificates_and_keys_have_to_fit(
+def test_a_certificate_must_match_its_key(
     tls: dict[str, str], field: str, fragment: str, certificates: Path
 ) -> None:
     for document, prefix in ((pool(target="a:1", tls=tls), "spec.tls"), (gateway(tls=tls), "tls")):

@@ -1,4 +1,4 @@
-"""Validation and defaulting of webhook configurations, a row for every rule of the API server's."""
+"""Validation and defaults of webhook configurations: a row for every rule of the API server."""
 
 from __future__ import annotations
 
@@ -601,7 +601,7 @@ def test_v1beta1_lists_all_side_effects_when_one_is_wrong(
     assert message == 'found "Any", expected None, NoneOnDryRun, Some or Unknown'
 
 
-def test_an_empty_list_of_review_versions_is_no_default(
+def test_an_empty_list_of_review_versions_is_refused(
     change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
 ) -> None:
     [(field, _)] = problems_of(POOL, change(V1BETA1, "webhooks.0.admissionReviewVersions", []))
@@ -643,7 +643,7 @@ def test_validating_webhooks_have_no_reinvocation_policy(
     assert "only mutating webhooks" in message
 
 
-def test_a_configuration_without_webhooks_is_known_by_name(
+def test_a_configuration_without_webhooks_has_a_name(
     change: Callable[..., Any], load_documents: Callable[..., Config]
 ) -> None:
     config = load_documents(change(MUTATING, "webhooks"), change(VALIDATING, "webhooks", []))
@@ -651,7 +651,7 @@ def test_a_configuration_without_webhooks_is_known_by_name(
     assert config.mutating == config.validating == ()
 
 
-def test_all_problems_of_a_configuration_come_at_once(
+def test_all_problems_of_a_configuration_are_reported(
     change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
 ) -> None:
     document = MUTATING
@@ -686,7 +686,7 @@ def test_all_problems_of_a_configuration_come_at_once(
         (["authorization.k8s.io"], ["tokenreviews"], []),
     ],
 )
-def test_a_rule_for_what_is_never_sent_is_accepted_with_a_warning(
+def test_a_rule_for_an_excluded_resource_is_a_warning(
     load_documents: Callable[..., Config],
     change: Callable[..., Any],
     groups: list[str],

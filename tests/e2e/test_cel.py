@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cel.api_server import ask, outcome, text
+from tests.cel.api_server import evaluate, outcome, text
 from tests.cel.differences import DRAWN_ERRORS_COST_MORE
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
-from tests.cel.ours import asked, decide, raises
+from tests.cel.ours import decide, first_checks, raises
 from tests.cel.vectors import FILE, made
 from tests.kit import REVIEWS
 
@@ -35,29 +35,34 @@ def test_random_expressions_decide_as_in_the_api_server(seed: int) -> None:
     """The same value at the same cost, the same error where it has one, and refused where it refuses."""
     draw = random.Random(seed)
     reviews = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
-    questions: list[tuple[str, dict[str, Any]]] = []
-    while len(questions) < EACH:
+    expressions: list[tuple[str, dict[str, Any]]] = []
+    while len(expressions) < EACH:
         request = draw.choice(reviews)
-        questions.append((draw_expression(draw, request), request))
+        expressions.append((draw_expression(draw, request), request))
     different = []
-    for (expression, request), answer in zip(questions, ask(questions), strict=True):
+    for (expression, request), answer in zip(expressions, evaluate(expressions), strict=True):
         there, why = outcome(answer), answer.get("refused") or text(answer, expression)
         # What constants come to through several calls is computed here when it is needed; and an error in the
         # list that is sorted makes the API server's count of costs panic.
         if _FOLDED in why or why.startswith(_PANIC):
             continue
-        decided, said, cost = decide(expression, request)
-        if decided != there or (there == "error" and _generic(said) != _generic(why)):
+        decided, text_here, cost = decide(expression, request)
+        if decided != there or (there == "error" and _generic(text_here) != _generic(why)):
             same = False
         elif there == "compile error" or cost == answer["cost"]:
             same = True
         else:
             same = cost <= answer["cost"] + DRAWN_ERRORS_COST_MORE and raises(expression, request)
-        if not same:
+        if not same and not (decided == there and has_random_cost(expression, request)):
             different.append(
-                f"{expression}\n  there {there} {answer['cost']} {why}\n  here {decided} {cost} {said}"
+                f"{expression}\n  there {there} {answer['cost']} {why}\n  here {decided} {cost} {text_here}"
             )
     assert not different, "\n".join(different)
+
+
+def has_random_cost(expression: str, request: dict[str, Any]) -> bool:
+    """Return whether the cost depends on the order of a map's keys, which is random in Go."""
+    return len({answer.get("cost") for answer in evaluate([(expression, request)] * 30)}) > 1
 
 
 def _generic(message: str) -> str:
@@ -67,7 +72,9 @@ def _generic(message: str) -> str:
 
 def test_the_authorizer_is_asked_the_same() -> None:
     """User, groups and attributes of each check are those that the API server's own authorizer sees."""
-    answers = dict(zip(EXPRESSIONS, ask((expression, REQUEST) for expression in EXPRESSIONS), strict=True))
+    answers = dict(
+        zip(EXPRESSIONS, evaluate((expression, REQUEST) for expression in EXPRESSIONS), strict=True)
+    )
     asking = {
         expression: answer["checks"][0]
         for expression, answer in answers.items()
@@ -77,4 +84,4 @@ def test_the_authorizer_is_asked_the_same() -> None:
     for expression, check in asking.items():
         plain = {"Groups": check["Groups"] or [], "Extra": check["Extra"] or {}}
         counts = {name: len(check[name] or ()) for name in ("Fields", "Labels")}
-        assert asked(expression, REQUEST)[:1] == [check | plain | counts], expression
+        assert first_checks(expression, REQUEST)[:1] == [check | plain | counts], expression

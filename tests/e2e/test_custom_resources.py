@@ -117,7 +117,7 @@ def test_what_is_applied_is_enforced_and_told_of_with_no_more_rights_than_those_
     condition = ready(defined, plural)
     assert (condition["reason"], condition["observedGeneration"]) == ("NoWorkerPool", 2)
     assert condition["message"].startswith(
-        'webhooks[0].clientConfig.worker.pool: there is no WorkerPool "nowhere" that could be used'
+        'webhooks[0].clientConfig.worker.pool: there is no WorkerPool "nowhere" in force'
     )
     assert make_pod(defined).message.endswith("by a custom resource")
     shown = defined.kubectl("get", f"{plural}.admission-gateway.io").stdout.split()

@@ -61,7 +61,7 @@ def lying_workers(number: int) -> Iterator[list[str]]:
 
 
 def test_status_of_a_worker_is_one_record(tmp_path: Path, start_gateway: StartGateway) -> None:
-    """gRPC decodes %0A in grpc-message: the text has a line feed whatever the field value may hold."""
+    """gRPC decodes %0A in grpc-message, so that the text has a line feed."""
     with lying_workers(2) as targets:
         (tmp_path / "c.yaml").write_text(
             pool_document("pool", *targets, transport="Unary") + webhook_document("validate", "v", "pool", {})
@@ -76,7 +76,7 @@ def test_status_of_a_worker_is_one_record(tmp_path: Path, start_gateway: StartGa
 def test_texts_of_answers_are_records_of_their_own(
     tmp_path: Path, start_gateway: StartGateway, start_worker: StartWorker
 ) -> None:
-    """A denial, a failure, an annotation that is dropped: what the user is told stays as it is."""
+    """A denial, a failure, a dropped annotation. The text for the user is unchanged."""
     worker = start_worker()
     scripts: list[dict[str, Any]] = [
         {"deny": {"message": HOSTILE}},
@@ -104,7 +104,7 @@ def test_output_of_a_local_worker_is_records(tmp_path: Path, start_gateway: Star
     assert_log_is_whole(gateway)
 
 
-def test_hostile_configuration_is_told_of_in_lines_of_their_own(
+def test_problems_of_a_hostile_configuration_have_a_line_each(
     tmp_path: Path, start_gateway: StartGateway, start_worker: StartWorker
 ) -> None:
     good = pool_document("pool", start_worker().target)

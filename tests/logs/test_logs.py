@@ -1,4 +1,4 @@
-"""Log records: one line each, whatever texts get into them."""
+"""Log records are one line each, with any texts in them."""
 
 from __future__ import annotations
 

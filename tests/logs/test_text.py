@@ -1,4 +1,4 @@
-"""Texts from outside: in one line, printable, and without credentials."""
+"""Foreign texts are shown in one line, printable, and without credentials."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_shown_values_are_one_short_line(value: object) -> None:
     "text",
     ["\n", "\r", "\x1b[2K", "\t", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2066", "\ud800", "\0"],
 )
-def test_what_forges_lines_or_commands_a_terminal_is_escaped(text: str) -> None:
+def test_line_breaks_and_terminal_commands_are_escaped(text: str) -> None:
     assert printable(f"a{text}b") == f"a{text.encode('unicode_escape').decode()}b"
 
 
 @given(st.recursive(ANY_TEXT, lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner)))
-def test_printable_json_means_the_same(value: object) -> None:
+def test_printable_json_has_the_same_value(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)
     found = printable_json(text)
     assert found.isprintable()
