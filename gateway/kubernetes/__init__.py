@@ -1,1 +1,1 @@
-"""The cluster that the gateway serves: its namespaces, read and watched, and objects applied to it."""
+"""The cluster: an API client, watches, access checks, and the objects that the gateway reads and writes."""

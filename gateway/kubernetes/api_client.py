@@ -95,7 +95,7 @@ class ApiClient:
         """Return the object at *path*.
 
         Raises:
-            ClusterError: there is none, with its status, or no answer.
+            ClusterError: there is none, or no answer.
         """
         return (await self._exchange("GET", path, params=params or {}))[1]
 
@@ -111,7 +111,7 @@ class ApiClient:
         return await self._exchange("PATCH", path, params=params, content=body, headers=headers)
 
     async def post(self, path: str, body: bytes) -> Json:
-        """Return what the API server makes of *body*, the JSON of an object, at *path*.
+        """Return the answer to a POST of *body*, the JSON of an object, to *path*.
 
         Raises:
             ClusterError: it was refused, or there was no answer.
@@ -132,11 +132,11 @@ class ApiClient:
     async def lines(
         self, path: str, params: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the lines that *path* answers, which may come over minutes. The last one, if cut off, is none.
+        """Open the answer of *path* as a stream of lines; an incomplete last line is dropped.
 
         Raises:
-            ClusterError: here, or while the lines are read: it is refused, the connection broke, or there was
-                nothing to read for *silence_s* seconds.
+            ClusterError: here, or while the lines are read: the API server refused, the connection broke, or
+                nothing was received for *silence_s* seconds.
         """
         timeout = httpx2.Timeout(self._client.timeout.connect, read=silence_s)
         response = await self._send("GET", path, params=params, timeout=timeout, stream=True)
@@ -157,7 +157,7 @@ class ApiClient:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise ClusterError(f"{self.url} answers {path} with something that is no object")
+            raise ClusterError(f"{self.url}: the answer for {path} is not an object")
         return response.status_code, answer
 
     async def _send(
@@ -168,7 +168,7 @@ class ApiClient:
         stream: bool = False,
         **members: Any,  # noqa: ANN401
     ) -> httpx2.Response:
-        """Return a response that is no refusal; its content is there unless it is a *stream*."""
+        """Return a successful response; its content has been read unless it is a *stream*."""
         try:
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
                 extensions = dict(self._extensions)
@@ -184,7 +184,7 @@ class ApiClient:
             raise ClusterError(f"{self.url}: {_reason(error)}") from error
 
     async def _split(self, response: httpx2.Response) -> AsyncIterator[bytes]:
-        # Not httpx2's own lines: they end at every character that Unicode calls a line's end.
+        # Not httpx2's aiter_lines, which also splits at Unicode line separators.
         rest = b""
         try:
             async for chunk in response.aiter_bytes():
@@ -198,7 +198,7 @@ class ApiClient:
 
 
 class ApiStatusError(ClusterError):
-    """An answer of the API server with a status that says no; ``details`` are those of its Status."""
+    """An error answer of the API server; ``details`` are those of its Status."""
 
     def __init__(self, message: str, status: int, details: Json) -> None:
         super().__init__(message, status)
@@ -206,7 +206,7 @@ class ApiStatusError(ClusterError):
 
 
 def status_error(status: object, code: int) -> ApiStatusError:
-    """Return what a ``Status`` object says, as an error; *code* counts where it has none."""
+    """Return the error in a ``Status`` object; *code* is used if it has none."""
     members: Json = status if isinstance(status, dict) else {}
     found, details = members.get("code"), members.get("details")
     number = found if isinstance(found, int) else code
@@ -224,12 +224,12 @@ def _refusal(code: int, content: bytes) -> ApiStatusError:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a request failed in one line; the exceptions of httpx2 often leave it to their causes."""
+    """Return the reason in one line; for httpx2's exceptions it is often in their causes."""
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return "no answer in time"
     if isinstance(error, httpx2.LocalProtocolError):
-        # It quotes the header field that it objects to, which is the one with the token.
-        return "the request cannot be sent: has the token a character that no header field may have?"
+        # Its text quotes the invalid header field, which may be the one with the token.
+        return "the request cannot be sent: a header field, such as the token, has an invalid character"
     deepest: BaseException | None = error
     while deepest is not None:
         if isinstance(deepest, OSError) and deepest.strerror:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.kubernetes.api_client import ApiClient
 
 _APPLY: Final = "application/apply-patch+yaml"
-"""JSON is YAML."""
+"""JSON is a subset of YAML."""
 _VERSION: Final = "admissionregistration.k8s.io/v1"
 _PLURALS: Final = {
     kind: f"{kind.lower()}s" for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -37,13 +37,13 @@ async def apply(
     """Apply *documents*, and return a line for each, as ``KIND/NAME applied (created)``.
 
     Args:
-        settings: The cluster; without a kubeconfig that of the pod that this runs in.
+        settings: The cluster; without a kubeconfig the one that this pod runs in.
         documents: Webhook configurations of admissionregistration.k8s.io/v1.
-        field_manager: Who owns the fields from now on.
-        force: Whether to take over fields that others own, which is a conflict otherwise.
+        field_manager: The new owner of the fields.
+        force: Whether to take over fields of other owners, which is a conflict otherwise.
 
     Raises:
-        ClusterError: the cluster cannot be reached, or refuses one; those before it have been applied.
+        ClusterError: the cluster cannot be reached, or refuses a document; earlier ones have been applied.
     """
     paths = [_path(document) for document in documents]
     api = await asyncio.to_thread(connect, settings)
@@ -58,16 +58,16 @@ async def apply(
 
 
 async def _apply(
-    api: ApiClient, place: tuple[str, str], document: Mapping[str, object], params: Mapping[str, str]
+    api: ApiClient, target: tuple[str, str], document: Mapping[str, object], params: Mapping[str, str]
 ) -> str:
-    title, path = place
+    title, path = target
     try:
         before = await _version(api, path)
         status, after = await api.patch(path, params, orjson.dumps(document), _APPLY)
     except ApiStatusError as error:
         if error.status == _CONFLICT and (others := _others(error)):
             raise ClusterError(
-                f"{title}: fields of it belong to {others}; to take them over, force it", error.status
+                f"{title}: has fields owned by {others}; to take them over, force it", error.status
             ) from error
         raise ClusterError(f"{title}: {error}", error.status) from error
     if status == _CREATED:
@@ -77,7 +77,7 @@ async def _apply(
 
 
 async def _version(api: ApiClient, path: str) -> str:
-    """Return the resourceVersion of what is there; empty where nothing is, or where it must not be read."""
+    """Return the resourceVersion at *path*; empty if nothing is there, or it may not be read."""
     try:
         found = await api.get(path)
     except ApiStatusError as error:
@@ -93,12 +93,14 @@ def _path(document: Mapping[str, object]) -> tuple[str, str]:
         case {"apiVersion": str(version), "kind": str(kind), "metadata": {"name": str(name)}}:
             if version == _VERSION and kind in _PLURALS:
                 return f"{kind}/{name}", f"/apis/{version}/{_PLURALS[kind]}/{quote(name, safe='')}"
-            raise ClusterError(f"a {kind} of {version} cannot be applied, only those of {_VERSION}")
-    raise ClusterError("something without apiVersion, kind and name cannot be applied")
+            raise ClusterError(
+                f"cannot apply a {kind} of {version}, only webhook configurations of {_VERSION}"
+            )
+    raise ClusterError("cannot apply a document without apiVersion, kind and name")
 
 
 def _others(error: ApiStatusError) -> str:
-    """Return who owns the fields that a conflict is about, with those fields; empty if it is about none."""
+    """Return the managers and fields of a conflict; empty if the error is not about fields."""
     owned: dict[str, list[str]] = {}
     causes = error.details.get("causes")
     for cause in causes if isinstance(causes, list) else ():

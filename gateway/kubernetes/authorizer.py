@@ -1,6 +1,6 @@
 """Sends SubjectAccessReviews of matchConditions to the API server's authorizer.
 
-A decision is used in one review only, so that revoked rights have no effect on the next one.
+A decision is used in one review only, so that a revoked right takes effect in the next one.
 
 Source: k8s.io/api authorization/v1 types.go; k8s.io/apiserver pkg/cel/library/authz.go.
 """

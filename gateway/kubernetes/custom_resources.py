@@ -16,8 +16,7 @@ from gateway.config.documents import GATEWAY_VERSION
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.status_writer import StatusWriter, first_of
-from gateway.kubernetes.store import Store, UnreadableError
-from gateway.kubernetes.watch import Kind, Pace, Watch
+from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -168,13 +167,13 @@ def _kind(kind: str) -> Kind:
 
 
 def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
-    def read(written: object) -> CustomResource:
-        metadata = written.get("metadata") if isinstance(written, dict) else None
+    def read(document: object) -> CustomResource:
+        metadata = document.get("metadata") if isinstance(document, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        if not isinstance(written, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
-            raise UnreadableError(f"an object without a name in a list of {kind}")
+        if not isinstance(document, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
+            raise UnreadableError(f"a {kind} without a name")
         # Without members such as managedFields, which are most of the bytes of a small object.
         kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
-        return CustomResource(kind, name, {**written, "metadata": kept})
+        return CustomResource(kind, name, {**document, "metadata": kept})
 
     return Store(read, changed)

@@ -1,4 +1,4 @@
-"""Which cluster a command is about: ``--kubeconfig`` and ``--context``, and what counts without them."""
+"""The cluster of a command: ``--kubeconfig`` and ``--context``, and the defaults."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add to *parser* the options that choose a cluster; *purpose* ends the help: "the cluster to …"."""
+    """Add the options that select a cluster to *parser*; *purpose* ends the help: "the cluster to …"."""
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help=f"of the cluster {purpose}")
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
 
 
 def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[[Problem], None]) -> Config:
-    """Return *config* with the custom resources of the cluster *target*, if it counts on them.
+    """Return *config* with the custom resources of the cluster *target*, if *config* enables them.
 
-    *refused* is told what is wrong with a resource.
+    *refused* is called with each problem of a resource.
 
     Raises:
         ClusterError: they cannot be read.
@@ -43,24 +43,25 @@ def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[
 
 
 def select(configured: Kubernetes | None, kubeconfig: Path | None, context: str | None) -> Kubernetes:
-    """Return the cluster of *kubeconfig*, else the one that is *configured* by a kubeconfig, else kubectl's.
+    """Return the cluster that a command is for.
 
-    Which is that of $KUBECONFIG, else the one that this runs in, else that of ``~/.kube/config``. Where the
-    configuration says no more than the cluster of the pod, that means the gateway's pod, and not this place.
+    In this order: *kubeconfig*; a kubeconfig in the configuration; $KUBECONFIG; the cluster of the pod that
+    this runs in; ``~/.kube/config``. A configuration without a kubeconfig means the cluster of the gateway's
+    pod, where this command may not run: it is ignored.
 
     Raises:
-        GatewayError: none of these says which cluster.
+        GatewayError: there is none of them.
     """
     if kubeconfig is None and configured is not None and configured.kubeconfig is not None:
         return replace(configured, context=context or configured.context)
     if kubeconfig is None and (named := os.environ.get("KUBECONFIG")):
         if os.pathsep in named:
-            raise GatewayError(f"KUBECONFIG names several files, {named}; say --kubeconfig FILE")
+            raise GatewayError(f"KUBECONFIG names several files, {named}; use --kubeconfig FILE")
         kubeconfig = Path(named)
     # Set in every pod; a service account has no contexts.
     is_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and context is None
     if kubeconfig is None and not is_pod:
         kubeconfig = Path.home() / ".kube" / "config"
         if not kubeconfig.exists():
-            raise GatewayError("which cluster? there is no ~/.kube/config; say --kubeconfig FILE")
+            raise GatewayError("no cluster: there is no ~/.kube/config; use --kubeconfig FILE")
     return Kubernetes(kubeconfig, context)

@@ -1,12 +1,12 @@
-"""Keeps a store equal to the cluster's objects of one kind, through whatever happens to the connection.
+"""List and watch: keeps a store equal to the cluster's objects of one kind.
 
-One list, then a watch that goes on from the list's resourceVersion. The server ends it every few minutes, and
-it is taken up again from the last event or bookmark. Where that version is no longer known (410), or the
-server says anything else than that it is busy, all is listed again. Between a failure and the next attempt
-lies a growing, random pause; the store stays as it was, as it does in the API server's own informers.
+One list, then a watch from the list's resourceVersion. The server ends a watch every few minutes, and a new
+one starts from the last event or bookmark. If the API server no longer has that version (410), or answers any
+other error than that it is busy, all objects are listed again. Failed attempts are repeated with exponential
+back-off and jitter. The store keeps its objects during that time, as the API server's own informers do.
 
-The log has a line when the objects were first read, when they can no longer be followed, and when they can
-again; not one for each attempt.
+A line is logged when the objects were first read, when the watch is lost, and when it is restored, not for
+each attempt.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes";
 k8s.io/client-go tools/cache/reflector.go.
@@ -18,18 +18,18 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import orjson
 
 from gateway.errors import ClusterError
 from gateway.kubernetes.api_client import status_error
-from gateway.kubernetes.store import Named, UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
-    from gateway.kubernetes.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -38,38 +38,94 @@ _PAGE: Final = "500"
 _MOST_DOUBLINGS: Final = 10
 _NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
 
+
+class UnreadableError(Exception):
+    """The API server sent something other than an object of the kind or a watch event."""
+
+
+class Named(Protocol):
+    """An object with a name."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the objects of the kind."""
+
+
 T = TypeVar("T", bound=Named)
+
+
+class Store(Generic[T]):
+    """Objects by name, updated by lists and events."""
+
+    def __init__(self, read: Callable[[object], T], changed: Callable[[], None] = lambda: None) -> None:
+        """*read* converts an object of the API server, or raises UnreadableError.
+
+        *changed* is called after every list and event.
+        """
+        self.read = read
+        self._changed = changed
+        self._by_name: dict[str, T] = {}
+        self.by_name: Mapping[str, T] = self._by_name
+        """The current objects; the mapping changes."""
+
+    def replace(self, objects: Iterable[T]) -> None:
+        """Replace all objects by *objects*, those of a list."""
+        self._by_name.clear()
+        self._by_name.update((one.name, one) for one in objects)
+        self._changed()
+
+    def apply(self, event: object) -> str:
+        """Apply *event*, one of a watch other than an error, and return its resourceVersion.
+
+        Raises:
+            UnreadableError: it is not an event; nothing has changed.
+        """
+        match event:
+            case {"type": str(kind), "object": {"metadata": {"resourceVersion": str(version)}} as document}:
+                pass
+            case _:
+                raise UnreadableError("a watch event without a type or a resourceVersion")
+        if kind in ("ADDED", "MODIFIED"):
+            read = self.read(document)
+            self._by_name[read.name] = read
+        elif kind == "DELETED":
+            self._by_name.pop(self.read(document).name, None)
+        elif kind != "BOOKMARK":
+            raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
+        if kind != "BOOKMARK":
+            self._changed()
+        return version
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Which objects are followed."""
+    """The objects that are followed."""
 
     path: str
-    """Of the list of all of them."""
+    """The path of their list."""
     noun: str
-    """What the log calls them."""
+    """Their name in messages."""
     list_kind: str
     missing: str = ""
-    """What to do where the API server knows none such (404)."""
+    """Advice if the API server does not have the kind (404)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take, in seconds."""
+    """Durations in seconds."""
 
     watch_s: tuple[int, int] = (240, 300)
-    """The server is asked to end a watch after a time between these, so that not all end at once."""
+    """Range of ``timeoutSeconds``; random, so that not all watches end at the same time."""
     silence_s: float = 15.0
-    """After the end of that time the connection is taken for dead."""
+    """After ``timeoutSeconds`` and this, the connection is considered dead."""
     steady_s: float = 5.0
-    """A watch that has lasted this long, or brought something, is in order again."""
+    """A watch that has lasted this long, or received an event, has recovered."""
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
 
 
-class LostPlaceError(ClusterError):
-    """The watch cannot go on from where it was."""
+class ExpiredWatchError(ClusterError):
+    """The watch cannot continue from its resourceVersion."""
 
 
 class Watch(Generic[T]):
@@ -81,13 +137,13 @@ class Watch(Generic[T]):
         self._store = store
         self._pace = pace
         self._version = ""
-        """Where the watch goes on; empty: with a list."""
+        """The resourceVersion to continue from; empty: list again."""
         self._url = ""
-        """Whose version that is."""
+        """The API server that the version is from."""
         self._failures = 0
-        """Attempts that failed since the watch was last in order."""
-        self._is_told = False
-        """Whether the log says that the objects cannot be followed."""
+        """Failed attempts since the watch last worked."""
+        self._has_warned = False
+        """Whether the loss of the watch is in the log."""
         self.is_connected = False
         self.synced = asyncio.Event()
         """Set once all objects have been read."""
@@ -99,23 +155,23 @@ class Watch(Generic[T]):
             try:
                 async with self._access.api() as api:
                     if api.url != self._url:
-                        # Versions of one cluster mean nothing to another, which a kubeconfig may now name.
+                        # The kubeconfig names another cluster now, which has other versions.
                         self._url, self._version = api.url, ""
                     if not self._version:
                         await self._list(api)
                     await self._follow(api)
             except Exception as error:
                 if isinstance(error, UnreadableError):
-                    error = LostPlaceError(f"the API server sent {error}")
+                    error = ExpiredWatchError(f"the API server sent {error}")
                 elif not isinstance(error, ClusterError):
-                    # A watch that died would leave objects that look well and grow old.
-                    log.exception("the watch of %s begins again: internal error", self.kind.noun)
-                    error = LostPlaceError("internal error: the gateway's log has the details")
+                    # The task must not end: the objects would become stale unnoticed.
+                    log.exception("watch of %s failed, starting again: internal error", self.kind.noun)
+                    error = ExpiredWatchError("internal error: the gateway's log has the details")
                 self._failed(error)
-                # Half of the pause is luck, so that many who lost the same server do not come back together.
+                # Jitter, so that many clients do not return to a restarted server at the same moment.
                 pause_s = self._pace.first_pause_s * 2 ** min(self._failures - 1, _MOST_DOUBLINGS)
-                luck = random.uniform(0.5, 1)  # noqa: S311
-                await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * luck)
+                jitter = random.uniform(0.5, 1)  # noqa: S311
+                await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * jitter)
 
     async def _list(self, api: ApiClient) -> None:
         kind = self.kind
@@ -125,12 +181,10 @@ class Watch(Generic[T]):
             answer = await api.get(kind.path, {"limit": _PAGE, **following})
             match answer:
                 case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
-                    # Page by page, since thousands at once would keep reviews waiting.
+                    # Page by page: thousands of objects at once would block reviews.
                     objects += map(self._store.read, page)
                 case _:
-                    raise ClusterError(
-                        f"{api.url}: answers {kind.path} with something that is no {kind.list_kind}"
-                    )
+                    raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
             if not metadata.get("continue"):
                 break
             following = {"continue": str(metadata["continue"])}
@@ -141,7 +195,7 @@ class Watch(Generic[T]):
             log.info("%s synced: %d from %s", kind.noun, len(self._store.by_name), api.url)
 
     async def _follow(self, api: ApiClient) -> None:
-        """Take events until the server ends the watch."""
+        """Apply events until the server ends the watch."""
         pace = self._pace
         watch_s = random.randint(*pace.watch_s)  # noqa: S311
         params = {
@@ -155,29 +209,29 @@ class Watch(Generic[T]):
         def steady() -> None:
             nonlocal is_steady
             is_steady = True
-            self._in_order()
+            self._recovered()
 
         async with api.lines(self.kind.path, params, watch_s + pace.silence_s) as lines:
             self.is_connected = True
             timer = asyncio.get_running_loop().call_later(pace.steady_s, steady)
             try:
                 async for line in lines:
-                    self._take(line)
+                    self._apply(line)
                     if not is_steady:
                         steady()
             finally:
                 timer.cancel()
         if not is_steady:
-            raise ClusterError(f"{api.url}: the watch ended as soon as it had begun")
+            raise ClusterError(f"{api.url}: the watch ended immediately")
 
-    def _take(self, line: bytes) -> None:
+    def _apply(self, line: bytes) -> None:
         try:
             event = orjson.loads(line)
         except ValueError:
-            raise UnreadableError("a watch event that is no JSON") from None
+            raise UnreadableError("a watch event that is not JSON") from None
         if isinstance(event, dict) and event.get("type") == "ERROR":
-            raise LostPlaceError(str(status_error(event.get("object"), 500)))
-        self._version = self._store.take(event)
+            raise ExpiredWatchError(str(status_error(event.get("object"), 500)))
+        self._version = self._store.apply(event)
 
     def _failed(self, error: ClusterError) -> None:
         noun = self.kind.noun
@@ -185,20 +239,20 @@ class Watch(Generic[T]):
         hint = f" ({self.kind.missing})" if error.status == _NOT_FOUND and self.kind.missing else ""
         self.last_error = f"{error}{hint}"
         self._failures += 1
-        if isinstance(error, LostPlaceError) or error.status not in (0, _TOO_MANY_REQUESTS):
+        if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
-        # A watch that breaks once is taken up again before anybody needs to know.
-        if self._is_told or (self._failures == 1 and self.synced.is_set()):
+        # A first failure is not logged: the next attempt usually works.
+        if self._has_warned or (self._failures == 1 and self.synced.is_set()):
             log.debug("%s: %s", noun, self.last_error)
             return
-        self._is_told = True
+        self._has_warned = True
         if self.synced.is_set():
-            log.warning("%s cannot be followed, those last known stay in force: %s", noun, self.last_error)
+            log.warning("watch of %s lost, the last known ones stay in force: %s", noun, self.last_error)
         else:
             log.warning("%s cannot be read yet: %s", noun, self.last_error)
 
-    def _in_order(self) -> None:
+    def _recovered(self) -> None:
         self._failures = 0
-        if self._is_told:
-            self._is_told = False
-            log.info("%s are followed again", self.kind.noun)
+        if self._has_warned:
+            self._has_warned = False
+            log.info("watch of %s restored", self.kind.noun)

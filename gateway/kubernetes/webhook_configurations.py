@@ -1,4 +1,4 @@
-"""The webhook configurations of a cluster as the API server has them: read, followed and written.
+"""The webhook configurations of a cluster: list, follow, create, update, delete.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts (lists in pages, resourceVersion of updates).
 """
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from gateway.errors import ClusterError
-from gateway.kubernetes.store import Store, UnreadableError
-from gateway.kubernetes.watch import Kind, Pace, Watch
+from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 VERSION: Final = "admissionregistration.k8s.io/v1"
 KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _PAGE: Final = "100"
-"""Objects; a bundle of roots in each of its webhooks makes one large."""
+"""Objects per answer. A CA bundle in each of its webhooks makes one large."""
 _FORBIDDEN, _GONE = 403, 410
 
 
@@ -35,7 +34,7 @@ async def list_webhook_configurations(api: ApiClient, version: str = VERSION) ->
     *version* may be that of the gateway's custom resources.
 
     Raises:
-        ClusterError: the API server cannot be reached, or refuses; where a right is missing, it says which.
+        ClusterError: the API server cannot be reached, or refuses; it names a missing right.
     """
     return [
         {"apiVersion": version, "kind": kind, **item}
@@ -45,10 +44,10 @@ async def list_webhook_configurations(api: ApiClient, version: str = VERSION) ->
 
 
 async def write(api: ApiClient, document: Json, field_manager: str) -> None:
-    """Make the object *document*, or replace the one whose resourceVersion it has.
+    """Create the object *document*, or update it if it has a resourceVersion.
 
     Raises:
-        ClusterError: it was refused, with status 409 where it has changed meanwhile.
+        ClusterError: it was refused, with status 409 if it has changed since it was read.
     """
     path = f"/apis/{document['apiVersion']}/{document['kind'].lower()}s"
     metadata = document["metadata"]
@@ -72,7 +71,7 @@ async def delete(api: ApiClient, document: Json) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
+class _Configuration:
     name: str
     document: Json
 
@@ -90,7 +89,7 @@ class WebhookConfigurations:
 
     @property
     def documents(self) -> list[Json]:
-        """All of them as last told of, mutating ones first, each with apiVersion and kind."""
+        """The current ones, mutating ones first, each with apiVersion and kind."""
         return [one.document for store in self._stores.values() for one in store.by_name.values()]
 
     async def run(self) -> None:
@@ -109,14 +108,18 @@ def _kind(kind: str) -> Kind:
     return Kind(f"/apis/{VERSION}/{kind.lower()}s", f"{kind.lower()}s", f"{kind}List")
 
 
-def _store(kind: str, changed: Callable[[], None]) -> Store[_Registered]:
-    said: Json = {"apiVersion": VERSION, "kind": kind}
+def _store(kind: str, changed: Callable[[], None]) -> Store[_Configuration]:
+    type_meta: Json = {"apiVersion": VERSION, "kind": kind}
 
-    def read(written: object) -> _Registered:
-        metadata = written.get("metadata") if isinstance(written, dict) else None
-        if isinstance(written, dict) and isinstance(metadata, dict) and isinstance(metadata.get("name"), str):
-            return _Registered(metadata["name"], {**written, **said})
-        raise UnreadableError(f"something without a name where a {kind} should be")
+    def read(document: object) -> _Configuration:
+        metadata = document.get("metadata") if isinstance(document, dict) else None
+        if (
+            isinstance(document, dict)
+            and isinstance(metadata, dict)
+            and isinstance(metadata.get("name"), str)
+        ):
+            return _Configuration(metadata["name"], {**document, **type_meta})
+        raise UnreadableError(f"a {kind} without a name")
 
     return Store(read, changed)
 
@@ -152,14 +155,14 @@ def _is_named(item: Json) -> bool:
 
 
 def list_items(page: Json, url: str) -> list[Json]:
-    """Return the items of a list as the API server answered it.
+    """Return the items of *page*, a list of the API server at *url*.
 
     Raises:
-        ClusterError: it is no list of objects.
+        ClusterError: it is not a list of objects.
     """
     items = page.get("items")
     if items is None:
         return []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ClusterError(f"{url}: sent a list of something that is no object")
+        raise ClusterError(f"{url}: sent a list with an item that is not an object")
     return items

@@ -17,7 +17,7 @@ import pytest
 from gateway.config.model import Kubernetes
 from gateway.credentials import exec_plugin
 from gateway.errors import ClusterError
-from gateway.kubernetes import access, namespace_lookups
+from gateway.kubernetes import access, namespaces
 from gateway.kubernetes.access import ClusterAccess, connect
 from gateway.kubernetes.namespaces import ClusterNamespaces
 from tests.kubernetes.server import ApiServer, hang_up, refuse
@@ -173,7 +173,7 @@ def test_a_plugin_that_fails_is_one_line(
 def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespace_lookups, "LOOK_UP_WITHIN_S", 0.5)
+    monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.5)
     started = tmp_path / "started"
     plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", f"echo $$ > {started}; sleep 600; true"]}
 

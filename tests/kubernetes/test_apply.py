@@ -78,7 +78,7 @@ CONFLICT = refuse(
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (CONFLICT, f"fields of it belong to {OTHERS}; to take them over, force it"),
+        (CONFLICT, f"has fields owned by {OTHERS}; to take them over, force it"),
         (refuse(409, "changed meanwhile"), "the API server answers 409: changed meanwhile"),
         (refuse(401, "Unauthorized"), "the API server answers 401: Unauthorized"),
         (refuse(422, "webhooks[0].name: Required value"), "answers 422: webhooks[0].name: Required value"),
@@ -104,6 +104,6 @@ def test_a_server_that_cannot_be_reached_is_one_line(server: ApiServer, tmp_path
     "wrong", [document("Pod"), document(apiVersion="v1"), document(metadata={}), {"kind": "Pod"}]
 )
 def test_other_objects_are_not_sent(server: ApiServer, tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ClusterError, match="cannot be applied"):
+    with pytest.raises(ClusterError, match="cannot apply a "):
         applied(server, tmp_path, document(), wrong)
     assert server.requests == []

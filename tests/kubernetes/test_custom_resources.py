@@ -207,7 +207,9 @@ def test_a_file_that_is_broken_now_keeps_no_resource_out(
     server.apply(pool("pods", target))
     gateway = start_gateway(folder)
     (folder.parent / file).write_text(content)
-    gateway.expect("configuration refused, the one in force stays|cannot be used, the old ones stay")
+    gateway.expect(
+        "configuration refused, the one in force stays|credentials are unusable, the old ones stay"
+    )
     server.apply(custom("validate", "v", "pods", DENIED))
     seen = len(gateway.log)
     gateway.expect(r"configuration reloaded: .* 1 validating", after=seen)

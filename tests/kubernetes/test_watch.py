@@ -248,8 +248,8 @@ def test_the_last_known_namespaces_stay_while_the_server_is_away(
     said = [record.getMessage() for record in caplog.records if record.name == "gateway.kubernetes.watch"]
     assert said == [
         f"namespaces synced: 1 from {server.url}",
-        "namespaces cannot be followed, those last known stay in force: the API server answers 503: refused",
-        "namespaces are followed again",
+        "watch of namespaces lost, the last known ones stay in force: the API server answers 503: refused",
+        "watch of namespaces restored",
     ]
 
 
@@ -282,13 +282,13 @@ def test_it_says_why_the_namespaces_have_not_been_read(
     [
         (refuse(403, 'namespaces is forbidden: User "x" cannot list'), "403: namespaces is forbidden: User"),
         (hang_up, "Server disconnected without sending a response."),
-        (lambda handler: handler.send(200, b"<html>"), "something that is no object"),
-        (lambda handler: handler.send(200, b"{}"), "something that is no NamespaceList"),
+        (lambda handler: handler.send(200, b"<html>"), "is not an object"),
+        (lambda handler: handler.send(200, b"{}"), "is not a NamespaceList"),
         (lambda handler: handler.send(500, b"<h1>proxy</h1>"), "500: <h1>proxy</h1>"),
         (lambda handler: handler.send(302, b"", Location="/login"), "302: no explanation"),
         (
             lambda handler: handler.send(200, b'{"items":[5],"metadata":{"resourceVersion":"1"}}'),
-            "something without a name where a Namespace should be",
+            "a Namespace without a name",
         ),
     ],
 )

@@ -248,7 +248,7 @@ def test_which_cluster(
 
     status, out, err = run(*SERVICE, "--apply")
     assert (status, out) == (1, "")
-    assert "say --kubeconfig FILE" in err
+    assert "use --kubeconfig FILE" in err
 
     # The cluster of the gateway's pod: this is none.
     head = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"

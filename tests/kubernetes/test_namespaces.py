@@ -11,9 +11,8 @@ from gateway.config.model import Kubernetes
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed, FailureReason
 from gateway.errors import ClusterError
-from gateway.kubernetes import namespace_lookups
-from gateway.kubernetes.namespace_lookups import NamespaceLookups
-from gateway.kubernetes.namespaces import ClusterNamespaces
+from gateway.kubernetes import namespaces
+from gateway.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
 from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def test_nobody_waits_longer_than_they_have_time() -> None:
 
 
 def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_lookups, "LOOK_UP_WITHIN_S", 0.01)
+    monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.01)
 
     async def scenario() -> None:
         told = list[object]()
@@ -154,7 +153,7 @@ def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> 
         with pytest.raises(ClusterError, match="403: forbidden"):
             await namespaces.get("red")
         server.faults["get"].append(lambda handler: handler.send(200, b"{}"))
-        with pytest.raises(ClusterError, match="something without a name"):
+        with pytest.raises(ClusterError, match="a Namespace without a name"):
             await namespaces.get("red")
         await namespaces.close()
 
