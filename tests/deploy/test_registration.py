@@ -109,7 +109,7 @@ def test_the_file_is_what_the_command_in_it_prints(
         main(["manifests", *(files.get(argument, argument) for argument in arguments)])
     printed, said = capsys.readouterr()
     assert end.value.code == 0
-    lost = "namespaces admission-gateway, kube-system, kube-public, kube-node-lease left out: 3 webhooks"
+    lost = "namespaces admission-gateway, kube-system, kube-public, kube-node-lease excluded: 3 webhooks"
     assert [line.partition(" are not called")[0] for line in said.splitlines()] == [f"warning: {lost}"]
     bundle = base64.b64encode(ca_file.read_bytes()).decode()
     assert without_head(REGISTRATION.read_text()) == without_head(printed.replace(bundle, CA_PLACEHOLDER))
