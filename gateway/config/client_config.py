@@ -1,9 +1,8 @@
-"""Whom a webhook asks: ``worker`` is the gateway's own, ``url`` and ``service`` are the API server's.
+"""``clientConfig`` of a webhook: ``url`` and ``service`` as in Kubernetes, and the gateway's own ``worker``.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go and
-k8s.io/apiserver pkg/util/webhook/validation.go. The latter is called with name and namespace of a
-service exchanged, so that the API server reports a missing name as a missing namespace; here the field
-that is missing is the one that is named.
+k8s.io/apiserver pkg/util/webhook/validation.go. The latter is called with name and namespace of a service
+exchanged, so that the API server reports a missing name as a missing namespace; the gateway reports the name.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOT_IN_HOST = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]")
 
 
 def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
-    """Return whom ``clientConfig`` of *webhook* names: a worker with empty names where it names nobody."""
+    """Return the client of *webhook*; a worker with empty names if ``clientConfig`` is invalid."""
     fields = webhook.required_mapping("clientConfig")
     if fields is None:
         return WorkerRef("", "")
@@ -62,13 +61,13 @@ def _read_ca_bundle(fields: Fields) -> bytes:
     if not bundle:
         return b""
     if fields.has("worker"):
-        message = "has to be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
+        message = "must be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
         fields.problem("caBundle", message)
         return b""
     try:
-        # Line breaks are all that Go's decoder passes over, too.
+        # Go's decoder ignores line breaks and nothing else.
         pem = base64.b64decode(bundle.replace("\r", "").replace("\n", ""), validate=True)
-        # The API server looks at it when it makes a call, and then every call fails.
+        # The API server checks it at each call, which then fails.
         pem, unreadable = roots_among(pem)
     except (binascii.Error, ValueError):
         fields.problem("caBundle", "is not base64; expected PEM certificates in base64")
@@ -77,14 +76,14 @@ def _read_ca_bundle(fields: Fields) -> bytes:
     else:
         if unreadable:
             fields.report.warn(
-                fields.at("caBundle"), f"{unreadable} certificates cannot be read, and do not count"
+                fields.at("caBundle"), f"{unreadable} certificates cannot be read, and are ignored"
             )
         return pem
     return b""
 
 
 def _read_url(fields: Fields) -> str:
-    """Return ``url`` as it is called; empty where there is none."""
+    """Return ``url`` in the form in which it is called; empty if there is none."""
     url = fields.string("url", None)
     if url is None:
         return ""
@@ -100,13 +99,13 @@ def _read_url(fields: Fields) -> str:
     except UnicodeError:
         host = ""
     if not host or _NOT_IN_HOST.search(host):
-        fields.problem("url", f"found {_quoted(url)}, whose host is no name{_URL_FORM}")
+        fields.problem("url", f"found {_quoted(url)}, whose host is not a name{_URL_FORM}")
         return ""
     return f"https://{host}{_cleaned(parts.path)}"
 
 
 def _cleaned(path: str) -> str:
-    """Return *path* as client-go writes it: without a slash at its end, double slashes and dots.
+    """Return *path* as client-go sends it: without a trailing slash, double slashes and dot segments.
 
     Source: k8s.io/client-go rest/url_utils.go (path.Join); net/url EscapedPath.
     """
@@ -115,25 +114,25 @@ def _cleaned(path: str) -> str:
 
 
 def url_problems(url: str) -> list[str]:
-    """Say what keeps the API server from calling *url*; a credential in it is not repeated."""
+    """Return the reasons why the API server cannot call *url*, without credentials in it."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        # The error is not repeated: it quotes what stands where a port, or a name, would.
-        return [f"found {_quoted(url)}, which is no URL{_URL_FORM}"]
+        # Not the text of the error, which may quote a credential.
+        return [f"found {_quoted(url)}, which is not a URL{_URL_FORM}"]
     if _NOT_IN_URL.search(url) or " " in parts.netloc:
-        return [f"found {_quoted(url)}, which has characters that no URL may have{_URL_FORM}"]
+        return [f"found {_quoted(url)}, which has characters that a URL must not have{_URL_FORM}"]
     found = []
     if parts.scheme != "https":
         scheme = f"the scheme {shown(parts.scheme)}" if "://" in url else "no scheme"
-        found.append(f"found {scheme}, and only https is allowed{_URL_FORM}")
+        found.append(f"found {scheme}, but only https is allowed{_URL_FORM}")
     if not parts.netloc.rpartition("@")[2]:
         found.append(f"found {_quoted(url)}, which has no host{_URL_FORM}")
     if "@" in parts.netloc:
         found.append(f"user and password are not allowed in it{_URL_FORM}")
     if port == 0:
-        found.append(f"found the port 0, at which nobody can be{_URL_FORM}")
+        found.append(f"found the port 0, which no server has{_URL_FORM}")
     if parts.fragment:
         found.append(f"found a fragment (#…), which is not allowed{_URL_FORM}")
     if parts.query:
@@ -146,7 +145,7 @@ def _quoted(url: str) -> str:
 
 
 def _read_service(fields: Fields | None) -> str:
-    """Return the URL that ``service`` stands for, by the name that the cluster's DNS gives it."""
+    """Return the URL of ``service``, with its name in the cluster's DNS."""
     if fields is None:
         return ""
     namespace = fields.required_string("namespace", _part_of_host)
@@ -158,8 +157,8 @@ def _read_service(fields: Fields | None) -> str:
 
 
 def _part_of_host(text: str) -> str | None:
-    # The API server takes anything, and fails at every call; here some of it would be another URL, or none.
-    return None if PART_OF_HOST.fullmatch(text) else f"found {shown(text)}, which is no part of a DNS name"
+    # The API server accepts anything, and every call fails; here it could become another URL.
+    return None if PART_OF_HOST.fullmatch(text) else f"found {shown(text)}, which is not a part of a DNS name"
 
 
 def _service_path(path: str) -> str | None:
@@ -171,5 +170,5 @@ def _service_path(path: str) -> str | None:
         if not segment:
             return f"found {shown(path)}, expected no empty part between slashes"
         if message := dns_1123_subdomain(segment):
-            return f"found {shown(path)} with a part that is no DNS name: {message}"
+            return f"found {shown(path)} with a part that is not a DNS name: {message}"
     return None

@@ -1,6 +1,6 @@
-"""Files that a configuration names: certificates, keys, tokens. Each has to be there and be what it should.
+"""Checks of the files that a configuration names: certificates, keys, tokens.
 
-What is in them is read again by those who use them; no message repeats any of it.
+The files are read again where they are used. Messages contain nothing of their content.
 
 Source: RFC 7468 for PEM; RFC 7617 for the colon of basic authentication.
 """
@@ -33,7 +33,7 @@ _CERTIFICATE = re.compile(
 
 
 class NoCredentialError(UnusableFileError):
-    """A file is in order and holds no credential."""
+    """A file can be read and contains no credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class KeyPair:
 
 
 def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """The file of PEM certificates that the field *name* gives, below *folder*."""
+    """Return the path of the PEM certificates in the field *name*, relative to *folder*."""
     return _checked(fields, name, folder, certificates)
 
 
 def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
-    """The PEM certificates that the field *name* holds in base64."""
+    """Return the PEM certificates in the field *name*, base64."""
     text = fields.string(name, None)
     if text is None:
         return None
     try:
-        # Line breaks are all that Go's decoder passes over, too.
+        # Go's decoder ignores line breaks and nothing else.
         content = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
         roots(content)
     except ValueError:
@@ -68,17 +68,17 @@ def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
 
 
 def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """The file with a bearer token a line that the field *name* gives, below *folder*."""
+    """Return the path in the field *name*, relative to *folder*, of a file with one bearer token per line."""
     return _checked(fields, name, folder, bearer_tokens)
 
 
 def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """The file with ``user:password`` a line that the field *name* gives, below *folder*."""
+    """Return the path in *name*, relative to *folder*, of a file with one ``user:password`` per line."""
     return _checked(fields, name, folder, basic_credentials)
 
 
 def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
-    """The files that ``certFile`` and ``keyFile`` give, below *folder*: only together, and matching."""
+    """Return the paths in ``certFile`` and ``keyFile``, relative to *folder*; they must match."""
     public_keys: list[bytes] = []
     cert_file = _checked(
         fields, "certFile", folder, lambda content: public_keys.append(certificate_key(content))
@@ -124,11 +124,11 @@ def certificates(content: bytes) -> list[x509.Certificate]:
 
 
 def roots(content: bytes) -> None:
-    """Look whether the PEM *content* can be what a peer's certificate is checked by.
+    """Check that a peer's certificate can be verified with the PEM *content*.
 
     Raises:
-        UnusableFileError: there is no certificate, or OpenSSL, which is to use it, does not find it. It takes
-            less than is known here: neither headers nor anything before ``-----BEGIN`` on its line.
+        UnusableFileError: there is no certificate, or OpenSSL does not accept it: neither headers, nor text
+            before ``-----BEGIN`` on the same line.
     """
     certificates(content)
     try:
@@ -136,14 +136,14 @@ def roots(content: bytes) -> None:
             cadata=content.decode("ascii", "ignore")
         )
     except ssl.SSLError as error:
-        raise UnusableFileError("holds no PEM certificate that OpenSSL takes") from error
+        raise UnusableFileError("holds no PEM certificate that OpenSSL accepts") from error
 
 
 def roots_among(content: bytes) -> tuple[bytes, int]:
-    """Return those certificates in the PEM *content* that can be read, PEM, and how many others there are.
+    """Return the readable certificates in the PEM *content*, as PEM, and the number of unreadable ones.
 
     Raises:
-        UnusableFileError: there is none, or OpenSSL, which is to use them, does not take one.
+        UnusableFileError: there is none, or OpenSSL does not accept one.
     """
     found, others = [], 0
     for block in _CERTIFICATE.finditer(content):
@@ -160,16 +160,16 @@ def roots_among(content: bytes) -> tuple[bytes, int]:
 
 
 def bearer_tokens(content: bytes) -> list[bytes]:
-    """Return the tokens in *content*, one a line; blank lines and those with a leading # do not count.
+    """Return the tokens in *content*, one per line; blank lines and lines with a leading # are skipped.
 
     Raises:
-        UnusableFileError: there is none, or a line holds several words.
+        UnusableFileError: there is none, or a line has several words.
     """
     return _credentials(content, lambda line: len(line.split()) == 1, "one token")
 
 
 def basic_credentials(content: bytes) -> list[bytes]:
-    """Return the ``user:password`` pairs in *content*, one a line, as :func:`bearer_tokens` does.
+    """Return the ``user:password`` pairs in *content*, one per line, as :func:`bearer_tokens` does.
 
     Raises:
         UnusableFileError: there is none, or a line has no user.
@@ -181,9 +181,9 @@ def certificate_key(content: bytes) -> bytes:
     """Return the public key, DER, of the first certificate in the PEM *content*.
 
     Raises:
-        UnusableFileError: there is no certificate that can be read, or its key is of an unknown kind.
+        UnusableFileError: no certificate can be read, or the kind of its key is not supported.
     """
-    # The first is the server's own; those that follow lead to the root (RFC 8446 section 4.4.2).
+    # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
     leaf = certificates(content)[0]
     try:
         return leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -195,7 +195,7 @@ def public_key(content: bytes) -> bytes:
     """Return the public key, DER, of the PEM private key in *content*.
 
     Raises:
-        UnusableFileError: there is none that can be read without a password.
+        UnusableFileError: there is none, or it needs a password.
     """
     try:
         key = load_pem_private_key(content, None)
@@ -214,5 +214,5 @@ def _credentials(content: bytes, is_right: Callable[[bytes], bool], expected: st
                 raise UnusableFileError(f"line {number} is not {expected}")
             found.append(line)
     if not found:
-        raise NoCredentialError("holds no credential, so that nobody could call")
+        raise NoCredentialError("holds no credential")
     return found

@@ -87,7 +87,7 @@ class Kubeconfig:
 
 
 def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
-    """Return the ``kubernetes`` group behind *fields*, which stand in a file in *folder*."""
+    """Return the ``kubernetes`` group in *fields*, of a file in *folder*."""
     if fields is None:
         return None
     file, context = fields.string("kubeconfig", None), fields.string("context", None)
@@ -104,7 +104,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
         else:
             _check_context(fields, path, document, context)
     elif context is not None:
-        fields.problem("context", "needs kubeconfig: the service account of a pod has no contexts")
+        fields.problem("context", "needs kubeconfig: a pod's service account has no contexts")
     custom_resources = fields.boolean("customResources")
     fields.finish()
     return Kubernetes(path, context, custom_resources)
@@ -136,10 +136,10 @@ def _check_context(fields: Fields, path: Path, document: Entry, context: str | N
 
 
 def read_document(path: Path) -> dict[str, object]:
-    """Return the kubeconfig at *path* as it is written.
+    """Return the content of the kubeconfig at *path*.
 
     Raises:
-        UnusableFileError: it cannot be read, or is no kubeconfig.
+        UnusableFileError: it cannot be read, or is not a kubeconfig.
     """
     try:
         text = read_file(path).decode("utf-8-sig")
@@ -154,7 +154,7 @@ def read_document(path: Path) -> dict[str, object]:
         raise UnusableFileError(f"holds {len(documents)} documents, expected one kubeconfig")
     root = documents[0].root
     if not isinstance(root, dict):
-        # Not what it holds: a file with a token in it may have been named by mistake.
+        # The content is not shown: the file may hold a token.
         raise UnusableFileError("holds no mapping, expected a kubeconfig")
     if root.get("kind", "Config") != "Config":
         raise UnusableFileError(f"holds the kind {shown(root['kind'])}, expected a kubeconfig of kind Config")
@@ -186,7 +186,7 @@ def _reference(context: Entry, kind: str, name: str) -> str:
 
 
 def _entry(document: Entry, kind: str, name: str) -> Entry:
-    """Return the entry *name* of the list ``KINDs``, from under its member ``KIND``."""
+    """Return the member *kind* of the entry *name* in the list *kind*``s``."""
     listed = document.get(f"{kind}s")
     found: dict[str, object] = {}
     for item in listed if isinstance(listed, list) else ():
@@ -226,13 +226,13 @@ class KubeconfigReader:
         """Return the user with these *fields*."""
         if (provider := fields.mapping("auth-provider")) is not None:
             name = shown(provider.optional_string("name"))
-            fields.problem("auth-provider", f"found {name}, and no such provider is supported; expected exec")
+            fields.problem("auth-provider", f"found {name}, but auth providers are not supported")
         token, token_file = fields.optional_string("token", _header_value), self._token_file(fields)
         username, password = fields.optional_string("username"), fields.optional_string("password")
         if username and (token or token_file):
-            fields.problem("username", "has to be left out with a token, of which a request has one only")
+            fields.problem("username", "must be left out with a token: a request has only one of them")
         if ":" in username:
-            fields.problem("username", "has a colon, which no user of basic authentication may have")
+            fields.problem("username", "has a colon, which basic authentication does not allow")
         certificate_pem, key_pem = self._key_pair(fields)
         return KubeconfigUser(
             token,
@@ -262,13 +262,13 @@ class KubeconfigReader:
         if bool(certificate) != bool(key):
             absent = "client-key" if certificate else "client-certificate"
             if not fields.has(absent) and not fields.has(f"{absent}-data"):
-                fields.problem(absent, "is required, since its counterpart is there")
+                fields.problem(absent, "is required: its counterpart is set")
         elif len(keys) == 2 and keys[0] != keys[1]:
             fields.problem("client-key", "is not the key of client-certificate")
         return certificate, key
 
     def _pem(self, fields: Fields, name: str, check: Callable[[bytes], object]) -> bytes:
-        """Return what the member *name*``-data`` holds, or the file that *name* gives."""
+        """Return the content of the member *name*``-data``, or of the file at *name*."""
         text, file = fields.optional_string(f"{name}-data"), fields.optional_string(name)
         try:
             if text:
@@ -299,7 +299,7 @@ class KubeconfigReader:
             for entry in fields.mappings("env")
         )
         if fields.optional_string("interactiveMode") == "Always":
-            fields.problem("interactiveMode", "found Always, and nobody is there to answer it")
+            fields.problem("interactiveMode", "found Always, but the gateway has no terminal")
         return ExecPlugin(
             command, fields.strings("args"), variables, fields.choice("apiVersion", _EXEC_VERSIONS)
         )
@@ -336,4 +336,4 @@ def _impersonation(fields: Fields) -> tuple[tuple[str, str], ...]:
 
 
 def _header_value(text: str) -> str | None:
-    return "has characters that no header may have" if _NOT_IN_HEADER.search(text) else None
+    return "has characters that a header must not have" if _NOT_IN_HEADER.search(text) else None

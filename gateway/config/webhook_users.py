@@ -30,16 +30,16 @@ class WebhookUsers:
     """The users of one kubeconfig."""
 
     files: tuple[Path, ...] = ()
-    """What they were read from, but for tokens: the kubeconfig itself, certificates, keys."""
+    """The kubeconfig, and the files with certificates and keys that it names."""
     by_name: Mapping[str, KubeconfigUser] = field(default_factory=dict)
     current: str | None = None
-    """The user of the ``current-context``, for hosts without one of their own."""
+    """The user of the ``current-context``, for hosts without a user of their own."""
 
     def find(self, client: HttpsClient) -> KubeconfigUser | None:
-        """Return the user for the server of *client*; None: the gateway does not say who it is.
+        """Return the user for the server of *client*; None: calls have no credentials.
 
-        Users for any server are not for one that a custom resource names: whoever writes one would have
-        their credentials sent to a server of his own.
+        Users for any server do not apply to a server that a custom resource names: its author could capture
+        these credentials.
         """
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
@@ -57,13 +57,13 @@ class WebhookUsers:
 
 
 def _patterns(target: str) -> list[str]:
-    """Return *target* itself, and what stands for all below each of its suffixes, the longest first."""
+    """Return *target* itself, and a wildcard for each of its parent domains, the longest first."""
     parts = target.split(".")
     return [target, *(f"*.{'.'.join(parts[index:])}" for index in range(1, len(parts)))]
 
 
 def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers | None:
-    """Return the users in the kubeconfig that the field *name* gives, below *folder*; None where none is."""
+    """Return the users in the kubeconfig at the path in the field *name*, relative to *folder*, if any."""
     text = fields.string(name, None)
     if text is None:
         return None

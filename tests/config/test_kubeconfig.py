@@ -85,7 +85,7 @@ def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_
         ),
         (
             {"context": "red"},
-            "kubernetes.context: needs kubeconfig: the service account of a pod has no contexts",
+            "kubernetes.context: needs kubeconfig: a pod's service account has no contexts",
         ),
         (
             {"kubeconfig": "kube", "context": ""},

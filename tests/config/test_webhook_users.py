@@ -131,9 +131,9 @@ def encoded(blob: trustme.Blob) -> str:
 @pytest.mark.parametrize(
     ("user", "field", "fragment"),
     [
-        ({"auth-provider": {"name": "gcp"}}, "user.auth-provider", 'found "gcp", and no such provider'),
-        ({"token": "t", "username": "u"}, "user.username", "has to be left out with a token"),
-        ({"token": "a\nb"}, "user.token", "characters that no header may have"),
+        ({"auth-provider": {"name": "gcp"}}, "user.auth-provider", 'found "gcp", but auth providers'),
+        ({"token": "t", "username": "u"}, "user.username", "must be left out with a token"),
+        ({"token": "a\nb"}, "user.token", "characters that a header must not have"),
         ({"token": 5}, "user.token", "found the number 5, expected a string"),
         ({"tokenFile": "absent"}, "user.tokenFile", "cannot be read: No such file"),
         ({"username": "a:b"}, "user.username", "has a colon"),
@@ -169,7 +169,7 @@ def encoded(blob: trustme.Blob) -> str:
                 }
             },
             "user.exec.interactiveMode",
-            "nobody is there",
+            "no terminal",
         ),
         ({"as-groups": ["g"]}, "user.as", "is required with as-uid"),
         ([], "user", "expected a mapping"),

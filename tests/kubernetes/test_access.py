@@ -264,7 +264,7 @@ def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
 
 @pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
 def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
-    with pytest.raises(ClusterError, match="token: has characters that no header may have") as caught:
+    with pytest.raises(ClusterError, match="token: has characters that a header must not have") as caught:
         reach(Kubernetes(server.kubeconfig(tmp_path, token=token)))
     assert "ret" not in str(caught.value)
 

@@ -313,7 +313,7 @@ def test_credential_that_is_revoked_while_a_body_comes_is_refused(tokens: Path) 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "authentication.basicAuthFile: holds no credential, so that nobody could call"),
+        ("", "authentication.basicAuthFile: holds no credential"),
         ("a:b\nnobody\n", "authentication.basicAuthFile: line 2 is not USER:PASSWORD"),
         (":b\n", "authentication.basicAuthFile: line 1 is not USER:PASSWORD"),
     ],
