@@ -264,8 +264,7 @@ def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
         nothing = NoHealth()
         async with served(nothing) as (_, address), watching(address) as (watch, told):
             for asked in (1, 2, 3):
-                while nothing.asked < asked:
-                    await asyncio.sleep(0.002)
+                await until(lambda asked=asked: nothing.asked >= asked)  # type: ignore[misc]
                 await until(lambda: not watch._watch)
                 await asyncio.sleep(0.05)
                 assert nothing.asked == asked

@@ -11,6 +11,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.options import Options
 from tests.kit import pool_document
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +35,7 @@ def test_a_configuration_that_changes_during_the_drain_is_ignored(
         listener = gateway._front_end._listener
         assert listener is not None
         with socket.create_connection(("127.0.0.1", gateway.port)):
-            while not listener.accepted:
-                await asyncio.sleep(0.001)
+            await until(lambda: listener.accepted)
             stopping = asyncio.create_task(gateway.stop(0.2))
             await asyncio.sleep(0)
             file.write_text(f"{HEAD}---\n{pool_document('pool', 'unix:/nowhere')}")
