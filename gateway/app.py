@@ -17,7 +17,7 @@ from gateway.errors import ConfigError
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.files import Changes
+from gateway.serving.files import FileChanges
 from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
 from gateway.snapshot import Pools
@@ -74,7 +74,7 @@ class Gateway:
         self.metrics.refused = self._front_end.connections.refused
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
-        self._changes = Changes(lambda: (options.fingerprint(), self._pools.fingerprint()))
+        self._changes = FileChanges(lambda: (options.fingerprint(), self._pools.fingerprint()))
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -220,7 +220,7 @@ class Gateway:
 
     def _check_files(self) -> None:
         # Not while draining: stop() would not close what a reload makes.
-        if not self._reloading.locked() and self._not_ready != DRAINING and self._changes.are_due():
+        if not self._reloading.locked() and self._not_ready != DRAINING and self._changes.is_due():
             self._keep(self._reload_changed_files())
 
     async def _reload_changed_files(self) -> None:
@@ -250,7 +250,7 @@ class Gateway:
         if front_end.certificate_expiry is not None:
             metrics.certificate_expiry.set(front_end.certificate_expiry)
         self._pools.count_endpoints()
-        metrics.watch = self._follower.seen
+        metrics.watch = self._follower.watch_state
         return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
 
 

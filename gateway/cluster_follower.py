@@ -1,8 +1,8 @@
-"""The cluster that a process follows, in step with the configuration in force: namespaces, custom resources.
+"""The namespaces and custom resources of the cluster that a process follows.
 
-It outlives snapshots: with the same settings the watches go on through a reload. What custom resources say is
-part of the configuration, so that a gateway does not begin without it: a webhook that it does not know of is
-a door that stands open. Namespaces can be asked for one by one, and are waited for by readiness alone.
+The watches go on through a reload that does not change their settings. Custom resources are part of the
+configuration, so a gateway starts only after it has read them: an unknown webhook would be bypassed. Single
+namespaces can be looked up, so only readiness waits for all of them.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SYNCED_WITHIN_S: Final = 10.0
-"""How long a reload waits for what is in another cluster, before it is refused."""
+"""How long a reload with another cluster waits for its content. Then the reload is refused."""
 SETTLE_S: Final = 0.5
-"""From the first change of a custom resource to the reload, which takes all that have come by then: what
-belongs together is applied together, and a storm of changes costs two reloads a second at most."""
-TRY_AGAIN_AFTER_S: Final = 30.0
+"""From the first change of a custom resource to the reload, which includes all changes until then. Related
+changes are applied together, and there are at most two reloads a second."""
+RETRY_AFTER_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """What is followed of a cluster; both None: nothing. One is equal to itself alone."""
+    """The watches of a cluster; without a cluster both are None. Compared by identity."""
 
     namespaces: ClusterNamespaces | None = None
     resources: CustomResources | None = None
 
     async def combine(self, files: Config) -> Combined:
-        """Return the configuration that *files* and custom resources are together."""
+        """Return the configuration of *files* together with the custom resources."""
         return Combined(files) if self.resources is None else await self.resources.combine(files)
 
     @property
@@ -54,18 +54,18 @@ class Cluster:
 
     @property
     def not_synced(self) -> str | None:
-        """Why something has not been read even once; None when all has been, or there is nothing."""
+        """Which part has not been read yet, and why; None: all has been read."""
         why = None if self.resources is None else self.resources.not_synced
         return why or (None if self.namespaces is None else self.namespaces.not_synced)
 
     @property
     def is_connected(self) -> bool:
-        """Whether changes arrive."""
+        """Whether all watches are connected."""
         parts = (self.namespaces, self.resources)
         return all(part.is_connected for part in parts if part is not None)
 
     async def close(self) -> None:
-        """Let go of the cluster."""
+        """End the watches."""
         for part in (self.resources, self.namespaces):
             if part is not None:
                 await part.close()
@@ -75,49 +75,48 @@ class ClusterFollower:
     """The one cluster that a process follows, or none. Make it on a running event loop."""
 
     def __init__(self) -> None:
-        self.now = Cluster()
-        """What counts."""
-        self._coming: Cluster | None = None
-        """What is being read at the start. Later, what counts is ready whatever becomes of a reload."""
+        self._current = Cluster()
+        self._starting: Cluster | None = None
+        """The cluster that is being read at the start. A later reload does not affect readiness."""
         self._changed = asyncio.Event()
 
     @property
     def not_synced(self) -> str | None:
-        """Why what counts, or at the start what is to count, has not been read even once."""
-        return (self._coming or self.now).not_synced
+        """Which part of the cluster has not been read yet, and why; None: all has been read."""
+        return (self._starting or self._current).not_synced
 
     @property
     def refused(self) -> int:
-        """How many custom resources are not in force as they stand."""
-        return 0 if self.now.resources is None else self.now.resources.refused
+        """The number of custom resources that are not in force in their present form."""
+        return 0 if self._current.resources is None else self._current.resources.refused
 
     @property
-    def seen(self) -> tuple[bool, int] | None:
-        """Whether changes arrive, and how many namespaces there are; None: no cluster is followed."""
-        namespaces = self.now.namespaces
-        return None if namespaces is None else (self.now.is_connected, len(namespaces.by_name))
+    def watch_state(self) -> tuple[bool, int] | None:
+        """Whether the watches are connected, and the number of namespaces; None: no cluster is followed."""
+        namespaces = self._current.namespaces
+        return None if namespaces is None else (self._current.is_connected, len(namespaces.by_name))
 
     async def prepare(self, settings: Kubernetes | None, *, is_start: bool) -> Cluster:
-        """Return what *settings* stand for: what is followed now, or another.
+        """Return the cluster of *settings*: the current one if they are the same, else a new one.
 
-        At the start custom resources are waited for as long as it takes, and namespaces are not; later all
-        has been read within ``SYNCED_WITHIN_S``.
+        At the start this waits for custom resources without a limit, and does not wait for namespaces. Later
+        it waits for both, up to ``SYNCED_WITHIN_S``.
 
         Raises:
             ConfigError: the cluster cannot be used.
         """
         if settings is None:
             return Cluster()
-        if self.now.namespaces is not None and self.now.namespaces.settings == settings:
-            return self.now
-        # The client for it is heavy, and a gateway without a cluster is not to pay for it.
+        if self._current.namespaces is not None and self._current.namespaces.settings == settings:
+            return self._current
+        # Imported late: a gateway without a cluster does not need the client.
         from gateway.kubernetes.custom_resources import CustomResources
         from gateway.kubernetes.namespaces import ClusterNamespaces
 
         namespaces = ClusterNamespaces(settings)
         resources = CustomResources(settings, self._changed.set) if settings.custom_resources else None
         cluster = Cluster(namespaces, resources)
-        self._coming = cluster if is_start else None
+        self._starting = cluster if is_start else None
         try:
             await namespaces.start()
             if resources is not None:
@@ -133,25 +132,25 @@ class ClusterFollower:
                 raise ConfigError([Problem("GatewayConfiguration", "kubernetes", str(error))]) from error
             raise
         finally:
-            self._coming = None
+            self._starting = None
         return cluster
 
     async def discard(self, cluster: Cluster) -> None:
-        """Let go of what :meth:`prepare` returned and is not to be used."""
-        if cluster is not self.now:
+        """Close the result of :meth:`prepare`, which is not used."""
+        if cluster is not self._current:
             await cluster.close()
 
     async def use(self, cluster: Cluster, combined: Combined | None = None) -> None:
-        """Follow *cluster* from now on, and no other; *combined* is what its resources came to."""
+        """Follow *cluster* from now on; *combined* is the configuration with its resources."""
         if cluster.resources is not None and combined is not None:
             cluster.resources.use(combined)
-        old, self.now = self.now, cluster
+        old, self._current = self._current, cluster
         await self.discard(old)
 
     async def follow(self, put_in_force: Callable[[], Awaitable[bool]]) -> None:
-        """Call *put_in_force* soon after custom resources have changed, until cancelled.
+        """Call *put_in_force* soon after each change of custom resources, until cancelled.
 
-        It returns whether that was possible, and is called again after a while if not.
+        It returns whether it succeeded. After a failure it is called again.
         """
         while True:
             await self._changed.wait()
@@ -161,7 +160,10 @@ class ClusterFollower:
             try:
                 is_done = await put_in_force()
             except Exception:
-                # Changes that nobody followed any more would be worse than one that is not in force.
-                log.exception("custom resources cannot be put in force: internal error")
+                # Go on following: a missed change is better than no more changes.
+                log.exception(
+                    "internal error: cannot put custom resources in force, trying again in %g s",
+                    RETRY_AFTER_S,
+                )
             if not is_done:
-                asyncio.get_running_loop().call_later(TRY_AGAIN_AFTER_S, self._changed.set)
+                asyncio.get_running_loop().call_later(RETRY_AFTER_S, self._changed.set)

@@ -1,7 +1,7 @@
-"""The exceptions of the gateway, told apart by whose fault they are.
+"""The exceptions of the gateway, by whose fault they are.
 
-What can happen several times within one review (a webhook that failed, a denial) is a value in
-``gateway.core.verdict``; an exception ends the review, or the start of the program.
+Events that can happen several times in one review (a failed call, a denial) are values in
+``gateway.core.verdict``. An exception ends the review, or the start of the program.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from gateway.text import printable
 
 
 class GatewayError(Exception):
-    """Base of all errors that the gateway raises on purpose; its text is meant for a person."""
+    """Base of all errors that the gateway raises deliberately; the text is for people."""
 
 
 _SHOWN_CHARS: Final = 500
-"""Of a path to what is wrong: the keys in it are as long as somebody has written them."""
+"""Of file names and field paths in messages, which may contain keys of any length."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong in a configuration.
+    """One error of a configuration.
 
     ``where`` names file, document and object (``policies.yaml: document 2: WorkerPool "a"``), ``field`` is
-    the path inside it (``webhooks[2].rules[0].operations``, empty for the whole), ``message`` says what was
-    found and what was expected.
+    the path inside it (``webhooks[2].rules[0].operations``, empty for the whole), ``message`` has the found
+    and the expected value.
     """
 
     where: str
@@ -41,7 +41,7 @@ class Problem:
 class ConfigError(GatewayError):
     """The operator's fault: a configuration that cannot be used.
 
-    ``problems`` holds everything that is wrong, in reading order, so that one run shows all.
+    ``problems`` has all errors, in reading order, so that one run shows all of them.
     """
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -50,9 +50,9 @@ class ConfigError(GatewayError):
 
 
 class ClusterError(GatewayError):
-    """The cluster's API server cannot be reached, or refuses what it is asked.
+    """The cluster's API server cannot be reached, or refuses a request.
 
-    ``status`` is the HTTP status of its answer, 0 where there was none.
+    ``status`` is the HTTP status of its answer, 0 without an answer.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -69,11 +69,11 @@ class MalformedReview(ReviewError):
 
 
 class UnsupportedReview(ReviewError):
-    """The body is an AdmissionReview of a version that the gateway does not speak."""
+    """The body is an AdmissionReview of a version that is not supported."""
 
 
 class Unavailable(GatewayError):
-    """Nobody's fault and transient: the caller is to try again, perhaps elsewhere."""
+    """A transient condition: the caller should try again, perhaps at another replica."""
 
 
 class Overloaded(Unavailable):

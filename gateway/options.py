@@ -1,4 +1,4 @@
-"""What ``serve`` was started with: where the configuration is, and what the command line overrides in it."""
+"""The command line of ``serve``: the files of the configuration, and overrides of its settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DEV_CONFIG: Final = Path(__file__).with_name("dev.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line of ``serve``. None: not given, the configuration's value counts."""
+    """The command line of ``serve``. None: not given, the value of the configuration is used."""
 
     config: tuple[Path, ...] = ()
     dev: bool = False
-    """Start without a configuration or certificate of one's own."""
+    """Start with a sample configuration and a development certificate."""
     state: Path = field(default_factory=lambda: Path(".admission-gateway"))
     """Folder for the development certificate."""
     listen: str | None = None
@@ -42,13 +42,13 @@ class Options:
         """Return the configuration with the overrides applied.
 
         Raises:
-            ConfigError: it cannot be used; nothing is changed.
+            ConfigError: it cannot be used.
         """
         config = load(self.sources)
         return replace(config, gateway=self._override(config.gateway))
 
     def fingerprint(self) -> object:
-        """Return a value that changes when the configuration's files do; cheap enough for every second."""
+        """Return a value that changes with the configuration's files; cheap enough to call every second."""
         return fingerprint(self.sources)
 
     def _override(self, settings: GatewaySettings) -> GatewaySettings:
@@ -80,4 +80,4 @@ class Options:
 
 
 LOOPBACK_LISTEN: Final = "127.0.0.1:8443"
-"""A development gateway is for its own machine."""
+"""A development gateway listens on loopback only."""

@@ -1,4 +1,4 @@
-"""What each path of the front end selects, and how a selection is written as a path.
+"""The webhooks that each path of the front end selects, and the path of a selection.
 
 For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
 
@@ -6,23 +6,23 @@ For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
     /PHASE.POLICY            those with that failurePolicy
     /PHASE[.POLICY]/NAME     those of the configuration NAME
     /PHASE[.POLICY].only/CONFIGURATION/WEBHOOK[/CONFIGURATION/WEBHOOK...]
-                             those that are named
+                             the named ones
     /PHASE[.POLICY].except/CONFIGURATION/WEBHOOK[/CONFIGURATION/WEBHOOK...]
-                             all but those that are named
+                             all but the named ones
     /PHASE[.POLICY].versions/KEY
-                             of each webhook the part with that key (``gateway.core.versions``)
+                             the part with that key of each webhook (``gateway.core.versions``)
     /PHASE[.POLICY].versions.N/KEY/BOUND[/BOUND...]
-                             of these the N-th section, from 1. BOUND is CONFIGURATION/WEBHOOK: there the next
-                             section begins; CONFIGURATION/0: before the first configuration whose name is not
-                             less than CONFIGURATION
+                             the N-th section of these, from 1. The next section begins at each BOUND:
+                             CONFIGURATION/WEBHOOK is that webhook; CONFIGURATION/0 is the first configuration
+                             whose name is not less than CONFIGURATION
 
-The API server takes a path only if every part of it is a DNS name, as the names of configurations and
-webhooks are. A webhook that was named and is gone is passed over, so that a registration may be older than
-the configuration; ``only`` with none left is a path that selects nothing, and refused as such. So is a KEY
-that no webhook has. Each request of a webhook belongs to one of its parts, and each part to one section. Only
-where a webhook is gone at which a section begins, the webhooks of its configuration that may be before or
-after it are in both sections: such a webhook is called twice, perhaps, until the gateway is registered again.
-Otherwise none of the entries might call it.
+The API server accepts a path only if every part of it is a DNS name, as the names of configurations and
+webhooks are. A named webhook that does not exist is ignored, so that a registration may be older than the
+configuration. ``only`` without any existing webhook is no valid path, and neither is a KEY that no webhook
+has. Each request of a webhook belongs to one of its parts, and each part to one section. There is one
+exception: if the webhook at which a section begins does not exist, the webhooks of its configuration that may
+be before or after it are in both sections. Such a webhook may be called twice until the gateway is registered
+again; otherwise no entry might call it.
 
 Source: k8s.io/apiserver pkg/util/webhook/validation.go (paths).
 """
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 Choice = Literal["only", "except"]
 
 KEPT: Final = 64
-"""Paths with ``only`` and ``except`` that are kept with their index; of those with ``versions`` no fewer than
-there are webhooks. A client that makes paths up pushes out the least used, and memory does not grow."""
+"""Cached selections of paths with ``only`` and ``except``; of paths with ``versions`` at least as many as
+there are webhooks. Paths that a client makes up replace the least recently used ones, and memory does not
+grow."""
 
 START: Final = "0"
-"""In place of a webhook's name: before all webhooks of a configuration. It is no name of a webhook."""
+"""Instead of a webhook's name: before all webhooks of a configuration. No webhook has this name."""
 _FIRST_LABEL: Final = re.compile(r"(?P<head>/.+\.versions)(?:\.(?P<section>[1-9][0-9]{0,8}))?")
 
 _POLICIES: Final[tuple[FailurePolicy | None, ...]] = (None, "Fail", "Ignore")
@@ -60,7 +61,7 @@ _POLICIES: Final[tuple[FailurePolicy | None, ...]] = (None, "Fail", "Ignore")
 def path_of(
     phase: Phase, policy: FailurePolicy | None, choice: Choice | None = None, named: Sequence[Webhook] = ()
 ) -> str:
-    """Return the path of what, of *phase* and *policy* (None: both), is ``only`` or ``except`` *named*."""
+    """Return the path of ``only`` or ``except`` the *named* webhooks of *phase* and *policy* (None: both)."""
     head = "/" + ".".join(filter(None, (phase, policy and policy.lower(), choice)))
     return "/".join([head, *(f"{webhook.configuration}/{webhook.name}" for webhook in named)])
 
@@ -72,14 +73,14 @@ def path_of_versions(
     section: int = 1,
     bounds: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return the path of the *section*, from 1, between *bounds* of the parts with *key*."""
+    """Return the path of the *section*, from 1, of the parts with *key*; sections begin at *bounds*."""
     number = str(section) if bounds else None
     head = ".".join(filter(None, (phase, policy and policy.lower(), "versions", number)))
     return "/".join(["", head, key, *(name for bound in bounds for name in bound)])
 
 
 class Paths:
-    """The paths of one configuration. Those that select the same share a Selection, whose index is costly."""
+    """The paths of one configuration. Paths that select the same webhooks share a Selection and its cache."""
 
     def __init__(self, config: Config) -> None:
         self._fixed: dict[str, Selection] = {}
@@ -89,15 +90,15 @@ class Paths:
             WeakValueDictionary()
         )
         self._choices: dict[str, tuple[Phase, Choice, Sequence[Webhook]]] = {}
-        """Webhooks that the rest of a path chooses from, by its first part."""
+        """The webhooks to choose from, by the first part of a path with ``only`` or ``except``."""
         self._by_head: dict[str, tuple[Phase, FailurePolicy | None]] = {}
-        """What a path with ``versions`` chooses from, by its first part."""
+        """Phase and policy, by the first part of a path with ``versions``."""
         self._of_phase: dict[Phase, tuple[Webhook, ...]] = {
             "mutate": config.mutating,
             "validate": config.validating,
         }
         self._parts: dict[Phase, list[dict[str, Webhook]]] = {}
-        """Of each webhook, for phases that were asked for by ``versions``."""
+        """The parts of each webhook, for phases of which a path with ``versions`` was used."""
         self._named: dict[Phase, frozenset[tuple[str, str]]] = {}
         phases: tuple[tuple[Phase, Sequence[Webhook]], ...] = (
             ("mutate", config.mutating),
@@ -124,18 +125,18 @@ class Paths:
         self._by_head[f"{path}.versions"] = phase, policy
 
     def __len__(self) -> int:
-        """How many paths there are, apart from those with ``only``, ``except`` and ``versions``."""
+        """The number of paths without ``only``, ``except`` and ``versions``."""
         return len(self._fixed)
 
     def __getitem__(self, path: str) -> Selection:
-        """Return what *path* selects; KeyError if there is no such path."""
+        """Return the selection of *path*; KeyError if there is no such path."""
         found = self.get(path)
         if found is None:
             raise KeyError(path)
         return found
 
     def get(self, path: str) -> Selection | None:
-        """Return what *path* selects; None if there is no such path."""
+        """Return the selection of *path*; None if there is no such path."""
         found = self._fixed.get(path)
         if found is not None:
             return found
@@ -159,7 +160,7 @@ class Paths:
         phase, choice, webhooks = self._choices[f"/{head}"]
         named = set(zip(parts[::2], parts[1::2], strict=True))
         is_only = choice == "only"
-        # Looked for among all of the phase: one that changed its failurePolicy is not gone.
+        # Compared with all webhooks of the phase: a webhook that changed its failurePolicy still exists.
         if is_only and named.isdisjoint(self._named[phase]):
             return None
         found = self._selection(phase, [hook for hook in webhooks if (_name(hook) in named) == is_only])
@@ -194,8 +195,8 @@ class Paths:
             phase,
             [
                 by_key[key]
-                for webhook, by_key, place in zip(webhooks, self._parts[phase], sections, strict=True)
-                if key in by_key and number in place and policy in (None, webhook.failure_policy)
+                for webhook, by_key, own_sections in zip(webhooks, self._parts[phase], sections, strict=True)
+                if key in by_key and number in own_sections and policy in (None, webhook.failure_policy)
             ],
         )
 
@@ -208,16 +209,16 @@ class Paths:
 
 
 def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) -> list[range]:
-    """Return for each of *webhooks* the sections, from 1, that it is in: one, as far as *bounds* tell.
+    """Return for each of *webhooks* its sections, from 1: one section, or several if *bounds* leave it open.
 
-    A bound at a webhook that is gone may have been anywhere in its configuration, between the bounds before
-    and after it.
+    A bound at a webhook that does not exist may have been anywhere in its configuration, between the bounds
+    before and after it.
     """
     within = {bound: number for number, bound in enumerate(bounds, 2) if bound[1] != START}
-    gone: dict[str, list[int]] = {}
+    missing: dict[str, list[int]] = {}
     for name, webhook_name in within.keys() - set(map(_name, webhooks)):
-        gone.setdefault(name, []).append(within[name, webhook_name])
-    for numbers in gone.values():
+        missing.setdefault(name, []).append(within[name, webhook_name])
+    for numbers in missing.values():
         numbers.sort()
     last: list[int] = []
     configuration: str | None = None
@@ -226,7 +227,7 @@ def _sections(webhooks: Sequence[Webhook], bounds: Sequence[tuple[str, str]]) ->
         if webhook.configuration != configuration:
             configuration = webhook.configuration
             following = len(bounds) + 2
-        numbers = gone.get(configuration, [])
+        numbers = missing.get(configuration, [])
         before = bisect_left(numbers, following)
         last.append(numbers[before - 1] if before else 1)
         following = min(following, within.get(_name(webhook), following))
@@ -239,9 +240,9 @@ def _first_sections(
 ) -> Iterator[int]:
     """Yield for each of *webhooks* the last section whose bound is not after it.
 
-    A bound that is gone counts after all of its configuration.
+    A bound at a missing webhook counts as after all of its configuration.
     """
-    # At which configurations they count, in descending order: from this one on, or from the next one.
+    # The configuration from which each bound counts, in descending order; True: from the next one.
     waiting = sorted(
         ((name, webhook != START, number) for number, (name, webhook) in enumerate(bounds, 2)), reverse=True
     )

@@ -1,6 +1,6 @@
-"""A loaded configuration made ready to serve: its paths, and the pools that are asked.
+"""A loaded configuration ready to serve: its paths, and the pools that it calls.
 
-Pools outlive snapshots: what has the same settings keeps its connections through a reload.
+Pools with the same settings keep their connections through a reload.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ log = logging.getLogger(__name__)
 
 OWN_WORKERS_WITHIN_S: Final = 10.0
 OTHER_WORKERS_WITHIN_S: Final = 2.0
-"""How long new pools are waited for before reviews are sent to them, so that the first find a worker: those
-that the gateway starts itself, and others. It goes on without those that are missing, since failurePolicy
-covers them."""
+"""How long a new configuration waits for its new pools to reach a worker: pools whose workers the gateway
+starts, and others. After that it comes into force without them, since failurePolicy covers them."""
 
 RETIRE_AFTER_S: Final = 31.0
-"""Reviews that began with the old configuration, and may still call, have all ended by then."""
+"""All reviews that began with the old configuration have ended by then."""
 
 BODIES_WEIGHT: Final = 16
-"""Of reading large reviews beside large answers of one HTTPS server, however many of these there are."""
+"""Weight of the queue of large reviews; that of the large answers of an HTTPS server is 1."""
 
 
 async def _retire(backend: Backend) -> None:
@@ -67,15 +66,15 @@ def _clients(config: Config) -> set[HttpsClient]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One configuration in force. A review keeps the one it started with, whatever is loaded meanwhile."""
+    """One configuration in force. A review keeps the snapshot that it started with through reloads."""
 
     paths: Paths
-    """What each path of the front end selects."""
+    """The webhooks that each path of the front end selects."""
     backends: Backends
     namespaces: Mapping[str, Namespace]
-    """By name. Those of a watched cluster follow it; a review sees its own as it was when it started."""
+    """By name. A watched cluster updates it; a review uses its namespace as it was at the start."""
     look_up: NamespaceLookUp | None
-    """Whom to ask for a namespace that is not among them; None: there are no others."""
+    """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
     memory: ChangeMemory
     audit_level: AuditLevel
 
@@ -96,13 +95,13 @@ class Prepared:
     config: Config
     kept: Mapping[str, Pool]
     made: Mapping[str, Pool]
-    """New ones, which nobody has called yet."""
+    """New pools."""
     kept_servers: Mapping[HttpsClient, HttpsServer]
     made_servers: Mapping[HttpsClient, HttpsServer]
-    """Likewise; they are connected to with the first call."""
+    """New servers; the first call connects to them."""
 
     async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
-        """Wait a while for the new pools to reach a worker each; what is missing then is logged."""
+        """Wait a while for each new pool to reach a worker; log those that do not."""
         reached = await asyncio.gather(
             *(
                 pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
@@ -111,11 +110,11 @@ class Prepared:
         )
         for name, is_ready in zip(self.made, reached, strict=True):
             if not is_ready:
-                log.warning("worker pool %s: no worker reached yet", name)
+                log.warning("worker pool %s: no worker reached yet, calls fail until one is", name)
 
 
 class Pools:
-    """The worker pools of a process, kept in step with the configuration in force."""
+    """The worker pools and HTTPS servers of the configuration in force."""
 
     def __init__(self, metrics: Metrics, targets: Callable[[WorkerPool], Sequence[str]]) -> None:
         self._metrics = metrics
@@ -125,20 +124,21 @@ class Pools:
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None
-        """Whom the servers know the gateway as."""
+        """The gateway's credentials at HTTPS servers."""
         self._user_files: object = fingerprint(())
-        """Of the files that they come from, as these were then."""
+        """The fingerprint of the files of the credentials when they were put in use."""
         self._retiring: dict[asyncio.Task[None], Backend] = {}
         self._executor = FairExecutor()
 
     async def prepare(self, config: Config, *, rereads_files: bool = True) -> Prepared:
-        """Return the pools that *config* wants, those that are new connecting; none is in use yet.
+        """Return the pools of *config*; new ones are connecting, and none is in use yet.
 
-        Without *rereads_files* a pool with the same settings is kept, whatever became of its TLS files.
+        Without *rereads_files* a pool with the same settings is kept even if its TLS files have changed.
 
         Raises:
-            ConfigError: a pool's TLS files cannot be read, or an HTTPS server's certificates not used; the
-                pools stay as they were.
+            ConfigError: the TLS files of a pool or the certificates of an HTTPS server cannot be used; the
+            pools
+                stay unchanged.
         """
         users = config.gateway.webhook_users
         wanted = {client: users.find(client) if users else None for client in _clients(config)}
@@ -166,19 +166,19 @@ class Pools:
                 made_servers[client] = self._server(client, wanted[client])
             await asyncio.gather(*(pool.start() for pool in made.values()))
         except BaseException:
-            # Cancelled, too: a gateway can be told to stop while it starts.
+            # Also on cancellation: a gateway can be stopped while it starts.
             await self.discard(prepared)
             raise
         return prepared
 
     def _server(self, client: HttpsClient, user: KubeconfigUser | None) -> HttpsServer:
-        # Without HTTPS webhooks nothing of what they need is loaded.
+        # Imported late: a gateway without HTTPS webhooks does not need it.
         from gateway.dispatch.https.server import POOL, HttpsServer
 
         return HttpsServer(client, user, self._timers, self._metrics.pool(POOL))
 
     async def discard(self, prepared: Prepared) -> None:
-        """End the new pools of *prepared*, which is not to be used."""
+        """Close the new pools of *prepared*, which is not used."""
         unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
         await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
@@ -216,13 +216,13 @@ class Pools:
         )
 
     def fingerprint(self) -> object:
-        """Return what differs from ``made_of`` once a file with TLS settings or credentials has changed."""
+        """Return a value that differs from ``made_of`` after a change of TLS files or credentials."""
         pools = tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
         return pools, self._users_fingerprint()
 
     @property
     def made_of(self) -> object:
-        """The fingerprint that the files had when the pools were made of them."""
+        """The fingerprint of the files when the pools were made."""
         return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
 
     def _users_fingerprint(self) -> object:
@@ -239,7 +239,7 @@ class Pools:
         self._executor.close()
 
     def count_endpoints(self) -> None:
-        """Bring the gauge of endpoints by state up to date."""
+        """Update the gauge of endpoints by state."""
         gauge = self._metrics.worker_endpoints
         gauge.clear()
         for name, pool in self._pools.items():

@@ -1,4 +1,4 @@
-"""Child processes that are to run all the time: started again with back-off, stopped in order."""
+"""Supervised child processes: restarted with back-off, stopped with a grace period."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_S: Final = 0.25
 MAX_BACKOFF_S: Final = 10.0
 STEADY_S: Final = 30.0
-"""A child that ran for so long starts over with the shortest back-off."""
+"""After a child has run this long, the back-off starts over."""
 
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 
 class Child:
-    """A command kept running, with whatever it starts itself. Make it on a running event loop."""
+    """A command that is restarted whenever it ends. Make it on a running event loop."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Child:
         *,
         logs_output: bool = False,
     ) -> None:
-        """Start *command*, which *name* stands for in the log, once *after* has ended.
+        """Start *command*, called *name* in the log, when *after* has ended.
 
-        With *logs_output* what the command prints is logged line by line; else it shares the gateway's own
-        standard output and error.
+        With *logs_output* each line of its output is logged; otherwise it has the gateway's own standard
+        output and error.
         """
         self.name = name
         self._command = command
@@ -66,14 +66,14 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """End it and all that it started at once, and do not start it again."""
+        """Kill the command and all processes that it started, and do not restart it."""
         self._keeper.cancel()
         if self._process is not None:
             _signal_group(self._process, signal.SIGKILL)
         self._close_output()
 
     async def stop(self, grace_s: float) -> None:
-        """End it and all that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
+        """End the command and all processes that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
         process = self._process
@@ -90,12 +90,12 @@ class Child:
         try:
             await asyncio.wait_for(_group_ended(process), grace_s)
         except TimeoutError:
-            log.warning("%s did not end within %g s: killed", self.name, grace_s)
+            log.warning("killed after the grace period: %s did not end within %g s", self.name, grace_s)
             _signal_group(process, signal.SIGKILL)
             await process.wait()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the command itself, if it is running."""
+        """Send a signal to the command itself, if it is running."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -109,13 +109,13 @@ class Child:
             try:
                 self._process = await _start(self._command, self._output)
             except OSError as error:
-                log.error("%s cannot be started: %s", self.name, error)
+                log.error("cannot start %s, trying again: %s", self.name, error)
             else:
                 status = await self._process.wait()
-                # What it left behind would be in the way of its successor.
+                # Processes that it left behind would interfere with the next one.
                 _signal_group(self._process, signal.SIGKILL)
                 self._process = None
-                log.warning("%s ended with status %d; starting it again", self.name, status)
+                log.warning("%s ended with status %d, restarting it", self.name, status)
             if time.monotonic() - started >= STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
             await asyncio.sleep(backoff_s)
@@ -123,10 +123,10 @@ class Child:
 
 
 async def _start(command: Sequence[str], output: Output | None) -> asyncio.subprocess.Process:
-    # The gateway's own interpreter is found first, so that `python` means the environment it runs in.
+    # The folder of the gateway's own interpreter comes first, so that `python` is that of its environment.
     path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
-    # A session of its own: Ctrl-C in a terminal is for the gateway alone, which stops its children last.
-    # It makes the child the leader of a group too, by which all that it starts is reached.
+    # A session of its own: Ctrl-C in a terminal signals only the gateway, which stops its children last. The
+    # child is also the leader of a process group, by which signals reach all processes that it starts.
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())),
         *command,
@@ -144,12 +144,12 @@ def _signal_group(leader: asyncio.subprocess.Process, number: int) -> None:
 
 
 async def _group_ended(leader: asyncio.subprocess.Process) -> None:
-    """Return when *leader* and all others of its group have ended."""
+    """Return when all processes of the group of *leader* have ended."""
     await leader.wait()
     with contextlib.suppress(ProcessLookupError):
         while True:
-            # As the init of a container the gateway inherits them, and nobody else would reap them.
+            # As the init process of a container the gateway inherits and has to reap them.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-leader.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
             os.killpg(leader.pid, 0)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Workers that the gateway starts itself: the pools with a ``command`` instead of a ``target``."""
+"""Local workers: those of pools with a ``command``, which the gateway starts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 
 STOP_GRACE_S: Final = 10.0
 _RETIRE_AFTER_S: Final = 2 * RETIRE_AFTER_S
-"""A pool's own time to retire begins when its configuration is replaced, a worker's when that is begun with:
-the new workers are waited for, and other processes that share this one look for changes on their own."""
+"""Twice that of a pool. A pool retires when its configuration has been replaced. A worker retires earlier, at
+the beginning of a reload: the reload waits for new workers, and other gateway processes that use the worker
+may reload later."""
 
 
 def targets_of(pool: WorkerPool, state: Path) -> tuple[str, ...]:
-    """Return where the workers of *pool* are reached; those started by a command, by a socket in *state*."""
+    """Return the targets of *pool*; for a pool with a command that is a socket in *state*."""
     return (f"unix:{_socket(pool, state)}",) if pool.command else pool.targets
 
 
 def _socket(pool: WorkerPool, state: Path) -> Path:
-    # Named by the command too: after a change, the old worker and the new one run side by side for a while.
-    # Short, since a socket's path holds 107 bytes at the most.
+    # The name depends on the command: after a change, the old and the new worker run side by side for a
+    # while. It is short, since the path of a socket has at most 107 bytes.
     return state / f"{hashlib.sha256(repr((pool.name, pool.command)).encode()).hexdigest()[:16]}.sock"
 
 
 class LocalWorkers:
-    """The commands of the configuration in force, running. Use it on a running event loop.
+    """The running commands of the configuration in force. Use it on a running event loop.
 
-    A worker is in one of three places, by its socket: in force, retiring (still called by old reviews, and
-    taken back if the configuration is), or stopping (its successor at that socket waits for its end).
+    By its socket, a worker is in one of three states: in force, retiring (old reviews still call it, and it
+    comes back in force with its configuration), or stopping (the next worker at its socket waits for its
+    end).
     """
 
     def __init__(self, state: Path, retire_after_s: float = _RETIRE_AFTER_S) -> None:
@@ -47,7 +49,7 @@ class LocalWorkers:
         self._stopping: dict[Path, tuple[asyncio.Task[None], Child]] = {}
 
     def update(self, pools: Mapping[str, WorkerPool]) -> None:
-        """Start what *pools* newly names, and stop what they no longer name once nobody can call it."""
+        """Start the new commands of *pools*, and stop removed ones when no review can call them."""
         wanted = {_socket(pool, self._state): pool for pool in pools.values() if pool.command}
         loop = asyncio.get_running_loop()
         for path in [path for path in self._children if path not in wanted]:
@@ -57,14 +59,14 @@ class LocalWorkers:
             if path not in self._children:
                 command = [*pool.command, "--listen", f"unix:{path}"]
                 after, _ = self._stopping.get(path, (None, None))
-                self._children[path] = self._taken_back(path) or Child(
+                self._children[path] = self._revived(path) or Child(
                     f"worker {pool.name}", command, after, logs_output=True
                 )
 
     async def stop(self, grace_s: float) -> None:
-        """Stop all of them; each gets *grace_s* seconds."""
+        """Stop all workers; each has *grace_s* seconds."""
         for path in list(self._retiring):
-            child = self._taken_back(path)
+            child = self._revived(path)
             assert child is not None
             self._children[path] = child
         stopping = [task for task, _ in self._stopping.values()]
@@ -72,12 +74,12 @@ class LocalWorkers:
         self._children.clear()
 
     def kill(self) -> None:
-        """End all of them at once, also those that are being stopped."""
+        """Kill all workers, including those that are stopping."""
         others = (*self._retiring.values(), *self._stopping.values())
         for child in (*self._children.values(), *(child for _, child in others)):
             child.kill()
 
-    def _taken_back(self, path: Path) -> Child | None:
+    def _revived(self, path: Path) -> Child | None:
         timer, child = self._retiring.pop(path, (None, None))
         if timer is not None:
             timer.cancel()

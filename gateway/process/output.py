@@ -1,6 +1,6 @@
-"""What a local worker writes to its standard output and error, as records of the gateway's log.
+"""The standard output and error of a local worker, as records of the gateway's log.
 
-A worker prints texts of reviews. Written to the gateway's own standard error they could pass for its records.
+A worker may print texts of reviews. Written to the gateway's own standard error they could be forged records.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import os
 from typing import Final
 
 log = logging.getLogger("gateway.worker_output")
-log.setLevel(logging.INFO)  # also in commands that log nothing else: here a policy says why it failed
+log.setLevel(logging.INFO)  # also in commands that log nothing else: the output has the errors of policies
 
 LINE_BYTES: Final = 4096
-"""A longer line becomes several records."""
+"""A longer line is split into several records."""
 _READ_BYTES: Final = 4096
-"""At once, so that a worker that writes a lot holds up reviews for no longer than a millisecond."""
+"""Of one read, so that much output delays reviews by a millisecond at most."""
 _LAST_READS: Final = 64
-"""As much as a pipe holds, with reads of this size."""
+"""Reads of this size that empty a full pipe."""
 
 
 class Output:
     """A pipe whose lines are logged. Make it on a running event loop, and close it."""
 
     def __init__(self, name: str) -> None:
-        """*name* stands before each line."""
+        """*name* is the prefix of each line."""
         self._name = name
         self._reading, self.writing = os.pipe()
         """``writing`` is for the worker."""
@@ -36,7 +36,7 @@ class Output:
         self._is_open = True
 
     def close(self) -> None:
-        """Log what has been written so far, and close the pipe."""
+        """Log the rest of the output, and close the pipe."""
         if not self._is_open:
             return
         self._is_open = False
@@ -49,7 +49,7 @@ class Output:
         os.close(self.writing)
 
     def _read(self) -> bool:
-        """Log the next lines; return whether there was something to read."""
+        """Log the next lines; return whether there was output."""
         try:
             found = os.read(self._reading, _READ_BYTES)
         except BlockingIOError:

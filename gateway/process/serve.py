@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GC_CONTAINERS: Final = 100_000
-"""New containers, less those freed, after which the youngest generation is searched for cycles."""
+"""Net number of new containers after which the garbage collector searches the youngest generation."""
 
 
 async def serve(options: Options, arguments: list[str]) -> None:
@@ -93,7 +93,7 @@ async def _serve_one(signals: Signals, gateway: Gateway, start: Start) -> None:
     try:
         await signals.follow(start, gateway.reload)
     finally:
-        # Before the local workers end, so that no endpoint is said to be down.
+        # Before the local workers end, so that no endpoint is logged as down.
         await gateway.stop(gateway.config.gateway.drain_s if gateway.config is not None else 0.0)
 
 
@@ -105,11 +105,11 @@ async def _serve_several(signals: Signals, supervisor: Supervisor) -> None:
 
 
 def relax_garbage_collection() -> None:
-    """Have the cycle collector run seldom, and skip what is there already.
+    """Make the garbage collector run rarely, and skip the objects that exist now.
 
-    Every review parses a few hundred containers that reference counting frees right after the answer. With
-    Python's default of 700 the collector would walk them, and the whole configuration, several times per
-    review; it took an eighth of the CPU.
+    Every review parses a few hundred containers, which reference counting frees right after the answer. With
+    Python's default threshold of 700 the collector would visit them, and the whole configuration, several
+    times per review, which took an eighth of the CPU.
     """
     gc.collect()
     gc.freeze()
@@ -117,11 +117,11 @@ def relax_garbage_collection() -> None:
 
 
 class Signals:
-    """What signals tell this process, from the moment this is made on the running event loop.
+    """The signal handlers of this process. Make it on a running event loop.
 
-    SIGTERM and SIGINT have it stop, also while it starts; a second one ends it at once, and with it what it
-    has started. SIGHUP has it load the configuration again. None is left to the kernel: it would end a
-    process that starts, and not end one that is the init of a container.
+    SIGTERM and SIGINT stop the process, also while it starts; a second one kills it and its children. SIGHUP
+    reloads the configuration. All have handlers: by default the kernel would end a starting process, and
+    would not end the init process of a container.
     """
 
     def __init__(self) -> None:
@@ -134,27 +134,27 @@ class Signals:
         loop.add_signal_handler(signal.SIGHUP, self._hang_up.set)
 
     def at_once(self, end: Callable[[], None]) -> None:
-        """Have *end* called at the second signal to stop, before what was given earlier; it must not wait."""
+        """Call *end* at the second signal to stop, before earlier callbacks; it must not wait."""
         self._at_once.insert(0, end)
 
     async def follow(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
-        """Run *start*, then *reload* at each SIGHUP, until told to stop; what runs then is cancelled.
+        """Run *start*, then *reload* at each SIGHUP, until a signal to stop, which cancels them.
 
-        A SIGHUP that comes while one of them runs counts when that is done. What they raise is raised.
+        A SIGHUP during one of them takes effect after it. Their exceptions are raised.
         """
         stop = asyncio.create_task(self._stop.wait())
         work = asyncio.create_task(self._work(start, reload))
         await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
-        is_told = stop.done()
+        is_signalled = stop.done()
         stop.cancel()
         work.cancel()
-        # Its own end is an error; a cancelled one's is of no interest any more.
+        # Unless it was cancelled, it has ended with an exception.
         await asyncio.wait((stop, work))
         if not work.cancelled():
             work.result()
-        if is_told:
-            # Said last, since from here on nothing new is taken: the drain begins without a wait.
-            log.info("stopping: answering what is in flight")
+        if is_signalled:
+            # Logged last: the drain begins right after it.
+            log.info("stopping: answering the reviews in flight")
 
     async def _work(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
         await start

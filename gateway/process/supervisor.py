@@ -1,9 +1,9 @@
-"""Several gateway processes behind one port, and the one admin port that speaks for all of them.
+"""The parent of several gateway processes behind one port, with one admin port for all of them.
 
-Each process is started fresh (a fork would take gRPC's threads apart) and listens at the same address with
-SO_REUSEPORT, so that the kernel spreads connections. One that ends is started again; until it listens,
-connections go to the others, so that it makes neither the gateway unready nor a scrape impossible. Nothing is
-shared between them: each loads the configuration and keeps its own connections to the workers.
+Each process is a new interpreter (a fork would break gRPC's threads) and listens at the same address with
+SO_REUSEPORT, so that the kernel distributes connections. An ended process is started again. Until it listens,
+the other processes get its connections, and the gateway stays ready and can be scraped. The processes share
+nothing: each loads the configuration and has its own connections to workers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from gateway.app import STARTING
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.process.children import Child
-from gateway.process.totals import Totals
 from gateway.serving.admin import AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.files import Changes
+from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
 from gateway.serving.tls import server_context
-from gateway.telemetry.scrape import Unreachable, fetch
+from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.25
-_END_SHOWS_S: Final = 0.5
+_END_NOTIFIED_S: Final = 0.5
 _STARTING: Final = error_response(503, STARTING).body.rstrip().removesuffix(b'"}')
-"""How the answer begins of a process that does not listen yet; it may say what it waits for."""
+"""The beginning of the /readyz answer of a process that does not listen yet; the reason may follow."""
 _STOP_MARGIN_S: Final = 5.0
-"""What a process gets beyond its ``drainSeconds`` before it is killed."""
+"""Seconds after ``drainSeconds`` until a process is killed."""
 
 
 class Supervisor:
@@ -63,18 +62,18 @@ class Supervisor:
         self._arguments = arguments
         self._count = config.gateway.processes
         self._drain_s = config.gateway.drain_s
-        """The longest of all configurations so far: a process may still serve an earlier one."""
+        """The longest of all configurations so far: a process may still have an earlier one in force."""
         self._runtime = runtime
         self._children: list[Child] = []
         self._not_ready: str | None = "starting"
         self._is_announced = False
-        self._changes = Changes(options.fingerprint)
+        self._changes = FileChanges(options.fingerprint)
         self._is_reload_due = False
         self._reload_due: set[int] = set()
-        """The processes that are still to be told to load the configuration again."""
+        """The processes that have not been sent SIGHUP since the last reload request."""
         self._listening: dict[int, int] = {}
-        """By number, the process id of the one that was seen to have started."""
-        self._totals = Totals()
+        """By number, the process id of a process that has begun to listen."""
+        self._metrics = ProcessMetrics()
         self._poller: asyncio.Task[None] | None = None
         self._held: socket.socket | None = None
         self._admin = Listener(
@@ -102,12 +101,12 @@ class Supervisor:
         self._poller = asyncio.create_task(self._poll())
 
     async def reload(self) -> None:
-        """Have all processes load the configuration again, each as soon as it answers."""
+        """Send all processes SIGHUP, each as soon as it answers."""
         self._is_reload_due = True
         self._reload_due.update(range(self._count))
 
     async def stop(self) -> None:
-        """Have all processes answer what is in flight, and end them."""
+        """End all processes after they have answered the requests in flight."""
         self._not_ready = "draining"
         if self._poller is not None:
             self._poller.cancel()
@@ -119,30 +118,30 @@ class Supervisor:
         await self._admin.close()
 
     def kill(self) -> None:
-        """End all processes at once."""
+        """Kill all processes."""
         for child in self._children:
             child.kill()
 
     async def _poll(self) -> None:
-        """Follow the readiness of the processes, and the configuration for what the parent itself does."""
+        """Poll the readiness of the processes, and reload the parent's own configuration."""
         while True:
-            states = await asyncio.gather(*(self._ask(number) for number in range(self._count)))
+            states = await asyncio.gather(*(self._poll_one(number) for number in range(self._count)))
             self._not_ready = self._why_not_ready(states)
             if self._not_ready is None and not self._is_announced:
                 self._is_announced = True
                 self._announce()
-            if self._is_reload_due or self._changes.are_due():
+            if self._is_reload_due or self._changes.is_due():
                 await self._load()
             await asyncio.sleep(_POLL_S)
 
     async def _load(self) -> None:
         self._is_reload_due = False
-        state = self._changes.look()
+        state = self._changes.state()
         try:
             config = await asyncio.to_thread(self._options.load)
         except ConfigError as error:
-            # Each process says what is wrong with it.
-            log.debug("configuration refused")
+            # Each process logs the problems.
+            log.debug("configuration refused by the parent process: %s", error)
             self._changes.refused(state, str(error))
             return
         self._on_config(config)
@@ -150,10 +149,10 @@ class Supervisor:
         self._changes.accepted(state)
 
     def _why_not_ready(self, states: Sequence[str | None]) -> str | None:
-        """Return why not, for what each process says; None: ready.
+        """Return why the gateway is not ready, by the states of the processes; None: it is ready.
 
-        One that is started again takes no connections, and the others take them all. At the first start all
-        are waited for.
+        A process that starts again is ignored, since the others get its connections. The first start waits
+        for all processes.
         """
         unready = [
             f"process {number}: {state}"
@@ -165,7 +164,7 @@ class Supervisor:
         return "; ".join(unready) or None
 
     def _is_down(self, number: int) -> bool:
-        """Whether the process *number* does not listen: it has ended, or was not seen to have started."""
+        """Whether process *number* does not listen: it has ended, or it is starting."""
         pid = self._children[number].pid
         return pid is None or self._listening.get(number) != pid
 
@@ -178,15 +177,15 @@ class Supervisor:
             *(admin_listen.rpartition(":")[0], self._admin.port, self._count),
         )
 
-    async def _ask(self, number: int) -> str | None:
+    async def _poll_one(self, number: int) -> str | None:
         """Return why process *number* is not ready."""
         pid = self._children[number].pid
         try:
             status, body = await self._fetch(number, "/readyz")
-        except Unreachable as error:
+        except FetchError as error:
             return str(error)
         if number in self._reload_due:
-            # One that does not answer yet may not expect the signal yet, and would end by it.
+            # Before its first answer a process may have no handler for the signal, which would end it.
             self._reload_due.remove(number)
             self._children[number].signal(signal.SIGHUP)
         if pid is not None and (status == 200 or not body.startswith(_STARTING)):
@@ -194,17 +193,17 @@ class Supervisor:
         return None if status == 200 else body.decode(errors="replace")
 
     async def _fetch(self, number: int, target: str) -> tuple[int, bytes]:
-        """Return status and body of what process *number* answers on its admin port.
+        """Return status and body of the answer of process *number* on its admin port.
 
         Raises:
-            Unreachable: it does not answer; if it has ended, that is known by now.
+            FetchError: it does not answer; if it has ended, ``_is_down`` is True by then.
         """
         try:
             return await fetch(admin_socket(self._runtime, number), target)
-        except Unreachable:
-            # An end shows in the connections a moment before it shows in the process.
+        except FetchError:
+            # The connections of an ended process fail a moment before the parent is notified.
             if not self._is_down(number):
-                await self._children[number].ended_within(_END_SHOWS_S)
+                await self._children[number].ended_within(_END_NOTIFIED_S)
             raise
 
     async def _exposition(self) -> tuple[bytes, str]:
@@ -212,31 +211,33 @@ class Supervisor:
         expositions = dict(filter(None, found))
         if not expositions:
             raise Unavailable("no process serves")
-        return self._totals.add(expositions, {child.pid for child in self._children if child.pid is not None})
+        return self._metrics.add(
+            expositions, {child.pid for child in self._children if child.pid is not None}
+        )
 
     async def _metrics_of(self, number: int) -> tuple[int, bytes] | None:
-        """Return the process id and the exposition of process *number*; None: it does not serve."""
+        """Return the process id and the exposition of process *number*; None: it is down."""
         child = self._children[number]
         pid = child.pid
         try:
             status, body = await self._fetch(number, "/metrics")
-        except Unreachable as error:
+        except FetchError as error:
             if self._is_down(number):
                 return None
             raise Unavailable(f"process {number}: {error}") from None
         if status != 200:
             raise Unavailable(f"process {number}: /metrics answers with status {status}")
-        # Otherwise it ended meanwhile, and nobody knows whether this is its last word.
+        # Otherwise it has ended meanwhile, and this may not be its last exposition.
         return (pid, body) if pid is not None and pid == child.pid else None
 
 
 def admin_socket(runtime: Path, number: int) -> Path:
-    """Return where the gateway process *number* serves its admin port."""
+    """Return the socket of the admin port of gateway process *number*."""
     return runtime / f"gateway-{number}.sock"
 
 
 def _hold_port(address: str) -> socket.socket:
-    """Return a socket that keeps the port of *address* for processes that share it; it does not listen."""
+    """Return a bound socket that reserves the port of *address* for the processes; it does not listen."""
     try:
         host, port = parse_host_port(address)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

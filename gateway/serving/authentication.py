@@ -1,8 +1,8 @@
-"""Who may ask for reviews: bearer tokens, user names with passwords, names in client certificates.
+"""Authentication of clients: bearer tokens, user names with passwords, names in client certificates.
 
-Any of the configured ways is enough; where none is configured nobody is asked. TLS itself ends the handshake
-of a certificate that the CA did not sign. Credentials are compared as SHA-256 digests, each against all, so
-that time tells neither length nor position.
+Any of the configured ways is enough; without one all clients are let in. TLS itself ends the handshake of a
+certificate that the CA did not sign. Credentials are compared as SHA-256 digests, each with all, so that the
+time reveals neither length nor position.
 
 After a change, open connections are checked again (``gateway.serving.connection_table``). A file of
 credentials that is deleted or empty revokes all that it held. A file that is malformed, or cannot be read
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.config.credentials import NoCredentialError, basic_credentials, bearer_tokens
 from gateway.config.files import MissingFileError, UnusableFileError, read_file
 from gateway.errors import ConfigError, Problem
-from gateway.serving.files import Changes, file_error, fingerprint
+from gateway.serving.files import FileChanges, file_error, fingerprint
 from gateway.serving.message import Response, error_response
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ _READERS = {
 
 
 class ClientAuthenticator:
-    """The callers that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
+    """The clients that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
 
     def __init__(self, authentication: Authentication, tls: ServerTls) -> None:
         """Read the credentials.
 
         Raises:
-            ConfigError: A file cannot be read, holds no credential, or one that is malformed.
+            ConfigError: A file cannot be read, has no credential, or a malformed one.
         """
         self._authentication = authentication
         self._asks_certificate = tls.client_ca_file is not None
@@ -57,7 +57,7 @@ class ClientAuthenticator:
             self._schemes[b"bearer"] = authentication.token_file
         if authentication.basic_auth_file is not None:
             self._schemes[b"basic"] = authentication.basic_auth_file
-        self._changes = Changes(lambda: fingerprint(self._schemes.values()))
+        self._changes = FileChanges(lambda: fingerprint(self._schemes.values()))
         self.credentials, revoked = self._read()
         """Digests by scheme; another object whenever the files were read again."""
         if revoked:
@@ -65,26 +65,26 @@ class ClientAuthenticator:
         self._is_revoked = False
         self._refusal = self._make_refusal()
         self.is_required = bool(self._schemes) or self._asks_certificate
-        """Whether any way is configured, so that callers have to show who they are."""
+        """Whether any way is configured, so that clients have to authenticate."""
 
     @property
     def is_current(self) -> bool:
-        """False while the files hold what cannot be used, and the credentials before it are in force.
+        """False while the files are unusable and the earlier credentials are in force.
 
-        Also while a file is deleted or holds no credential, which is in force but may not be meant.
+        Also False while a file is deleted or empty, which takes effect but may be a mistake.
         """
         return not (self._changes.is_refused or self._is_revoked)
 
     def has_same_clients(self, other: ClientAuthenticator) -> bool:
-        """Whether it lets in the same callers as *other*."""
+        """Whether it lets in the same clients as *other*."""
         mine = self._asks_certificate, self._names, self.credentials
         return mine == (other._asks_certificate, other._names, other.credentials)
 
     def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
-        """Whether a client with this verified *certificate* is let in without further credentials.
+        """Whether a client with this verified *certificate* is let in without other credentials.
 
         Args:
-            certificate: As ``ssl.SSLSocket.getpeercert`` gives it; None where the client showed none.
+            certificate: As ``ssl.SSLSocket.getpeercert`` returns it; None: the client has none.
         """
         if not self._asks_certificate or not certificate:
             return False
@@ -93,7 +93,7 @@ class ClientAuthenticator:
     def challenge(self, authorization: bytes | None) -> Response | None:
         """Return the refusal 401 unless *authorization*, the value of that header, is a known credential.
 
-        None where nobody is asked.
+        None if no authentication is configured.
         """
         if not self.is_required:
             return None
@@ -104,21 +104,21 @@ class ClientAuthenticator:
         return self._refusal
 
     def refresh(self) -> bool:
-        """Look at the files, and read them if that is due; return whether new credentials are in force.
+        """Check the files, and read them if they have changed; return whether new credentials are in force.
 
-        Files that cannot be used are logged once, and the old credentials stay.
+        Unusable files are logged once, and the old credentials stay in force.
         """
-        if not self._changes.are_due():
+        if not self._changes.is_due():
             return False
-        state = self._changes.look()
+        state = self._changes.state()
         try:
             credentials, revoked = self._read()
         except ConfigError as error:
             if self._changes.refused(state, str(error)):
                 logger.error("changed credentials are unusable, the old ones stay in force: %s", error)
             return False
-        if revoked and not (self._changes.is_settled and self._changes.look() == state):
-            # A file that is being written is empty for a moment, and one that is being replaced may be gone.
+        if revoked and not (self._changes.is_stable and self._changes.state() == state):
+            # A file is empty for a moment while it is written, and may be missing while it is replaced.
             return False
         self._changes.accepted(state)
         self.credentials, self._is_revoked = credentials, bool(revoked)
@@ -128,7 +128,7 @@ class ClientAuthenticator:
         return True
 
     def _read(self) -> tuple[dict[bytes, tuple[bytes, ...]], list[Problem]]:
-        """Return the digests by scheme, and which files are not there or hold no credential.
+        """Return the digests by scheme, and the files that are missing or empty.
 
         Raises:
             ConfigError: A file cannot be used for another reason.
@@ -152,7 +152,7 @@ class ClientAuthenticator:
         wanted = [ways[scheme][1] for scheme in self._schemes]
         if self._asks_certificate:
             wanted.append("a client certificate with an allowed name")
-        # RFC 9110 wants a challenge with every 401, and none is registered for certificates.
+        # RFC 9110 requires a challenge in every 401, and there is no registered one for certificates.
         header = b", ".join(challenges or [b"ClientCertificate" + _REALM])
         return error_response(
             401,

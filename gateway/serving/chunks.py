@@ -1,9 +1,9 @@
-"""The chunked transfer coding of a request's body: pieces of the read buffer to data, within bounds.
+"""The chunked transfer coding of request bodies, within bounds.
 
-A chunk takes about as long to read as hundreds of bytes. Past ``FREE_CHUNKS`` chunks have to hold
-``MIN_CHUNK_BYTES`` on average, so that a body costs no more than its size accounts for.
+Reading a chunk takes as long as reading hundreds of bytes. After ``FREE_CHUNKS``, chunks must have
+``MIN_CHUNK_BYTES`` on average, so that the cost of a body is in proportion to its size.
 
-Source: RFC 9112 section 7.1. The bound on what is not data: Go net/http/internal/chunked.go.
+Source: RFC 9112 section 7.1. The bound on framing: Go net/http/internal/chunked.go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 FREE_CHUNKS: Final = 1024
 MIN_CHUNK_BYTES: Final = 128
 MAX_FRAMING_BYTES: Final = 32
-"""Of a chunk, on average: its size, extensions and line ends."""
+"""Of a chunk, on average: size, extensions and line ends."""
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED: Final = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
@@ -25,7 +25,7 @@ _FRAMING_FIELDS: Final = {b"content-length", b"transfer-encoding"}
 
 
 class BadChunks(Exception):
-    """The body cannot be read; ``status`` is that of the answer."""
+    """The body is malformed; ``status`` is that of the answer."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(f"bad HTTP: {reason}" if status == 400 else reason)
@@ -33,7 +33,7 @@ class BadChunks(Exception):
 
 
 class Chunks:
-    """Where one body is: in a line of its framing, or in the data of a chunk."""
+    """The position in one body: in a line of its framing, or in the data of a chunk."""
 
     def __init__(self, most_bytes: int, trailer: tuple[int, int]) -> None:
         """*most_bytes* bounds a line; *trailer* how many bytes and fields may follow the last chunk."""
@@ -43,17 +43,17 @@ class Chunks:
         self._most_bytes = most_bytes
         self._trailer_bytes, self._trailer_fields = trailer
         self._line = bytearray()
-        """So far, where it did not come in one read."""
+        """The line so far, if it did not come in one read."""
         self._left_bytes = 0
         """Of the data of the present chunk."""
         self._chunks = self._framing_bytes = 0
         self._is_after_data = self._is_in_trailer = False
 
     def read(self, read: memoryview, offset: int) -> tuple[int, list[memoryview]]:
-        """Return up to where *read* was read from *offset* on, and the data in that.
+        """Parse *read* from *offset* on; return the offset after the parsed bytes, and their data.
 
         Raises:
-            BadChunks: it is not the chunked coding, or exceeds a bound.
+            BadChunks: the coding is malformed, or exceeds a bound.
         """
         data: list[memoryview] = []
         while offset < len(read) and not self.is_complete:
@@ -73,7 +73,7 @@ class Chunks:
         return offset, data
 
     def _read_line(self, read: memoryview, offset: int) -> int:
-        """Read a line that is rare, malformed or not whole; return where it ends."""
+        """Read an unusual, malformed or incomplete line; return the offset after it."""
         end = len(read)
         room = min(end, offset + self._most_bytes)
         found = bytes(read[offset:room]).find(b"\n")
@@ -81,7 +81,7 @@ class Chunks:
             end = offset + found + 1
         self._line += read[offset : min(end, room)]
         if self._is_after_data and not b"\r\n".startswith(self._line):
-            raise BadChunks("a chunk is longer than it says")
+            raise BadChunks("the data of a chunk is longer than its size")
         if len(self._line) >= self._most_bytes:
             self._refuse_long()
         if found < 0:
@@ -94,12 +94,12 @@ class Chunks:
         else:
             size = _SIZE_LINE.fullmatch(line)
             if size is None:
-                raise BadChunks("expected the size of a chunk")
+                raise BadChunks("expected the size line of a chunk")
             self._begin(size)
         return end
 
     def _begin(self, found: re.Match[bytes]) -> None:
-        """Begin the chunk of the line that was *found*."""
+        """Begin the chunk with the size line *found*."""
         size = int(found[1], 16)
         self._framing_bytes += found.end() - found.start()
         self._chunks += 1
@@ -121,7 +121,7 @@ class Chunks:
             return
         field = _FIELD.fullmatch(line)
         if field is None or field[1].lower() in _FRAMING_FIELDS:
-            raise BadChunks("a trailer with a line that is no field, or with one that frames a message")
+            raise BadChunks("the trailer has a malformed line, or a field that is not allowed there")
         self._trailer_bytes -= len(line)
         self._trailer_fields -= 1
         if self._trailer_bytes < 0 or self._trailer_fields < 0:

@@ -1,4 +1,4 @@
-"""A certificate for trying things out, which nobody but its maker trusts."""
+"""A self-signed certificate for development."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _LEFT_AT_LEAST = datetime.timedelta(days=1)
 def make_development_certificate(folder: Path) -> tuple[Path, Path]:
     """Return the files of a self-signed ECDSA P-256 certificate and of its key, both PEM, in *folder*.
 
-    They are made where there are none, or none that stay valid for another day. Several processes may ask
-    at once and get the same. The key can be read by its owner only.
+    They are made if there are none, or if they expire within a day. Several processes that call this at once
+    get the same files. Only the owner can read the key.
 
     Raises:
         OSError: The folder cannot be made or written.

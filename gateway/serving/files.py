@@ -1,4 +1,4 @@
-"""Files that a gateway uses and reads again when they change."""
+"""Files that a gateway uses, and reads again after a change."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_RESTLESS: Final = 5
-"""Looks after which files are read although they go on changing, as some that synchronise files have them."""
-FIRST_RETRY: Final = 2
-LAST_RETRY: Final = 64
-"""Looks after which files that could not be used are read once more; twice as many each time."""
+MAX_UNSTABLE_CHECKS: Final = 5
+"""Checks after which files are read although they go on changing, as tools that synchronise files may do."""
+FIRST_RETRY_CHECKS: Final = 2
+MAX_RETRY_CHECKS: Final = 64
+"""Checks after which unusable files are read again; the number doubles each time."""
 
 
 def fingerprint(paths: Iterable[Path | None]) -> object:
-    """Return what differs once any of *paths* has changed; None stands for a file that is not used."""
+    """Return a value that changes when any of *paths* changes; None stands for a file that is not used."""
     return files.fingerprint([path for path in paths if path is not None])
 
 
@@ -30,64 +30,63 @@ def file_error(path: Path, field: str, message: str) -> ConfigError:
     return ConfigError([Problem(where=str(path), field=field, message=message)])
 
 
-def read_as(what: Callable[[bytes], T], path: Path, field: str) -> T:
-    """Return what *what* makes of the content of *path*, which *field* names.
+def read_as(parse: Callable[[bytes], T], path: Path, field: str) -> T:
+    """Return the content of *path*, which *field* names, after *parse*.
 
     Raises:
-        ConfigError: The file cannot be read, or *what* found it unusable.
+        ConfigError: The file cannot be read, or *parse* found it unusable.
     """
     try:
-        return what(files.read_file(path))
+        return parse(files.read_file(path))
     except files.UnusableFileError as error:
         raise file_error(path, field, str(error)) from None
 
 
-class Changes:
-    """Tells when files are to be read again, by looks at them at regular times, such as every second.
+class FileChanges:
+    """Decides when files are read again, by regular checks, such as one a second.
 
-    What has changed is read once two looks have found it the same. A file that is being written holds half
-    of what it is to hold, and half a list of tokens, or of webhooks, is a list too; so is what several files
-    say together while one of them is still the old one.
+    Changed files are read when two checks have found them equal. A file that is being written may contain
+    half of a list of tokens or of webhooks, which is a valid list too; several files may be half updated.
 
-    What could not be used is read again from time to time although it looks the same: what was wrong may be
-    elsewhere, such as in a file that it names, in permissions, or at an API server that was not there.
+    Unusable files are read again from time to time although they are unchanged: the cause may be elsewhere,
+    for example in a file that they name, in permissions, or at an API server that did not answer.
     """
 
-    def __init__(self, look: Callable[[], object]) -> None:
-        """Take note of what *look* returns for the files as they are now, which is about to be read."""
-        self.look = look
+    def __init__(self, state: Callable[[], object]) -> None:
+        """*state* returns a fingerprint of the files. The caller reads them after this."""
+        self.state = state
         self.is_refused = False
-        """Whether what was read last could not be used."""
-        self.is_settled = True
-        """Whether the last two looks found the files the same."""
-        self._read = self._seen = look()
-        self._restless = 0
-        self._pause = self._looks_to_retry = 0
-        self._why = ""
+        """Whether the files were unusable when they were last read."""
+        self.is_stable = True
+        """Whether the last two checks found the files equal."""
+        self._read = self._seen = state()
+        self._unstable_checks = 0
+        self._retry_checks = self._checks_to_retry = 0
+        self._reason = ""
 
-    def are_due(self) -> bool:
-        """Look, and return whether the files are to be read now."""
-        before, self._seen = self._seen, self.look()
-        self.is_settled = self._seen == before
+    def is_due(self) -> bool:
+        """Check the files, and return whether to read them now."""
+        before, self._seen = self._seen, self.state()
+        self.is_stable = self._seen == before
         if self._seen == self._read:
-            self._restless = 0
-            self._looks_to_retry -= 1
-            return self.is_refused and self._looks_to_retry <= 0
-        self._restless += 1
-        return self.is_settled or self._restless >= MOST_RESTLESS
+            self._unstable_checks = 0
+            self._checks_to_retry -= 1
+            return self.is_refused and self._checks_to_retry <= 0
+        self._unstable_checks += 1
+        return self.is_stable or self._unstable_checks >= MAX_UNSTABLE_CHECKS
 
     def accepted(self, state: object) -> None:
-        """Take note that the files are in force as they were when ``look`` returned *state*."""
+        """Note that the files are in force with the content that they had at *state*."""
         self._read = state
         self.is_refused = False
-        self._why = ""
+        self._reason = ""
 
-    def refused(self, state: object, why: str) -> bool:
-        """Take note that the files as they were at *state* could not be used; return whether that is news."""
+    def refused(self, state: object, reason: str) -> bool:
+        """Note that the files were unusable at *state*; return whether that is new."""
         is_known = self.is_refused and state == self._read
-        self._pause = min(self._pause * 2, LAST_RETRY) if is_known else FIRST_RETRY
-        self._looks_to_retry = self._pause
-        self._restless = 0
-        is_news = not is_known or why != self._why
-        self._read, self.is_refused, self._why = state, True, why
-        return is_news
+        self._retry_checks = min(self._retry_checks * 2, MAX_RETRY_CHECKS) if is_known else FIRST_RETRY_CHECKS
+        self._checks_to_retry = self._retry_checks
+        self._unstable_checks = 0
+        is_new = not is_known or reason != self._reason
+        self._read, self.is_refused, self._reason = state, True, reason
+        return is_new

@@ -1,4 +1,4 @@
-"""From an address to listening sockets."""
+"""The listening sockets of an address."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 
 _BACKLOG = 4096
-"""The kernel cuts it to net.core.somaxconn. A burst of reviews beyond the 25 connections that an API server
-keeps opens one connection each."""
+"""The kernel limits it to net.core.somaxconn. An API server keeps 25 connections; each further concurrent
+review opens another."""
 
 
 _OTHER_FILES = 512
-"""Descriptors for all but clients: workers, files that are loaded again, the admin port, the loop."""
+"""File descriptors that are not for clients: workers, reloaded files, the admin port, the event loop."""
 
 
 def affordable_connections(wanted: int) -> int:
-    """Return how many of *wanted* clients the process can have, and raise its soft limit of files for them.
+    """Raise the soft limit of open files for *wanted* clients, and return the number that it allows.
 
-    Without it, whoever opens a thousand connections where the soft limit is the usual 1024 would have the
-    gateway unable to reach a worker or to read its own configuration.
+    With the usual soft limit of 1024, a thousand connections would leave no file descriptor to reach a worker
+    or to read the configuration.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_FILES
@@ -40,7 +40,7 @@ def affordable_connections(wanted: int) -> int:
 def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socket]:
     """Return the sockets that listen at *address*, HOST:PORT or unix:PATH; one for each address of a host.
 
-    A socket file that nobody listens at any more is replaced.
+    A socket file without a listening process is replaced.
 
     Raises:
         ConfigError: The address cannot be listened on.
@@ -65,14 +65,14 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
 def close_socket(sock: socket.socket) -> None:
     """Close a socket of ``open_sockets``, and remove its file if it has one."""
     if sock.family == socket.AF_UNIX:
-        # While it still listens, since nobody else takes the path before that ends.
+        # Before the close: another process may take the path once nothing listens at it.
         with contextlib.suppress(OSError):
             Path(sock.getsockname()).unlink()
     sock.close()
 
 
 def has_unread(sock: socket.socket) -> bool:
-    """Return whether *sock* holds what its peer sent, or the peer's end, and nobody has read yet."""
+    """Return whether *sock* has unread bytes, or an unread end, of its peer."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return bool(poll.poll(0))
@@ -89,16 +89,16 @@ def _bind_unix(sock: socket.socket, path: str) -> None:
 
 
 def _is_abandoned(path: str) -> bool:
-    """Return whether *path* is the socket of a process that was killed: the kernel leaves the file."""
+    """Return whether *path* is the socket file of a process that was killed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # noqa: FBT003 - the standard library's only way
-        # A file that is no socket refuses the connection too.
+        # A connection to a file that is no socket is refused too.
         return Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED
 
 
 def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port: bool) -> None:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # With port 0 a second address would get another port than the first.
+    # With port 0 each address would get another port.
     for family, _, _, _, where in found[:1] if port == 0 else found:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sockets.append(sock)
@@ -112,7 +112,7 @@ def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    # Names that cannot be resolved come with negative numbers and a text of their own.
+    # Name resolution errors have negative numbers and their own text.
     if isinstance(error, OSError) and (error.errno or 0) > 0:
         return os.strerror(error.errno)  # type: ignore[arg-type] # not None, as just seen
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

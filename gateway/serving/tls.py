@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from gateway.config import files
 from gateway.config.credentials import certificates
 from gateway.errors import ConfigError, Problem
-from gateway.serving.files import Changes, file_error, fingerprint, read_as
+from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +121,7 @@ class ServerCertificate:
             ConfigError: As ``server_context``.
         """
         self._settings = settings
-        self._changes = Changes(self._fingerprint)
+        self._changes = FileChanges(self._fingerprint)
         self._is_revoked = False
         self._load()
 
@@ -159,12 +159,12 @@ class ServerCertificate:
 
         Unusable files are logged once, and the old certificate stays in force.
         """
-        if not self._changes.are_due():
+        if not self._changes.is_due():
             return False
-        state = self._changes.look()
+        state = self._changes.state()
         client_ca_file, was_revoked = self._settings.client_ca_file, self._is_revoked
         self._is_revoked = client_ca_file is not None and _is_gone(client_ca_file)
-        if self._is_revoked and not (self._changes.is_settled and self._changes.look() == state):
+        if self._is_revoked and not (self._changes.is_stable and self._changes.state() == state):
             # A file is empty for a moment while it is written, and may be missing while it is replaced.
             self._is_revoked = was_revoked
             return False

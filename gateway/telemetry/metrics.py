@@ -1,6 +1,6 @@
-"""Every series in one place.
+"""All metrics.
 
-Names, types and labels are part of the product's surface (docs/metrics.md). No label takes a value from a
+Names, types and labels are part of the product's surface (docs/metrics.md). No label has a value of a
 request's object: names come from the configuration, operations from a fixed list.
 
 Source: k8s.io/apiserver admission/metrics, whose series these mirror under the gateway's own prefix.
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 PREFIX: Final = "admission_gateway_"
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
-"""To 30 s, the longest a review can take: histograms that end earlier hide the tail one looks for."""
+"""Up to 30 s, the longest time of a review: shorter histograms would hide the tail."""
 QUEUE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
 _KEPT_INVOCATIONS: Final = 16_384
-"""Timings found before, by invocation, before starting over, so that those of past configurations go."""
+"""Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
 
 class PoolMetrics:
-    """The series of one worker pool, shared by all that goes by its name, as old and new do in a reload."""
+    """The metrics of one worker pool. In a reload the old and the new pool of a name share them."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self.batch_size = metrics.worker_batch_size.labels(pool)
@@ -63,11 +63,11 @@ class PoolMetrics:
         self._calls.add((self._pool, endpoint, code), number)
 
     def remember(self, endpoint: str) -> None:
-        """Keep the series of *endpoint* until :meth:`forget` was called as often as this."""
+        """Keep the series of *endpoint* until :meth:`forget` was called as often as this method."""
         self._endpoints[endpoint] = self._endpoints.get(endpoint, 0) + 1
 
     def forget(self, endpoint: str) -> None:
-        """Drop the series of an endpoint that is gone: workers come and go under ever new addresses."""
+        """Drop the series of a removed endpoint, since new workers have new addresses."""
         self._endpoints[endpoint] -= 1
         if not self._endpoints[endpoint]:
             del self._endpoints[endpoint]
@@ -75,7 +75,7 @@ class PoolMetrics:
 
 
 class Metrics:
-    """All series of one process, in a registry of their own."""
+    """All metrics of one process, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -84,14 +84,14 @@ class Metrics:
         self._calls: Timings[tuple[str, str, str, int, bool]] = Timings(SECONDS)
         """By webhook, phase, operation, HTTP code, and whether the webhook rejected the request."""
         self._allowed: dict[Invocation, Timing] = {}
-        """Those of ``_calls`` for calls that allowed the request, which nearly all do."""
+        """The timings of ``_calls`` for calls that allowed the request, which are nearly all."""
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
-        """Whether changes of namespaces arrive, and how many there are; None: no cluster is watched."""
+        """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.refused: Mapping[int, int] = {}
-        """How many requests were answered with a status other than 200, by status; its owner counts."""
+        """Requests that were answered with a status other than 200, by status; the front end counts them."""
         self.worker_calls = Counts(
             f"{PREFIX}worker_calls", "Calls made, by gRPC status", ("pool", "endpoint", "code")
         )
@@ -103,28 +103,28 @@ class Metrics:
             *("name", "type", "operation", "error_type", "rejection_code"),
         )
         self._fail_open = self._counter(
-            "webhook_fail_open", "Failures that failurePolicy Ignore let pass", "name", "type"
+            "webhook_fail_open", "Failed calls that failurePolicy Ignore let pass", "name", "type"
         )
         self._exclusions = self._counter(
             "match_condition_exclusions",
-            "Times that a matchCondition left a webhook out",
+            "Webhooks that a matchCondition excluded",
             *("name", "type", "operation"),
         )
         self._condition_errors = self._counter(
             "match_condition_evaluation_errors",
-            "Times that a matchCondition could not be evaluated",
+            "Evaluations of a matchCondition that failed",
             *("name", "type", "operation"),
         )
-        speculation = self._counter("speculation", "Calls ahead of their turn, by use", "outcome")
+        speculation = self._counter("speculation", "Speculative calls, by outcome", "outcome")
         self._kept, self._discarded = speculation.labels("kept"), speculation.labels("discarded")
         self.worker_batch_size = self._histogram("worker_batch_size", "Calls per stream message", BATCH_SIZES)
         self.worker_queue_seconds = self._histogram(
             "worker_queue_seconds", "How long the first call of a batch waited to be written", QUEUE_SECONDS
         )
         self.worker_endpoints = self._gauge("worker_endpoints", "Endpoints by state", "pool", "state")
-        self.reviews_in_flight = self._gauge("reviews_in_flight", "Reviews being worked on")
+        self.reviews_in_flight = self._gauge("reviews_in_flight", "Reviews in flight")
         self.request_bytes_in_flight = self._gauge(
-            "request_bytes_in_flight", "Bytes of request bodies that are being read or reviewed"
+            "request_bytes_in_flight", "Bytes of request bodies that are being received or reviewed"
         )
         self.reload_successful = self._gauge(
             "config_last_reload_successful", "1 if the last reload was accepted"
@@ -138,7 +138,7 @@ class Metrics:
         )
 
     def pool(self, name: str) -> PoolMetrics:
-        """Return the series of the worker pool *name*."""
+        """Return the metrics of the worker pool *name*."""
         pool = self._pools.get(name)
         if pool is None:
             pool = self._pools[name] = PoolMetrics(self, name)
@@ -161,7 +161,7 @@ class Metrics:
         self.cancelled[phase] += 1
 
     def exclusions(self, operation: str, exclusions: Iterable[tuple[Invocation, Excluded]]) -> None:
-        """Count the webhooks of one review that their conditions left out."""
+        """Count the webhooks of one review that their conditions excluded."""
         for invocation, excluded in exclusions:
             labels = invocation.webhook.name, _TYPES[invocation.webhook.phase], operation
             self._exclusions.labels(*labels).inc()
@@ -169,7 +169,7 @@ class Metrics:
                 self._condition_errors.labels(*labels).inc(excluded.errors)
 
     def outcomes(self, operation: str, outcomes: Iterable[Outcome]) -> None:
-        """Count how the webhooks of one review were settled."""
+        """Count the outcomes of the webhooks of one review."""
         allowed = self._allowed
         for outcome in outcomes:
             call = outcome.call
@@ -182,22 +182,22 @@ class Metrics:
                 self._refused_or_failed(outcome, operation)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families of what is counted here. The name is prometheus_client's."""
+        """Yield the families that are counted as plain numbers. The name is prometheus_client's."""
         yield self._reviews.histogram(
             f"{PREFIX}review_duration_seconds",
-            "From the whole body to the answer",
+            "From the complete body to the answer",
             ("type", "operation", "allowed"),
             lambda key: (_TYPES[key[0]], key[1], _word(key[2])),
         )
         yield self._calls.histogram(
             f"{PREFIX}webhook_admission_duration_seconds",
-            "Calls of a webhook that counted, from call to verdict",
+            "Calls whose verdict counted, from call to verdict",
             ("name", "type", "operation", "rejected"),
             lambda key: (key[0], _TYPES[key[1]], key[2], _word(key[4])),
         )
         yield self._calls.counter(
             f"{PREFIX}webhook_requests",
-            "Calls of a webhook that counted",
+            "Calls whose verdict counted",
             ("name", "type", "operation", "code", "rejected"),
             lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
@@ -206,10 +206,12 @@ class Metrics:
             is_connected, count = self.watch
             yield GaugeMetricFamily(
                 f"{PREFIX}cluster_watch_connected",
-                "1 if changes of the cluster's namespaces arrive",
+                "1 if the watches of the cluster are connected",
                 int(is_connected),
             )
-            yield GaugeMetricFamily(f"{PREFIX}cluster_namespaces", "Namespaces known of the cluster", count)
+            yield GaugeMetricFamily(
+                f"{PREFIX}cluster_namespaces", "Namespaces of the cluster that the gateway has read", count
+            )
 
     def _plain_counters(self) -> Iterator[Metric]:
         yield _family(
@@ -239,7 +241,7 @@ class Metrics:
         )
 
     def _allowed_timing(self, invocation: Invocation, operation: str) -> Timing:
-        """Return the timing of calls for *invocation*, which is for requests of one operation only."""
+        """Return the timing of calls for *invocation*, whose requests all have the same operation."""
         if len(self._allowed) >= _KEPT_INVOCATIONS:
             self._allowed.clear()
         webhook = invocation.webhook
@@ -287,9 +289,9 @@ def _family(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Cou
 
 def _http_code(verdict: Verdict | DryRunRefused) -> int:
     if isinstance(verdict, DryRunRefused):
-        # A request that never became a call, as the API server counts it.
+        # As in the API server: no call was made.
         return 0
-    assert not isinstance(verdict, Allowed), "no webhook allows what it was not asked"
+    assert not isinstance(verdict, Allowed), "an allowing verdict needs a call"
     return min(verdict.code, _MAX_CODE)
 
 

@@ -1,9 +1,8 @@
-"""Counts that every review adds to, kept as plain numbers and turned into metric families at the scrape.
+"""Counters and histograms for every review: plain numbers that become metric families at the scrape.
 
-prometheus_client's own counters and histograms lock and search on every addition, which is right for threads
-and cost a sixth of the CPU per review here, where one event loop does all the counting. Its collector
-interface takes the numbers when they are asked for. That happens in a thread, since a scrape of many series
-takes longer than a review may wait: what is read there is copied in one step first.
+prometheus_client's own counters and histograms lock and search on every addition. Threads need that, but here
+one event loop does all the counting, and it took a sixth of the CPU per review. A scrape runs in a thread,
+since a scrape of many series takes longer than a review may wait; it first copies the numbers in one step.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ class Timing:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.buckets = [0] * (len(bounds) + 1)
-        """How many were at most as long as each bound and longer than the one before; the last: longer."""
+        """Durations up to each bound and above the one before; the last: above all bounds."""
         self.total_s = 0.0
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of durations."""
         return sum(self.buckets)
 
     def observe(self, seconds: float) -> None:
-        """Add one."""
+        """Add one duration."""
         self.buckets[bisect_left(self._bounds, seconds)] += 1
         self.total_s += seconds
 
     def add(self, other: Timing) -> None:
-        """Add all of *other*, which has the same bounds."""
+        """Add all durations of *other*, which has the same bounds."""
         self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, other.buckets, strict=True)]
         self.total_s += other.total_s
 
 
 class Timings(Generic[Key]):
-    """A Timing for each key, made when it is first asked for."""
+    """A Timing for each key, made on first use."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -63,7 +62,7 @@ class Timings(Generic[Key]):
     def histogram(
         self, name: str, text: str, labels: Sequence[str], values: Callable[[Key], Sequence[str]]
     ) -> HistogramMetricFamily:
-        """Return a histogram of all; keys for which *values* gives the same label values are added up."""
+        """Return a histogram; keys with the same label values by *values* are added up."""
         summed: dict[tuple[str, ...], Timing] = {}
         for key, timing in list(self._timings.items()):
             summed.setdefault(tuple(values(key)), Timing(self._bounds)).add(timing)
@@ -77,7 +76,7 @@ class Timings(Generic[Key]):
     def counter(
         self, name: str, text: str, labels: Sequence[str], values: Callable[[Key], Sequence[str]]
     ) -> CounterMetricFamily:
-        """Return a counter of how many there were for each key."""
+        """Return a counter of the durations of each key."""
         family = CounterMetricFamily(name, text, labels=labels)
         for key, timing in list(self._timings.items()):
             family.add_metric(values(key), timing.count)
@@ -85,7 +84,7 @@ class Timings(Generic[Key]):
 
 
 class Counts:
-    """Counters by the values of their labels, for what is counted several times per review."""
+    """Counters by the values of their labels, for events that happen several times per review."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
         self._family = name, text, labels
@@ -96,7 +95,7 @@ class Counts:
         self._counts[values] = self._counts.get(values, 0) + number
 
     def drop(self, *first_values: str) -> None:
-        """Forget the counters whose label values begin with these."""
+        """Remove the counters whose label values begin with these."""
         length = len(first_values)
         self._counts = {
             values: count for values, count in self._counts.items() if values[:length] != first_values

@@ -101,7 +101,7 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
     assert 0 < connections <= 16
     assert tally.lost <= connections, tally
     assert (tally.failed, tally.refused, tally.denied) == (0, 0, 0), tally
-    assert gateway.log.count("starting it again") == 1
+    assert gateway.log.count("restarting it") == 1
     assert (watch.unready, watch.failed) == ([], [])
     assert watch.counts == sorted(watch.counts), "a counter has fallen"
     assert watch.counts[-1] <= tally.answered + tally.lost

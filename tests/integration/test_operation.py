@@ -177,13 +177,13 @@ def test_a_killed_process_is_restarted(
     gateway = start_gateway(tmp_path, "--processes", "2")
     seen = len(gateway.log)
     os.kill(children_of(gateway.child.pid)[0], signal.SIGKILL)
-    gateway.expect("ended with status -9; starting it again", after=seen)
+    gateway.expect("ended with status -9, restarting it", after=seen)
     # It loads its configuration at the start, and so do both at this signal.
     gateway.signal(signal.SIGHUP)
     gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
     eventually(lambda: gateway.admin("/readyz")[0] == 200)
     assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
-    assert gateway.log.count("starting it again") == 1
+    assert gateway.log.count("restarting it") == 1
 
 
 def test_a_scrape_fails_when_one_process_does_not_answer(

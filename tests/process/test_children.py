@@ -77,7 +77,7 @@ def test_all_processes_of_a_command_are_killed_when_they_do_not_stop(
         await until(lambda: not any(runs(pid) for pid in pids(file)))
 
     asyncio.run(main())
-    assert caplog.messages == ["worker x did not end within 0.05 s: killed"]
+    assert caplog.messages == ["killed after the grace period: worker x did not end within 0.05 s"]
 
 
 def test_remaining_processes_of_a_command_are_gone_before_its_restart(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptu
         await child.stop(GRACE_S)
 
     asyncio.run(main())
-    assert caplog.messages == ["worker x ended with status 1; starting it again"]
+    assert caplog.messages == ["worker x ended with status 1, restarting it"]
 
 
 def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:

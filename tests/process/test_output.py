@@ -57,7 +57,7 @@ def test_the_output_of_a_command_is_logged_across_restarts_and_stop(
         await child.stop(30.0)
 
     asyncio.run(main())
-    printed = [message for message in caplog.messages if not message.endswith("starting it again")]
+    printed = [message for message in caplog.messages if not message.endswith("restarting it")]
     assert printed == [*["worker x: out", "worker x: err"] * 2, "worker x: bye"]
 
 
@@ -70,4 +70,4 @@ def test_a_full_pipe_does_not_keep_a_command_from_ending(caplog: pytest.LogCaptu
         await child.stop(30.0)
 
     asyncio.run(main())
-    assert "worker x ended with status 0; starting it again" in caplog.messages
+    assert "worker x ended with status 0, restarting it" in caplog.messages

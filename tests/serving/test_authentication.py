@@ -13,7 +13,7 @@ import pytest
 from gateway.config.model import Authentication, ServerTls
 from gateway.errors import ConfigError
 from gateway.serving.authentication import ClientAuthenticator
-from gateway.serving.files import MOST_RESTLESS
+from gateway.serving.files import MAX_UNSTABLE_CHECKS
 from gateway.serving.routes import Router
 from tests.serving.kit import PATHS, Application, Wire, ok, post, refused
 
@@ -265,7 +265,7 @@ def test_one_file_that_is_revoked_leaves_the_other_way(tokens: Path, passwords: 
 def test_file_that_goes_on_changing_revokes_nothing(tokens: Path) -> None:
     """Such files are read in the end, also when they have just been truncated, or are being replaced."""
     authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
-    for number in range(3 * MOST_RESTLESS):
+    for number in range(3 * MAX_UNSTABLE_CHECKS):
         if number % 2:
             tokens.unlink()
         else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.serving.files import FIRST_RETRY, LAST_RETRY, MOST_RESTLESS, Changes
+from gateway.serving.files import FIRST_RETRY_CHECKS, MAX_RETRY_CHECKS, MAX_UNSTABLE_CHECKS, FileChanges
 
 
 class Files:
@@ -14,16 +14,16 @@ class Files:
 
     def __init__(self) -> None:
         self.state = 0
-        self.changes = Changes(lambda: self.state)
+        self.changes = FileChanges(lambda: self.state)
 
     def looks_until_due(self, most: int = 1000) -> int:
         """Return how many looks it takes until they are to be read."""
-        return next(look for look in range(1, most) if self.changes.are_due())
+        return next(look for look in range(1, most) if self.changes.is_due())
 
 
 def test_what_does_not_change_is_never_read_again() -> None:
     files = Files()
-    assert not any(files.changes.are_due() for _ in range(1000))
+    assert not any(files.changes.is_due() for _ in range(1000))
 
 
 def test_what_has_changed_is_read_when_two_looks_found_it_the_same() -> None:
@@ -31,31 +31,31 @@ def test_what_has_changed_is_read_when_two_looks_found_it_the_same() -> None:
     files.state = 1
     assert files.looks_until_due() == 2
     files.changes.accepted(1)
-    assert not any(files.changes.are_due() for _ in range(100))
+    assert not any(files.changes.is_due() for _ in range(100))
 
 
 def test_what_changes_back_in_between_was_no_change() -> None:
     files = Files()
     files.state = 1
-    assert not files.changes.are_due()
+    assert not files.changes.is_due()
     files.state = 0
-    assert not any(files.changes.are_due() for _ in range(100))
+    assert not any(files.changes.is_due() for _ in range(100))
 
 
 def test_what_changes_without_an_end_is_read_all_the_same() -> None:
     files = Files()
     due = []
-    for look in range(1, MOST_RESTLESS + 1):
+    for look in range(1, MAX_UNSTABLE_CHECKS + 1):
         files.state = look
-        due.append(files.changes.are_due())
-    assert due == [False] * (MOST_RESTLESS - 1) + [True]
+        due.append(files.changes.is_due())
+    assert due == [False] * (MAX_UNSTABLE_CHECKS - 1) + [True]
 
 
 def test_a_change_while_they_are_read_is_one_more() -> None:
     files = Files()
     files.state = 1
     assert files.looks_until_due() == 2
-    state = files.changes.look()
+    state = files.changes.state()
     files.state = 2
     files.changes.accepted(state)
     assert files.looks_until_due() == 2
@@ -71,10 +71,10 @@ def test_what_was_refused_is_tried_ever_more_seldom_and_told_once() -> None:
         pauses.append(files.looks_until_due())
     assert news == [True] + [False] * 7
     assert pauses == [2, 4, 8, 16, 32, 64, 64, 64]
-    assert (pauses[0], pauses[-1]) == (FIRST_RETRY, LAST_RETRY)
+    assert (pauses[0], pauses[-1]) == (FIRST_RETRY_CHECKS, MAX_RETRY_CHECKS)
     assert files.changes.refused(1, "something else"), "another reason is news"
     files.changes.accepted(1)
-    assert not any(files.changes.are_due() for _ in range(200))
+    assert not any(files.changes.is_due() for _ in range(200))
 
 
 def test_what_was_refused_and_has_changed_is_read_soon() -> None:
@@ -84,7 +84,7 @@ def test_what_was_refused_and_has_changed_is_read_soon() -> None:
     files.state = 1
     assert files.looks_until_due() == 2
     assert files.changes.refused(1, "wrong"), "the same of other files is news"
-    assert files.looks_until_due() == FIRST_RETRY
+    assert files.looks_until_due() == FIRST_RETRY_CHECKS
 
 
 @given(st.lists(st.integers(0, 2), max_size=60), st.booleans())
@@ -94,7 +94,7 @@ def test_what_is_in_force_is_in_the_end_what_the_files_hold(states: list[int], i
 
     def look() -> None:
         nonlocal in_force
-        if files.changes.are_due():
+        if files.changes.is_due():
             if is_usable or files.state != 2:
                 in_force = files.state
                 files.changes.accepted(files.state)
@@ -104,7 +104,7 @@ def test_what_is_in_force_is_in_the_end_what_the_files_hold(states: list[int], i
     for files.state in states:
         look()
     before = in_force
-    for _ in range(LAST_RETRY + 2):
+    for _ in range(MAX_RETRY_CHECKS + 2):
         look()
     if is_usable or files.state != 2:
         assert in_force == files.state
@@ -119,4 +119,4 @@ def test_a_refusal_that_is_mended_elsewhere_is_found_without_a_change(refusals: 
     files = Files()
     for _ in range(refusals):
         files.changes.refused(0, "the key is missing")
-    assert files.looks_until_due() == FIRST_RETRY * 2 ** (refusals - 1)
+    assert files.looks_until_due() == FIRST_RETRY_CHECKS * 2 ** (refusals - 1)

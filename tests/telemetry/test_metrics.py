@@ -23,8 +23,8 @@ from gateway.core.verdict import (
     FailureReason,
 )
 from gateway.telemetry import metrics as module
+from gateway.telemetry.aggregation import summed
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.scrape import summed
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:

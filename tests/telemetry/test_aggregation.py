@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.process.totals import Totals
+from gateway.telemetry.aggregation import ProcessMetrics
 
 
 class Process:
@@ -40,50 +40,50 @@ def values(exposition: bytes) -> dict[str, float]:
     }
 
 
-def scraped(totals: Totals, *processes: Process) -> dict[str, float]:
+def scraped(metrics: ProcessMetrics, *processes: Process) -> dict[str, float]:
     running = {process.pid for process in processes}
-    return values(totals.add({process.pid: process.exposition() for process in processes}, running)[0])
+    return values(metrics.add({process.pid: process.exposition() for process in processes}, running)[0])
 
 
 DONE, TOOK, OPEN = "done_total[('kind', 'a')]", "took_count[]", "open[]"
 
 
 def test_counters_of_ended_processes_stay_and_their_gauges_go() -> None:
-    totals = Totals()
+    metrics = ProcessMetrics()
     first, second = Process(1), Process(2)
     first.work(5)
     second.work(7)
-    assert scraped(totals, first, second)[DONE] == 12
+    assert scraped(metrics, first, second)[DONE] == 12
     third = Process(3)
     third.work(1)
-    found = scraped(totals, second, third)
+    found = scraped(metrics, second, third)
     assert (found[DONE], found[TOOK], found[OPEN]) == (13, 13, 2)
     second.work(1)
-    assert scraped(totals, second)[DONE] == 14
-    assert scraped(totals)[DONE] == 14
-    assert OPEN not in scraped(totals)
+    assert scraped(metrics, second)[DONE] == 14
+    assert scraped(metrics)[DONE] == 14
+    assert OPEN not in scraped(metrics)
 
 
 def test_a_process_that_ends_during_a_scrape_counts_once() -> None:
-    totals = Totals()
+    metrics = ProcessMetrics()
     first = Process(1)
     first.work(5)
-    assert values(totals.add({1: first.exposition()}, set())[0])[DONE] == 5
-    assert scraped(totals)[DONE] == 5
+    assert values(metrics.add({1: first.exposition()}, set())[0])[DONE] == 5
+    assert scraped(metrics)[DONE] == 5
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=20))
 def test_no_counter_ever_falls(steps: list[tuple[int, int, bool]]) -> None:
     """Each step: a process counts, and is perhaps replaced; then there is a scrape."""
-    totals = Totals()
+    metrics = ProcessMetrics()
     processes = [Process(number) for number in range(3)]
     before: dict[str, float] = {}
     counted = 0
     for pid, (number, work, is_replaced) in enumerate(steps, start=3):
         processes[number].work(work)
         counted += work
-        after = scraped(totals, *processes)
+        after = scraped(metrics, *processes)
         assert all(after[name] >= value for name, value in before.items() if name != OPEN)
         assert after.get(DONE, 0) == counted
         before = after
