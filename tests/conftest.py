@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests needs: certificates, workers and gateways as processes."""
+"""Fixtures of several folders: certificates, workers and gateways as processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ settings.load_profile("patient")
 
 @pytest.fixture
 def processes() -> Iterator[ExitStack]:
-    """What is pushed here is stopped in reverse order at the end of the test."""
+    """An exit stack that is closed at the end of the test."""
     with ExitStack() as stack:
         yield stack
 

@@ -1,4 +1,4 @@
-"""HTTP/2 frames byte by byte, right and wrong ones, and a call that is told of them."""
+"""Valid and invalid HTTP/2 frames as bytes, and a call that reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END_HEADERS, PADDED, HAS_PRIORITY = 0x4, 0x8, 0x20
 
 
 def frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 0) -> bytes:
-    """Return a frame as RFC 9113, section 4.1, has it."""
+    """Return a frame. Source: RFC 9113, section 4.1."""
     return struct.pack(">HBBBL", len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream) + payload
 
 
@@ -31,7 +31,7 @@ def _text(text: bytes) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """Return a header field without compression, whatever is in it. Source: RFC 7541, section 6.2.2."""
+    """Return an uncompressed header field, valid or not. Source: RFC 7541, section 6.2.2."""
     return b"\x00" + _text(name) + _text(value)
 
 

@@ -1,4 +1,4 @@
-"""What tests of more than one folder use: processes that are ended with the test, and configurations."""
+"""Shared by several folders of tests: child processes, which end with the test, and configurations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 120.0
-"""The bound of every wait, in seconds: far beyond what a busy machine needs, and not an expectation."""
+"""The bound of every wait, in seconds: far more than a busy machine needs."""
 
 
 class Process:
-    """A child process that is ended, and waited for, with the test. Its standard error is kept."""
+    """A child process that is stopped at the end of the test. Its standard error is stored."""
 
     def __init__(self, *command: str, stdout: int | None = None) -> None:
         self.child = subprocess.Popen(
@@ -30,7 +30,7 @@ class Process:
         )
         self.log = ""
         self._is_silent = False
-        """Whether it, and all that it started, has closed its standard error."""
+        """Whether the process and its descendants have closed standard error."""
         self._logged = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -61,7 +61,7 @@ class Process:
         self.child.send_signal(number)
 
     def children(self) -> list[int]:
-        """Return the ids of the processes that its main thread has started and not waited for."""
+        """Return the ids of the children of its main thread that were not waited for."""
         listing = Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children")
         return [int(child) for child in listing.read_text().split()]
 
@@ -86,7 +86,7 @@ class Process:
 def run_command(
     *arguments: object, stdin: bytes | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``admission-gateway`` to its end, and return how it ended, whatever its exit status."""
+    """Run ``admission-gateway`` to its end, and return its result, whatever its exit status."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(str, arguments)],
         cwd=ROOT,
@@ -112,7 +112,7 @@ class WorkerProcess(Process):
 
 
 class GatewayProcess(Process):
-    """``admission-gateway serve`` with a configuration folder of the test's own."""
+    """``admission-gateway serve`` with its own configuration folder."""
 
     module = "gateway"
 
@@ -138,7 +138,7 @@ class GatewayProcess(Process):
         return connection
 
     def post(self, path: str, body: bytes, connection: http.client.HTTPSConnection | None = None) -> bytes:
-        """Return the body that answers *body*, which has to come with status 200."""
+        """Send *body* and return the body of the answer, whose status must be 200."""
         status, answer = self.exchange(path, body, connection)
         assert status == 200, answer
         return answer

@@ -1,4 +1,4 @@
-"""Waiting for an event: bounded, because broken code must fail a test and not hang it."""
+"""Waits for an event. They are bounded, so that broken code fails a test instead of blocking it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTPS webhook in a process of its own, and how tests tell it what to answer."""
+"""An HTTPS webhook server in a separate process, with scripted answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class WebhookProcess:
         return found
 
     def requests(self, client: HttpsClient) -> list[dict[str, Any]]:
-        """Return what came for *client*."""
+        """Return the requests of *client*."""
         path = "/" + client.url.split("/", 3)[3]
         return [each for each in self.report()["requests"] if each["target"].partition("?")[0] == path]
 

@@ -1,4 +1,4 @@
-"""A client that keeps to no protocol: bytes over a socket, with TLS or half of it, and no end but its own."""
+"""A client that violates protocols: it sends any bytes, with TLS or without."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ REVIEW = (REVIEWS / "pod-create-validate.json").read_bytes()
 
 
 def head(path: str, *fields: bytes) -> bytes:
-    """Return the head of a POST of JSON, whose length is up to *fields*."""
+    """Return the head of a POST of JSON; *fields* declare its length."""
     lines = [b"POST %b HTTP/1.1" % path.encode(), b"Host: gateway", b"Content-Type: application/json"]
     return b"".join(line + b"\r\n" for line in (*lines, *fields)) + b"\r\n"
 
 
 def post(path: str, body: bytes = REVIEW) -> bytes:
-    """Return a whole request as it should be."""
+    """Return a complete valid request."""
     return head(path, b"Content-Length: %d" % len(body)) + body
 
 
@@ -72,7 +72,7 @@ class HostileClient:
         self._socket.close()
 
     def send(self, *pieces: bytes) -> None:
-        """Send *pieces*, as far as the server still takes them."""
+        """Send *pieces* until the server closes the connection."""
         with contextlib.suppress(OSError):
             for piece in pieces:
                 self._socket.sendall(self._encrypted(piece))
@@ -87,13 +87,13 @@ class HostileClient:
             return self._outgoing.read()
 
     def send_meanwhile(self, payload: bytes) -> None:
-        """Send *payload* on a thread, which ends with the connection at the latest."""
+        """Send *payload* on a thread that ends with the connection."""
         thread = threading.Thread(target=self.send, args=(payload,), daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def rest(self) -> bytes:
-        """Return all that comes up to the end of the connection, however that is made."""
+        """Return all bytes up to the end of the connection."""
         received = b""
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             while piece := self._receive():
@@ -136,13 +136,13 @@ class HostileClient:
                 self._incoming.write_eof()
 
     def reset(self) -> None:
-        """End the connection with RST, whatever was sent."""
+        """Abort the connection with RST."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
-    """Return the first bytes of a handshake."""
+    """Return a ClientHello."""
     outgoing = ssl.MemoryBIO()
     half = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
     with contextlib.suppress(ssl.SSLWantReadError):

@@ -1,4 +1,4 @@
-"""A worker whose answers are as large and as costly as its policies' names say.
+"""A worker with large and expensive answers.
 
 The name of a policy is that of a function below. Answers are made once, and go out in messages of up to
 8 MiB, which is what the gateway takes.
@@ -19,7 +19,7 @@ from gateway.pb import worker_pb2
 
 SERVICE = "admissiongateway.worker.v1.PolicyWorker"
 ROOM = 8 * 1024 * 1024 - 1024
-"""What an answer can have, so that its message is below the limit."""
+"""Size of an answer whose message stays below the limit."""
 
 Answer = Callable[[], worker_pb2.ReviewResponse | bytes]
 ANSWERS: dict[str, Answer] = {}
@@ -43,13 +43,13 @@ def patched(*operations: dict[str, Any]) -> worker_pb2.ReviewResponse:
 
 
 def filled(item: bytes, before: bytes = b"[", after: bytes = b"]") -> worker_pb2.ReviewResponse:
-    """A patch of as many *item* as there is room for."""
+    """Return a patch with as many *item* as fit."""
     count = (ROOM - len(before) - len(after)) // (len(item) + 1)
     return allowed(patch=before + b",".join([item] * count) + after)
 
 
 def written(*pieces: bytes) -> bytes:
-    """An answer that would take too long to make otherwise."""
+    """Return an answer that is assembled from bytes, because protobuf would take too long."""
     return b"".join(pieces)
 
 
@@ -61,7 +61,7 @@ def varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-# -- words ------------------------------------------------------------------------------------------
+# -- warnings, annotations, messages ----------------------------------------------------------------
 
 
 @answer
@@ -218,12 +218,12 @@ def too_large() -> worker_pb2.ReviewResponse:
     return patched({"op": "add", "path": "/spec/x", "value": "x" * (ROOM - 100)})
 
 
-# -- and those that are only odd --------------------------------------------------------------------
+# -- valid, but unusual -----------------------------------------------------------------------------
 
 
 @answer
 def many_labels() -> worker_pb2.ReviewResponse:
-    """An object that an API server would take, changed in more places than one patch may name."""
+    """Return a valid patch with more changes than the final patch may have."""
     first, last = ({f"l{n}": value for n in range(30_000)} for value in ("v", "w"))
     return patched(
         {"op": "add", "path": "/metadata/labels", "value": first},
@@ -241,7 +241,7 @@ def message(policy: str) -> bytes:
 
 
 def verdict(number: int, policy: str) -> bytes:
-    """The VerdictBatch with one answer, put together without parsing it."""
+    """Return a VerdictBatch with one answer, without parsing it."""
     response = message(policy)
     content = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
     return b"\x0a" + varint(len(content)) + content

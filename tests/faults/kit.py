@@ -1,4 +1,4 @@
-"""What tests of worker faults share: looks at a gateway from outside, and at what its workers were asked."""
+"""Shared by tests of faults: metrics of a gateway, and logs of its workers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SOME_PORT = "127.0.0.1:0"
 REVIEW = "pod-create-validate"
 CALLS = "admission_gateway_worker_calls_total"
 STREAMED = ("Stream", "Unary", "mixed")
-"""How calls travel to two workers: over streams, by themselves, or one of them so and the other so."""
+"""Transports of two workers: streams, unary calls, or one of each."""
 
 
 def override(**members: Any) -> tuple[str, str]:
-    """Return the flags of a worker that does this whatever its policies say."""
+    """Return the flags of a worker whose scripts all get *members*."""
     return "--override", json.dumps(members)
 
 
@@ -54,7 +54,7 @@ def configure(folder: Path, *documents: str) -> Path:
 def one_webhook(*targets: str, webhook: dict[str, Any] | None = None, **pool: Any) -> str:
     """Return a configuration of one pool, of *targets*, and one webhook whose policy answers after 20 ms.
 
-    So there are calls in flight whenever a fault strikes. *pool* and *webhook* hold further fields.
+    The delay keeps calls in flight when a fault happens. *pool* and *webhook* hold further fields.
     """
     return pool_document("pool", *targets, **pool) + webhook_document(
         "validate", "v", "pool", {"delay_ms": 20}, **(webhook or {})
@@ -62,7 +62,7 @@ def one_webhook(*targets: str, webhook: dict[str, Any] | None = None, **pool: An
 
 
 def with_side_effects(configuration: str) -> str:
-    """Return *configuration* in v1beta1, in which alone a webhook may still say ``sideEffects: Some``."""
+    """Return *configuration* in v1beta1, the version that allows ``sideEffects: Some``."""
     return configuration.replace("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1")
 
 
@@ -72,34 +72,34 @@ def endpoints(gateway: GatewayProcess, pool: str, state: str = "ready") -> float
 
 
 def wait_until_ready(gateway: GatewayProcess, count: int, pool: str = "pool") -> None:
-    """Wait until *pool* has so many endpoints in rotation."""
+    """Wait until *pool* has *count* ready endpoints."""
     eventually(lambda: endpoints(gateway, pool) == count, f"{count} endpoints of {pool} are ready")
 
 
 def calls(gateway: GatewayProcess, worker: Worker, **labels: str) -> float:
-    """Return how many calls to *worker* have ended, as the gateway counts them."""
+    """Return the gateway's count of finished calls to *worker*."""
     return gateway.metric(CALLS, endpoint=f"ipv4:{worker.target}", **labels)
 
 
 def wait_until_asked(gateway: GatewayProcess, worker: Worker, answers: int = 10) -> None:
-    """Wait until *worker* has given so many more answers, from now."""
+    """Wait until *worker* has sent *answers* more answers."""
     wanted = calls(gateway, worker, code="OK") + answers
     eventually(lambda: calls(gateway, worker, code="OK") >= wanted, f"{worker.target} is asked again")
 
 
 def moved(gateway: GatewayProcess) -> float:
-    """Return how many calls were put to another worker, since the first was lost with them."""
+    """Return how many calls were retried because their worker was lost."""
     return gateway.metric("admission_gateway_worker_retries_total")
 
 
 def kill(worker: WorkerProcess) -> None:
-    """Have *worker* end without a word (``kill -9``)."""
+    """Kill *worker* with SIGKILL."""
     worker.child.kill()
     worker.wait()
 
 
 def asked(*logs: Path) -> Counter[tuple[str, str]]:
-    """Return how often workers were asked, by uid of the review and policy, from what they logged."""
+    """Return the number of calls by uid of the review and policy, from the logs of workers."""
     counts: Counter[tuple[str, str]] = Counter()
     for log in logs:
         for line in log.read_text().splitlines() if log.exists() else ():
@@ -109,26 +109,26 @@ def asked(*logs: Path) -> Counter[tuple[str, str]]:
 
 
 def all_well(tally: Tally) -> bool:
-    """Whether all that was sent was answered, and allowed by workers."""
+    """Whether every review was answered and allowed by workers."""
     return tally.sent == tally.answered == tally.allowed and not tally.failed_open and not tally.texts
 
 
 def wait_past(load: Load, answers: int) -> None:
-    """Wait until all that is in flight now has been answered, and then so many reviews more."""
+    """Wait until all reviews in flight are answered, and then for *answers* more."""
     load.wait_for_those_in_flight()
     load.wait_for(answers)
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a process holds."""
+    """Resources of a process."""
 
     descriptors: int
     resident_bytes: int
 
 
 def resources(process_id: int) -> Resources:
-    """Return what the process holds now. Source: proc(5), ``fd`` and ``status``."""
+    """Return the resources of a process. Source: proc(5), ``fd`` and ``status``."""
     folder = Path(f"/proc/{process_id}")
     found = re.search(r"VmRSS:\s+(\d+) kB", (folder / "status").read_text())
     assert found is not None

@@ -1,4 +1,4 @@
-"""A worker that writes HTTP/2 frames as no library would: floods, garbage, and answers between them.
+"""A worker that writes invalid HTTP/2 frames: floods and garbage, with answers in between.
 
     python -m tests.faults.raw_worker SEED ATTACK...
 
@@ -33,7 +33,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 class Peer:
-    """One connection. A thread reads, and knows the calls that were asked."""
+    """One connection. A thread reads the calls."""
 
     def __init__(self, connection: socket.socket, number: int) -> None:
         self.number = number
@@ -43,7 +43,7 @@ class Peer:
         self._is_over = False
 
     def serve(self, attack: Attack) -> None:
-        """Attack until the other side has had enough."""
+        """Attack until the other side closes the connection."""
         with self._connection, contextlib.suppress(OSError):
             self._connection.sendall(frame(SETTINGS, struct.pack(">HL", 4, 2**31 - 1)))
             self._connection.sendall(frame(frames.WINDOW_UPDATE, struct.pack(">L", 2**31 - 65_536)))
@@ -51,11 +51,11 @@ class Peer:
                 threading.Thread(target=self._read, daemon=True).start()
             for chunk in attack(self):
                 self._connection.sendall(chunk)
-            # Something is said from time to time, and nothing is read.
+            # The gateway writes from time to time; nothing is read.
             self._connection.recv(1) if attack not in UNREAD else threading.Event().wait()
 
     def asked(self, count: int = 1, within_s: float = 60.0) -> list[int]:
-        """Return the calls that were not returned before, once there are *count*, or after some time."""
+        """Return the new calls when there are *count*, or after *within_s* seconds."""
         with self._news:
             self._news.wait_for(lambda: len(self._asked) >= count or self._is_over, within_s)
             asked, self._asked = self._asked, []
@@ -90,7 +90,7 @@ def attack(made: Attack) -> Attack:
 
 
 def flood(*pieces: bytes) -> Iterator[bytes]:
-    """Yield *pieces* without end, many at a time."""
+    """Yield *pieces* forever, many at a time."""
     one = b"".join(pieces)
     return itertools.repeat(one * max(1, CHUNK_BYTES // len(one)))
 
@@ -143,7 +143,7 @@ def continuations(_: Peer) -> Iterator[bytes]:
     yield from flood(frame(frames.CONTINUATION, b"", 0, 1))
 
 
-# -- frames for nothing -----------------------------------------------------------------------------
+# -- useless frames ---------------------------------------------------------------------------------
 
 
 @attack
@@ -265,7 +265,7 @@ def answers_of_unknown_fields(peer: Peer) -> Iterator[bytes]:
 
 @attack
 def answers_of_nested_fields(peer: Peer) -> Iterator[bytes]:
-    """An annotation whose key is said four million times."""
+    """An annotation that repeats its key four million times."""
     yield RESPONSE
     entry = b"\x0a\x00" * (MESSAGE_BYTES // 2 - 100)
     response = b"\x08\x01\x22" + varint(len(entry)) + entry
@@ -277,18 +277,18 @@ def answers_of_nested_fields(peer: Peer) -> Iterator[bytes]:
 
 @attack
 def answers_held_back(peer: Peer) -> Iterator[bytes]:
-    """All at once, in messages of one verdict and frames of one byte."""
+    """Answers in messages of one verdict and frames of one byte."""
     yield RESPONSE
     while True:
         numbers = peer.asked(1000, 1.0)
         yield b"".join(frames.data(frames.message(batch(number)), 1) for number in numbers)
 
 
-# -- and at random ----------------------------------------------------------------------------------
+# -- random frames ----------------------------------------------------------------------------------
 
 
 def at_random(seed: int) -> Attack:
-    """Return the attack of frames at random, which is another one on every connection."""
+    """Return an attack of random frames, different on every connection."""
 
     def fuzz(peer: Peer) -> Iterator[bytes]:
         dice = random.Random(f"{seed} {peer.number}")
@@ -344,7 +344,7 @@ UNREAD: Final = frozenset({unread_pings, nothing_read})
 
 
 def listen(made: Attack) -> int:
-    """Attack on a port, which is returned, for as long as the process lives."""
+    """Attack all connections to a port, and return the port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
 
     def accept() -> None:

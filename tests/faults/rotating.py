@@ -1,4 +1,4 @@
-"""What is replaced while a gateway serves, as kubelets and operators replace it, and workers that say so."""
+"""Replacement of files as kubelets and operators do it, and workers that log their events."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def sdk_worker(folder: Path, log: Path) -> tuple[str, ...]:
 
 
 def events(log: Path) -> dict[str, list[int]]:
-    """Return when what happened, by its name, from the log of a ``SDK_WORKER``."""
+    """Return the times of events by name, from the log of a ``SDK_WORKER``."""
     found: dict[str, list[int]] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
         name, _, moment = line.partition(" ")
@@ -107,7 +107,7 @@ def settings_document(**settings: Any) -> str:
 
 
 def named(document: str, policy: str) -> str:
-    """Return the webhook *document* with all its webhooks asking for the policy of that name."""
+    """Return the webhook *document* with *policy* as the policy of all webhooks."""
     found = json.loads(document.removesuffix("\n---\n"))
     for webhook in found["webhooks"]:
         webhook["clientConfig"]["worker"]["policy"] = policy
@@ -115,7 +115,7 @@ def named(document: str, policy: str) -> str:
 
 
 def write_whole(file: Path, content: bytes | str) -> None:
-    """Replace *file* at once: nobody ever sees a part of it."""
+    """Replace *file* atomically."""
     new = file.with_name(f".{file.name}.{next(_GENERATIONS)}")
     new.write_bytes(content.encode() if isinstance(content, str) else content)
     new.rename(file)

@@ -1,4 +1,4 @@
-"""A gateway that is told to stop under load, at any moment, loses nothing that it can still answer."""
+"""A gateway that gets SIGTERM under load, at any moment, loses no review that it can still answer."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_a_drain_answers_reviews_in_flight_and_refuses_new_ones(
     with Load(gateway, "/validate", POD, connections=8) as load:
         load.wait_for(4)
         for connection in late:
-            # Idle, they would be closed at some moment of the drain.
+            # Idle connections would be closed during the drain.
             connection.putrequest("POST", "/validate")
             connection.putheader("Content-Type", "application/json")
             connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body[:-1])
         gateway.signal(signal.SIGTERM)
         eventually(lambda: gateway.admin("/readyz")[0] == 503)
-        # The parent of several is unready before they are told.
+        # The parent of several processes is unready before they get the signal.
         gateway.expect("(?s)" + ".*".join(["stopping"] * (int(count) + (count != "1"))))
         for connection in late:
             connection.send(body[-1:])
@@ -114,7 +114,7 @@ def test_reviews_that_outlast_drain_seconds_are_aborted(
 def test_workers_started_by_a_command_stop_last(
     tmp_path: Path, start_gateway: StartGateway, count: str
 ) -> None:
-    """Webhooks with side effects are called in turn: the second call begins well after the signal."""
+    """Webhooks with side effects are called in order: the second call begins after the signal."""
     log = tmp_path / "log"
     webhooks = webhook_document("mutate", "m", "own", {}, {}, sideEffects="NoneOnDryRun")
     config = tmp_path / "config"
@@ -137,7 +137,7 @@ def test_workers_started_by_a_command_stop_last(
 STUBBORN = (
     f'trap "" TERM; echo $$ >> "$0"; {sys.executable} {FAKE} "$@" & echo $! >> "$0"; wait; exec sleep 1000'
 )
-"""A worker, and a shell around it, that a SIGTERM does not end; their process ids go to a file."""
+"""A worker in a shell, which both ignore SIGTERM; their process ids go to a file."""
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -232,7 +232,7 @@ def test_a_signal_during_the_start_leaves_no_worker_behind(
 def test_a_signal_during_a_reload_shuts_down_cleanly(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """A reload waits for the new worker, which never comes."""
+    """The reload waits for a worker that never starts."""
     config = tmp_path / "config"
     config.mkdir()
     pids = tmp_path / "pids"
@@ -257,7 +257,7 @@ def test_a_signal_during_a_reload_shuts_down_cleanly(
 
 
 class Service:
-    """Gateways behind one name, as clients reach them: a new connection goes to the next in turn."""
+    """Gateways behind one Service: new connections go to them in turn."""
 
     def __init__(self, *gateways: GatewayProcess) -> None:
         self.client_context: ssl.SSLContext = gateways[0].client_context
@@ -274,7 +274,7 @@ class Service:
 def test_a_rolling_restart_of_two_gateways_loses_nothing(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """A gateway that stops is still asked for a while: the news take their time to those who choose."""
+    """A gateway that stops still gets new connections for a while, as in a cluster."""
     (tmp_path / "c.yaml").write_text(
         pool_document("pool", start_worker().target)
         + webhook_document("validate", "v", "pool", {"delay_ms": 20})
@@ -299,7 +299,7 @@ def test_a_rolling_restart_of_two_gateways_loses_nothing(
 def test_a_failed_handshake_does_not_delay_the_drain(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Half-done handshakes are not reviews: a drain ends when they do, in time and with status 0."""
+    """A handshake that failed is not a review: the drain ends in time and with status 0."""
     (tmp_path / "c.yaml").write_text(
         settings_document(drainSeconds=1)
         + pool_document("pool", start_worker().target)

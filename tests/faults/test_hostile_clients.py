@@ -1,7 +1,7 @@
-"""Clients that keep to no rule, at a gateway as a process that reviews for honest ones meanwhile.
+"""Clients that violate protocols, at a gateway that also reviews for honest clients.
 
-Whatever they do: each gets its refusal or its answer in time, what follows a refused request on the wire is
-never taken for another, the log shows no traceback, and no honest review is lost, refused or failed.
+Each hostile client gets its error or its answer. The bytes after a refused request are never read as another
+request, the log has no traceback, and no honest review is lost, refused or failed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMIT_BYTES = 7 * 1024 * 1024
 TIMEOUT_S = 20.0
 HONEST = f"/validate/honest?timeout={TIMEOUT_S:g}s"
 SMUGGLED = "/validate/smuggled"
-"""Its webhook is never called: who asks for it does so behind a request that ends its connection."""
+"""Its webhook is never called: every request for it follows a request that ends the connection."""
 LABELLED = f"/validate/labelled?timeout={TIMEOUT_S:g}s"
 """Denies objects with the label ``wanted``."""
 SLOW = "/validate/slow?timeout=10s"
@@ -45,7 +45,7 @@ SLOW = "/validate/slow?timeout=10s"
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Has a line, with the uid, for each call of the worker, in the order of their arrival."""
+    """A log with a line for each call of the worker, with the uid, in the order of arrival."""
     return tmp_path_factory.mktemp("calls") / "log"
 
 
@@ -80,7 +80,7 @@ def gateway(
 
 @pytest.fixture(autouse=True)
 def besieged(gateway: GatewayProcess) -> Iterator[Load]:
-    """Honest reviews, of which none is lost, before, during and after what the test does."""
+    """Honest reviews before, during and after the test; none is lost."""
     logged = len(gateway.log)
     with Load(gateway, HONEST, "pod-create-validate", connections=4, rate=200) as load:
         load.wait_for(10)
@@ -95,7 +95,7 @@ def besieged(gateway: GatewayProcess) -> Iterator[Load]:
 
 
 def only_answer(received: bytes) -> tuple[int, str]:
-    """Return status and error of the one answer that *received* is, which ends its connection."""
+    """Return status and error of the only answer in *received*, which ends the connection."""
     first, _, body = received.partition(b"\r\n\r\n")
     assert b"\r\nConnection: close" in first
     length = int(first.partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
@@ -103,7 +103,7 @@ def only_answer(received: bytes) -> tuple[int, str]:
     return int(first.split(b" ", 2)[1]), json.loads(body)["error"]
 
 
-# -- requests of which it is not clear where they end ---------------------------------------------
+# -- requests with an ambiguous end ---------------------------------------------------------------
 
 CHUNKS = b"2\r\n{}\r\n0\r\n\r\n"
 CODED = b"Transfer-Encoding: chunked"
@@ -210,11 +210,11 @@ def test_a_body_over_the_limit_is_413_at_once(gateway: GatewayProcess, framing: 
         assert only_answer(client.rest()) == (413, f"body over {LIMIT_BYTES} bytes")
 
 
-# -- clients that take their time, and clients that go --------------------------------------------
+# -- slow clients and clients that disconnect -----------------------------------------------------
 
 
 def test_slow_senders_get_408_when_the_time_of_their_review_is_over(gateway: GatewayProcess) -> None:
-    """Which each has of its own, whatever it has announced, or sends from time to time."""
+    """Each has its own deadline, whatever it has announced or sends from time to time."""
     with ExitStack() as stack:
         clients = [stack.enter_context(HostileClient(gateway)) for _ in range(30)]
         for number, client in enumerate(clients):
@@ -230,7 +230,7 @@ def test_slow_senders_get_408_when_the_time_of_their_review_is_over(gateway: Gat
 
 
 def test_half_open_connections_do_not_block_other_clients(gateway: GatewayProcess, besieged: Load) -> None:
-    """More of them than there are places for such as never ask; the oldest make room for the others."""
+    """There are more of them than the gateway keeps; it closes the oldest."""
     count, places = 4500, 4096
     hello = client_hello(gateway.client_context)
     before = resources(gateway.child.pid).descriptors
@@ -251,7 +251,7 @@ def test_half_open_connections_do_not_block_other_clients(gateway: GatewayProces
 
 
 def reset_when(stage: str, gateway: GatewayProcess) -> None:
-    """Connect, get as far as *stage*, and be gone."""
+    """Connect, proceed to *stage*, and reset the connection."""
     hello = client_hello(gateway.client_context)
     client = HostileClient(gateway, tls=stage not in ("connected", "greeting", "greeted"))
     if stage == "greeting":
@@ -293,7 +293,7 @@ LOST = b"POST /nowhere HTTP/1.1\r\nHost: a\r\n\r\n"
 SMALL = json.dumps(
     {**json.loads(REVIEW), "request": {**json.loads(REVIEW)["request"], "object": {}}}
 ).encode()
-"""A review that no webhook with a selector is asked about."""
+"""A review that matches no webhook with a selector."""
 
 
 def test_the_sixteenth_refused_request_ends_the_connection(gateway: GatewayProcess) -> None:
@@ -307,7 +307,7 @@ def test_the_sixteenth_refused_request_ends_the_connection(gateway: GatewayProce
 def test_pipelined_reviews_are_refused_when_their_deadline_has_passed(
     gateway: GatewayProcess,
 ) -> None:
-    """The first takes two seconds, and those behind it have one: they are not begun.
+    """The first review takes two seconds. The others have a timeout of one second and are not started.
 
     All come in one TLS record, and so at one time.
     """
@@ -344,7 +344,7 @@ def with_labels(labels: bytes) -> bytes:
 
 
 def filled(make: Callable[[bytes], bytes], piece: Callable[[int], bytes]) -> bytes:
-    """Return a review of just under the allowed size, with as many pieces in it as fit."""
+    """Return a review just below the size limit, with as many pieces as fit."""
     room, pieces, number = LIMIT_BYTES - len(make(b"")) - 40, [], 0
     while room > 0:
         pieces.append(piece(number))
@@ -358,7 +358,7 @@ def listed(pieces: bytes) -> bytes:
 
 
 ALLOWED, DENIED, FAILED, BAD = 200, 403, 500, 400
-"""What is to come: HTTP 200 that allows, HTTP 200 with that code, or HTTP 400. FAILED: by the worker."""
+"""Expected: HTTP 200 that allows, HTTP 200 with that code, or HTTP 400. FAILED: by the worker."""
 
 BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
     "nothing": (lambda: b"", BAD),
@@ -420,15 +420,15 @@ def test_every_body_gets_its_answer(gateway: GatewayProcess, body: Callable[[], 
             response = document["response"]
             found = response["status"]["code"] if not response["allowed"] else ALLOWED
             assert (status, found) == (200, wanted)
-        # And the connection goes on.
+        # The connection stays usable.
         client.send(post(HONEST))
         assert client.answer()[0] == 200
 
 
 def test_a_small_review_overtakes_earlier_large_ones(gateway: GatewayProcess, calls: Path) -> None:
-    """While the gateway is stopped, the ends of eight large bodies come, and then a small one.
+    """While the gateway is stopped, the ends of eight large bodies arrive, and then a small review.
 
-    It finds them all at once when it goes on, and reads the large ones in turns.
+    The gateway finds them all when it continues, and decodes the large ones in turns.
     """
     large = [with_uid(f"large-{number}", BODIES["an object of seven megabytes"][0]()) for number in range(8)]
     with ExitStack() as stack:

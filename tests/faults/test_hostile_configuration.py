@@ -1,4 +1,4 @@
-"""Configurations at their worst: refused by what is wrong with them, and nothing is lost by trying.
+"""Hostile configurations are refused with their cause, and do no harm.
 
 ``check`` and ``serve`` refuse them as they start; a gateway that is told to load one goes on with what it
 has.
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
 MOST_SAID_CHARS = 500_000
-"""A thousand problems, none of which quotes what it is about in full."""
+"""Room for a thousand problems, none of which quotes a value in full."""
 
 GOOD = "/validate/good?timeout=20s"
 ENTRY = """apiVersion: admission-gateway.io/v1alpha1
@@ -102,7 +102,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         'webhooks[0].objectSelector.matchExpressions[0].values[100000]: found "-"',
     ),
 }
-"""What is in the file, and what is said of it."""
+"""Content of the file, and a part of the error message."""
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pipe": (os.mkfifo, "is not a file"),
@@ -113,14 +113,14 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 class Bed:
-    """A gateway under load, with a folder for more than it was started with."""
+    """A gateway under load, and a further file of its configuration."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self.gateway = gateway
         self.file = gateway.config / "bad.yaml"
 
     def refuse(self, message: str) -> None:
-        """Have the gateway look at what is in the folder now, under load, and expect *message* in the log."""
+        """Reload under load, and expect *message* in the log."""
         log = len(self.gateway.log)
         with Load(self.gateway, GOOD, REVIEW, connections=2) as load:
             load.wait_for(2)
@@ -154,7 +154,7 @@ def bed(
 
 @pytest.fixture
 def put(bed: Bed) -> Iterator[Bed]:
-    """What a test puts into the folder is taken away again, and the gateway told."""
+    """The bed; the file is removed and the configuration reloaded after the test."""
     yield bed
     log = len(bed.gateway.log)
     bed.file.unlink()
@@ -242,7 +242,7 @@ def many(folder: Path, count: int, **fields: object) -> None:
 WIDGETS = {"operations": ["*"], "apiGroups": ["x.test"], "apiVersions": ["*"], "resources": ["widgets"]}
 NEVER = {"rules": [WIDGETS]}
 CHECK_CPU_S = 300
-"""Far more than it takes; of CPU, since on a busy machine it may get little of one."""
+"""Far more than needed. It is CPU time, which does not depend on other processes."""
 
 
 def test_a_hundred_thousand_webhooks_load_within_the_memory_limit(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_hundred_thousand_webhooks_load_within_the_memory_limit(tmp_path: Path
         f"resource.setrlimit(resource.RLIMIT_CPU, {(CHECK_CPU_S, CHECK_CPU_S)})\n"
         "from gateway.config.load import load\n"
         "config = load([pathlib.Path(sys.argv[1])])\n"
-        # Not ru_maxrss, which begins with what the process had from which this one was started.
+        # Not ru_maxrss, which starts with the value of the parent process.
         "peak = re.search(r'VmHWM:\\s*(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]\n"
         "print(len(config.validating), peak)\n"
     )
@@ -281,7 +281,7 @@ def test_twenty_thousand_webhooks_are_loaded_and_called_under_load(
     gateway = start_gateway(folder)
     ready = tmp_path / "..ready"
     ready.mkdir()
-    # Of those that match, their worker takes a thousand calls at once; that of the load is another.
+    # The worker of the webhooks that match takes a thousand calls at once. The load has another worker.
     many(ready, 20_000, failurePolicy=failure_policy, timeoutSeconds=5, **({} if matching else NEVER))
     with Load(gateway, GOOD, REVIEW, connections=2) as load:
         load.wait_for(5)

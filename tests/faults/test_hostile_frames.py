@@ -1,4 +1,4 @@
-"""What a worker writes below its messages, at its worst: other pools and ``/livez`` do not feel it."""
+"""Hostile HTTP/2 frames of a worker: other pools and ``/livez`` are not affected."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ HONEST = "/validate/good?timeout=20s"
 WEBHOOKS = 24
 LARGE_BYTES = 4 * 1024 * 1024
 MOST_GROWN_BYTES = 80 * 1024 * 1024
-"""32 MiB of requests, and the body with what is made of it. All requests together have 96 MiB."""
-MOST_HELD_S = 0.03
-"""CPU time for which the event loop may be held: a slice has 2 ms, and a message of 8 MiB takes several."""
+"""32 MiB of queued requests, the body, and its decoded form. All requests together have 96 MiB."""
+MOST_HELD_S = 0.2
+"""CPU time for which one read may hold the event loop. A slice has 2 ms; a message of 8 MiB takes several."""
 HONEST_REVIEWS = 200
 SEEDS = (1, 2)
 NOT_BANNED = (
@@ -44,7 +44,7 @@ NOT_BANNED = (
     *("goodbyes", "nothing_read", "pings_between_answers", "small_verdict_batches"),
     *("unknown_field", "unknown_fields"),
 )
-"""What is no violation of HTTP/2, or stops before it costs enough: it ends the stream, or nothing."""
+"""Attacks that do not violate HTTP/2 or are too small: the worker is not banned."""
 
 
 class RawWorker(Process):
@@ -58,12 +58,12 @@ class RawWorker(Process):
 
 
 class WatchedGateway(GatewayProcess):
-    """A gateway that knows for how long the bytes of workers held its event loop."""
+    """A gateway that measures for how long the bytes of workers hold its event loop."""
 
     module = "tests.faults.watched_gateway"
 
     def longest_hold_s(self) -> float:
-        """End the gateway, and return the longest time, in seconds of CPU."""
+        """Stop the gateway, and return the longest time in seconds of CPU."""
         self.stop()
         found = re.search(r"longest hold: (\S+) s", self.log)
         assert found is not None, self.log
@@ -116,7 +116,7 @@ def test_malformed_frames_affect_only_the_webhooks_of_their_worker(
             tally = attacked.tally
             assert tally.answered == tally.sent
             is_right = tally.failed_open if policy == "ignore" else tally.failed
-            # An attack may have answered a call before it began, or may never have.
+            # An attack may answer calls before it begins.
             assert is_right + tally.allowed - tally.failed_open == tally.sent, tally
         if not set(NOT_BANNED) & set(attacks) and seed == 0:
             eventually(lambda: "broke the protocol" in gateway.log, "the worker is left alone")

@@ -1,4 +1,4 @@
-"""Objects at their worst, patched and checked: each review is answered in time, and none with HTTP 500."""
+"""Hostile objects: each review is answered in time, and none with HTTP 500."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 REQUEST_BYTES = 16 * 1024 * 1024
-"""``maxRequestBytes`` here: by default the largest of these would be refused at the door."""
+"""``maxRequestBytes``: the default would refuse the largest of these objects."""
 TIMEOUT_S = 25
 LABEL = {"op": "add", "path": "/metadata/labels/reviewed", "value": "yes"}
 
 
 def review(obj: str, old: str = "null") -> bytes:
-    """An AdmissionReview of an object that is written as it is."""
+    """Return an AdmissionReview with *obj* as literal JSON."""
     request = {
         "uid": "hostile",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -40,7 +40,7 @@ def review(obj: str, old: str = "null") -> bytes:
         "dryRun": False,
     }
     document = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    # As the API server writes it, so that the request is taken as it is.
+    # Written as the API server does, so that the gateway copies the request.
     text = json.dumps(document, separators=(",", ":"))
     return text.replace('"OBJECT"', obj).replace('"OLD"', old).encode(errors="surrogatepass")
 
@@ -78,14 +78,14 @@ ANSWERED = {
     "half of a pair as it is": pod('{"a":"\ud83d"}'),
     "labels that are no texts": pod(labels='"wanted":{"a":[1]},"b":null,"c":1.5'),
 }
-"""Objects that can be read and written again."""
+"""Objects that can be decoded and encoded again."""
 
 UNLABELLED = {
     "metadata that is none": '{"metadata":[],"spec":{}}',
     "labels that are none": '{"metadata":{"labels":["wanted"]}}',
 }
 TOO_DEEP = {"300 levels": pod(nested(300)), "1000 lists": pod("[" * 1000 + "]" * 1000)}
-"""What is read and cannot be written again: a patch of it cannot be applied."""
+"""Objects that cannot be encoded again, so that no patch can be applied."""
 
 REFUSED = {
     "100,000 levels": pod(nested(100_000)),
@@ -99,7 +99,7 @@ REFUSED = {
     "a comment": pod('{"a":1/* */}'),
     "no object": "[1]",
 }
-"""What is not JSON, or not as far as orjson goes, or no object."""
+"""Invalid JSON, JSON beyond orjson's limits, or no object."""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def gateway(
 
 
 def ask(gateway: GatewayProcess, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-    """Return status and body of the answer to a review, while others go on."""
+    """Return status and body of the answer to a review, beside other reviews."""
     with Load(gateway, "/validate/good?timeout=25s", "pod-create-validate", connections=2) as load:
         load.wait_for(1)
         status, answer = gateway.exchange(f"{path}?timeout={TIMEOUT_S}s", body)
@@ -168,7 +168,7 @@ def test_a_patch_of_missing_labels_fails(gateway: GatewayProcess, name: str) -> 
 
 @pytest.mark.parametrize("name", ["change", "open"])
 def test_a_review_above_the_message_limit_is_not_sent(gateway: GatewayProcess, name: str) -> None:
-    """They come to 12 MiB, which only this gateway lets in, and no worker has to take."""
+    """The review has 12 MiB: the gateway's raised limit allows it, and a worker's limit does not."""
     answered = response(ask(gateway, f"/mutate/{name}", review(pod(labels=labels(1_000_000)))))
     if name == "change":
         assert "RESOURCE_EXHAUSTED" in answered["status"]["message"]

@@ -1,4 +1,4 @@
-"""What workers answer, at its worst: it costs what the failurePolicy says, and nobody else anything."""
+"""Hostile answers of workers: the failurePolicy decides, and other webhooks are not affected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 MOST_ANSWERED_BYTES = 12 * 1024 * 1024
-"""Of an answer with the largest patch: 6 MiB and a third, since JSON carries it in base64."""
+"""Size of an answer with the largest patch: 6 MiB and a third, because of base64."""
 MOST_MEMORY_BYTES = 768 * 1024 * 1024
 MOST_LOGGED_CHARS = 1_000_000
 MOST_EXPLAINED_CHARS = 2000
@@ -44,7 +44,7 @@ WORDS = {
     "short_warnings": "RESOURCE_EXHAUSTED: an answer with more than 20000 warnings and annotations",
     "many_annotations": "RESOURCE_EXHAUSTED: an answer with more than 20000 warnings and annotations",
 }
-"""Answers that are not read, and why."""
+"""Answers that are refused, with the cause."""
 PATCHES = {
     "empty_operations": "does not apply: has more than 500000 values",
     "null_operations": "does not apply: has more than 500000 values",
@@ -64,7 +64,7 @@ PATCHES = {
     "not_a_number": "is no JSON Patch: not JSON",
     "too_large": "more than 3145728 over the request",
 }
-"""Patches that are not applied, and what the user reads of it."""
+"""Patches that are refused, with a part of the message."""
 DENIALS = {
     "long_denial": "\x00\x00",
     "long_reason": "denied without explanation",
@@ -88,7 +88,7 @@ def name_of(policy: str, failure_policy: str) -> str:
 
 
 def asking(phase: str, failure_policy: str, policy: str) -> str:
-    """A configuration of one webhook, for *policy*."""
+    """Return a configuration of one webhook for *policy*."""
     return webhook_document(
         phase,
         name_of(policy, failure_policy),
@@ -100,13 +100,13 @@ def asking(phase: str, failure_policy: str, policy: str) -> str:
 
 
 class Bed:
-    """A gateway with an honest worker, whose policy is asked all the time, and a hostile one."""
+    """A gateway with an honest worker, which is called all the time, and a hostile one."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self.gateway = gateway
 
     def ask(self, phase: str, policy: str, failure_policy: str) -> dict[str, Any]:
-        """Return the ``response`` to a review that only *policy* is asked about, while others go on."""
+        """Return the ``response`` to a review for *policy*, beside reviews of the honest worker."""
         path = f"/{phase}/{name_of(policy, failure_policy)}?timeout=20s"
         body = (REVIEWS / f"pod-create-{phase}.json").read_bytes()
         with Load(self.gateway, "/validate/good?timeout=20s", "pod-create-validate", connections=2) as load:
@@ -120,7 +120,7 @@ class Bed:
         return response
 
     def check(self) -> None:
-        """Nothing of it all was an internal error, or has filled its memory or its log."""
+        """Check that there was no internal error, and that memory and log stay small."""
         status = Path(f"/proc/{self.gateway.child.pid}/status").read_text()
         assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MOST_MEMORY_BYTES
         assert "Traceback" not in self.gateway.log
@@ -135,7 +135,7 @@ def bed(
     certificate: tuple[Path, Path],
     authority: trustme.CA,
 ) -> Iterator[Bed]:
-    """One for all tests with a transport: what one answer does to the gateway the next would show."""
+    """One bed for all tests of a transport, so that damage shows in the next test."""
     with ExitStack() as processes:
         honest = WorkerProcess(SOME_PORT)
         processes.callback(honest.stop)
@@ -204,7 +204,7 @@ def test_oversized_warnings_and_annotations_are_truncated_or_dropped(bed: Bed, p
 
 
 def test_a_patch_with_many_changes_is_reduced(bed: Bed) -> None:
-    """More changes than one patch may name: what the API server gets is not what took so many words."""
+    """The patch has more changes than the final patch may have: the gateway computes a smaller one."""
     response = bed.ask("mutate", "many_labels", "Fail")
     assert response["allowed"]
     operations = json.loads(base64.b64decode(response["patch"]))

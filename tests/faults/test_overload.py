@@ -1,4 +1,4 @@
-"""More than a gateway may hold, at a gateway as a process: who is refused, and that nobody is lost."""
+"""Reviews above the limits of a gateway: they are refused, and none is lost."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BYTES_IN_FLIGHT = "admission_gateway_request_bytes_in_flight"
 HONEST = "/validate/honest?timeout=20s"
 HANGING = "/validate/hanging?timeout=25s"
 IGNORED = "/validate.ignore/hanging?timeout=25s"
-"""Selects only webhooks with failurePolicy Ignore, which hang as well."""
+"""Selects only webhooks with failurePolicy Ignore, which hang, too."""
 MIB = 1024 * 1024
 
 
 def overloaded(
     folder: Path, start_worker: StartWorker, start_gateway: StartGateway, **limits: int
 ) -> GatewayProcess:
-    """Start a gateway with *limits*, and a worker with policies that answer and such that never do."""
+    """Start a gateway with *limits*, and a worker with policies that answer and policies that hang."""
     worker = start_worker(SOME_PORT)
     hangs: dict[str, Any] = {"hang": True}
     hooks = [{**hangs, "webhook": {"failurePolicy": policy}} for policy in ("Fail", "Ignore")]
@@ -73,7 +73,7 @@ def review_of(length: int) -> bytes:
 
 
 class Filler(ExitStack):
-    """Clients whose reviews stay in flight until they are gone."""
+    """Clients whose reviews stay in flight until they disconnect."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Filler(ExitStack):
         self._count = 0
 
     def add(self, *requests: bytes) -> None:
-        """Send *requests*, each on a connection of its own, and wait until they are being reviewed."""
+        """Send each of *requests* on its own connection, and wait until they are in flight."""
         for request in requests:
             self.enter_context(HostileClient(self._gateway)).send(request)
         self._count += len(requests)
@@ -92,7 +92,7 @@ class Filler(ExitStack):
 
 
 def refusal(gateway: GatewayProcess, request: bytes) -> str:
-    """Return the error of the 503 that *request* gets at once, and that ends its connection."""
+    """Send *request* and return the error of its 503, which ends the connection."""
     with HostileClient(gateway) as client:
         client.send(request)
         received = client.rest()
@@ -107,7 +107,7 @@ def refusal(gateway: GatewayProcess, request: bytes) -> str:
 def test_reviews_above_the_limit_are_refused_at_once(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """At once: while those that fill the gateway hang, for many seconds more."""
+    """The refusal does not wait for the reviews in flight, which hang."""
     gateway = overloaded(tmp_path, start_worker, start_gateway, maxConcurrentReviews=16)
     with Filler(gateway) as filler:
         filler.add(*[post(IGNORED)] * 14)
@@ -128,7 +128,7 @@ def test_reviews_above_the_limit_are_refused_at_once(
 def test_refused_reviews_succeed_on_retry_after_the_worker_recovers(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Thrice as many clients as there are places, all of which are taken while the worker stands still."""
+    """Three clients for each place; all places are taken while the worker is stopped."""
     worker = start_worker(SOME_PORT)
     configure(
         tmp_path,
@@ -162,9 +162,9 @@ def test_bodies_above_the_limit_are_refused_before_they_are_sent(
             for _ in range(2):
                 filler.enter_context(HostileClient(gateway)).send(post(HANGING, large))
             eventually(lambda: gateway.metric(BYTES_IN_FLIGHT) >= 1_800_000, "two are reviewed")
-            # Of the third, nothing but the head is ever sent.
+            # Only the head of the third is sent.
             assert refusal(gateway, announced) == text
-            # 100,000 bytes would fit in, but for reviews that a webhook with failurePolicy Fail decides.
+            # 100,000 bytes would fit, but are reserved for reviews with a webhook with failurePolicy Fail.
             assert refusal(gateway, head(IGNORED, b"Content-Length: 100000")) == text
             load.wait_for(50)
         eventually(lambda: gateway.metric(BYTES_IN_FLIGHT) < 100_000, "all of them have gone")
@@ -176,7 +176,7 @@ def test_bodies_above_the_limit_are_refused_before_they_are_sent(
 def test_bodies_that_arrive_slowly_make_room_for_others(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """However many announce and send all but the last byte, no honest review is refused."""
+    """No honest review is refused, however many clients send all but the last byte."""
     limits = {"maxRequestBytes": MIB, "maxBytesInFlight": 2 * MIB}
     gateway = overloaded(tmp_path, start_worker, start_gateway, **limits)
     text = f"too many bytes of requests are in flight, limits.maxBytesInFlight allows {2 * MIB}"

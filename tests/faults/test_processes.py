@@ -1,4 +1,4 @@
-"""Processes of a gateway that are killed, one or all, once or again and again."""
+"""Processes of a gateway and its workers that are killed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ REVIEWS_DONE = "admission_gateway_review_duration_seconds_count"
 
 
 class Watch:
-    """Asks a gateway's admin port again and again, as probes and Prometheus do, and keeps what it hears."""
+    """Polls the admin port, as probes and Prometheus do, and stores the answers."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self.unready: list[str] = []
         self.failed: list[str] = []
         self.counts: list[float] = []
-        """Reviews done, as one scrape after the other had it."""
+        """The count of finished reviews in each scrape."""
         self._gateway = gateway
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -86,7 +86,7 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
         fresh: list[HTTPSConnection] = []
 
         def is_back() -> bool:
-            """Whether the kernel gives it its share of the connections."""
+            """Whether the kernel gives connections to the new process."""
             time.sleep(0.05)
             fresh.append(gateway.connect())
             return open_connections(successor, gateway.port) > 0
@@ -110,7 +110,7 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
 def test_a_worker_that_exits_at_once_does_not_affect_other_pools(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """What is in force is served while the new worker is started again and again."""
+    """The active configuration is served while the new worker is restarted again and again."""
     starts = tmp_path / "starts"
     config = tmp_path / "config"
     config.mkdir()
@@ -150,7 +150,7 @@ def test_the_failure_policy_decides_until_a_killed_worker_is_back(
         failed, failed_open = failing.tally.failed, ignoring.tally.failed_open
         failing.wait_for(100)
         ignoring.wait_for(100)
-    # At most those in flight when the worker was seen to be back.
+    # At most the reviews in flight when the worker was back.
     assert failing.tally.failed <= failed + 8, failing.tally
     assert ignoring.tally.failed_open <= failed_open + 8, ignoring.tally
     for tally in (failing.tally, ignoring.tally):

@@ -1,4 +1,4 @@
-"""Who is let in changes while a client has a connection open: its next request is judged anew."""
+"""Authentication changes while a client has an open connection: the next request is checked again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REVOKED = "all credentials of a file are revoked: .*authentication"
 
 
 class Bed:
-    """A gateway, and what of its configuration is changed."""
+    """A gateway, and the files that a test changes."""
 
     def __init__(self, folder: Path, authority: trustme.CA) -> None:
         self.config = folder / "config"
@@ -46,7 +46,7 @@ class Bed:
         (self.config / "g.yaml").write_text(settings_document(**settings))
 
     def connect(self, gateway: GatewayProcess) -> http.client.HTTPSConnection:
-        """Return a connection that shows a certificate, if it is asked for one."""
+        """Return a connection that presents a certificate if the gateway requests one."""
         leaf = self.clients.issue_cert(common_name="kube-apiserver", key_type=trustme.KeyType.ECDSA)
         context = Client(gateway, self.authority, shows=leaf).client_context
         connection = http.client.HTTPSConnection(

@@ -1,4 +1,4 @@
-"""Certificates, credentials, configurations and workers are replaced under load, and nobody notices."""
+"""Certificates, credentials, configurations and workers are replaced under load without a failed review."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.process
 POD = "pod-create-validate"
 FAKE = ROOT / "tests" / "fakes" / "worker.py"
 EACH_ANEW = {"Connection": "close"}
-"""A header with which every review takes a connection of its own."""
+"""A header that gives each review its own connection."""
 RELOADED = "admission_gateway_config_last_reload_successful"
 
 
@@ -72,7 +72,7 @@ def config(tmp_path: Path, start_worker: StartWorker) -> Path:
 
 
 def serial(client: Client) -> str:
-    """Return the number of the certificate that a new connection sees."""
+    """Return the serial number of the certificate on a new connection."""
     with (
         socket.create_connection(("127.0.0.1", client.port)) as plain,
         client.client_context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
@@ -161,7 +161,7 @@ def test_credentials_are_replaced(
     old: str,
     new: str,
 ) -> None:
-    """As rotations go: the new one is let in too, callers change over, the old one is taken out."""
+    """First both credentials are valid, then clients change, then the old credential is removed."""
     secret = tmp_path / "secret"
     mount(secret, {"credentials": f"{old}\n".encode()})
     (config / "g.yaml").write_text(settings_document(authentication={field: str(secret / "credentials")}))
@@ -217,7 +217,7 @@ def test_the_authority_of_clients_is_replaced(
             try:
                 found.append(status_of(client) == 200)
             except (OSError, IndexError):
-                # TLS 1.3 has a client told only after it has begun to talk.
+                # With TLS 1.3 the client gets the error only after its handshake.
                 found.append(False)
         return found
 
@@ -240,9 +240,9 @@ def test_the_authority_of_clients_is_replaced(
 
 
 def generation(number: int, *targets: str) -> str:
-    """Return a configuration of which every answer tells the number, twice, from two webhooks.
+    """Return a configuration with *number* in the answers of two webhooks.
 
-    Every third one has a webhook more, and the pool's worker changes with each.
+    Every third one has another webhook, and the pool's worker changes each time.
     """
     first = {
         "annotations": {"generation": str(number)},
@@ -259,7 +259,7 @@ def generation(number: int, *targets: str) -> str:
 
 
 def told(response: dict[str, Any]) -> set[str]:
-    """Return the numbers of the generations that an answer speaks of."""
+    """Return the numbers of the generations in an answer."""
     numbers = {
         value for key, value in response["auditAnnotations"].items() if key.endswith(".test.generation")
     }
@@ -275,7 +275,7 @@ def told(response: dict[str, Any]) -> set[str]:
 
 
 class Readers:
-    """Clients that ask again and again, each on one connection, and keep what every answer tells."""
+    """Clients that send reviews, each on one connection, and store the generations in the answers."""
 
     def __init__(self, gateway: GatewayProcess, count: int) -> None:
         self.told: list[set[str]] = []
@@ -341,7 +341,7 @@ def test_every_answer_comes_from_one_configuration(
 def test_a_configuration_is_loaded_once_its_files_exist(
     tmp_path: Path, config: Path, start_gateway: StartGateway, authority: trustme.CA
 ) -> None:
-    """A ConfigMap can be brought to the pod before the Secret that it names; nobody touches it again."""
+    """A kubelet may update a ConfigMap before the Secret that it names."""
     gateway = start_gateway(config)
     client = Client(gateway, authority)
     tokens = tmp_path / "tokens"
@@ -396,7 +396,7 @@ def test_a_reload_changes_limits(
 
 
 def who(name: str) -> tuple[str, str]:
-    """Return the flags of a worker that names itself in every answer."""
+    """Return the flags of a worker with its name in every answer."""
     return "--override", json.dumps({"warnings": [name]})
 
 
@@ -405,7 +405,7 @@ def who(name: str) -> tuple[str, str]:
 def test_a_reload_replaces_the_worker_of_a_pool(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by: str, count: str
 ) -> None:
-    """The new one is asked when it is there; the old one has answered all that it was asked."""
+    """The new worker gets calls when it is ready; the old one finishes its calls."""
     file = tmp_path / "c.yaml"
     old = start_worker(None, *who("old"))
 
@@ -447,7 +447,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class MutualWorkers:
-    """Workers of the SDK over mTLS, each at an address of its own."""
+    """Workers of the SDK with mTLS, each with its own address."""
 
     def __init__(self, folder: Path, processes: ExitStack, count: int) -> None:
         self.targets = [f"127.0.0.1:{port}" for port in free_ports(count)]
@@ -456,7 +456,7 @@ class MutualWorkers:
         self._running: dict[str, Process] = {}
 
     def start(self, target: str, issuer: trustme.CA, *trusted: trustme.CA) -> None:
-        """Start the worker at *target*, or replace it as a rollout does: in order."""
+        """Start the worker at *target*, or replace it as a rollout does."""
         old = self._running.pop(target, None)
         if old is not None:
             old.signal(signal.SIGTERM)
@@ -486,7 +486,7 @@ def test_the_authority_between_gateway_and_workers_is_replaced(
     start_gateway: StartGateway,
     authorities: tuple[trustme.CA, trustme.CA],
 ) -> None:
-    """First both are trusted on both sides, then all show what is new, then the old is trusted no more."""
+    """Both sides trust both authorities, then all certificates change, then the old authority is removed."""
     old, new = authorities
     workers = MutualWorkers(tmp_path, processes, 2)
     for target in workers.targets:

@@ -1,4 +1,4 @@
-"""Workers that are there and answer, but with errors, or say themselves that they do not serve."""
+"""Workers that answer with errors, or report NOT_SERVING."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_worker_that_always_fails_is_ejected_until_it_is_replaced(
         before = load.tally
         wait_past(load, 300)
         after = load.tally
-        # It answers at once, so that it would get more than its share. What it gets is tried now and then.
+        # A worker that fails at once would get more than its share of calls. It only gets trial calls.
         assert after.failed - before.failed <= 30, after
         kill(broken)
         start_worker(broken.target)
@@ -71,7 +71,7 @@ def test_a_worker_that_always_fails_is_ejected_until_it_is_replaced(
 def test_at_most_half_of_the_workers_are_ejected(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Failures are what failurePolicy makes of them, and there is always somebody to ask."""
+    """There are always workers for calls; failurePolicy decides after a failure."""
     broken, other, good = (
         *(start_worker(SOME_PORT, *BROKEN) for _ in range(2)),
         start_worker(SOME_PORT),
@@ -118,7 +118,7 @@ def test_when_all_workers_fail_all_are_still_called(
 def test_a_worker_that_reports_not_serving_gets_no_new_calls(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
-    """By grpc.health.v1. What it has already it answers, and nothing is lost."""
+    """It reports by grpc.health.v1, and still answers its calls in flight."""
     log = tmp_path / "moody.log"
     moody = start_worker(SOME_PORT, "--health", "--log", str(log))
     other = start_worker(SOME_PORT, "--health")
@@ -145,7 +145,7 @@ def test_a_worker_that_reports_not_serving_gets_no_new_calls(
 def test_workers_that_all_report_not_serving_are_still_called(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """They may be wrong about themselves, and a refusal would be no better than a failure of theirs."""
+    """Their health may be wrong, and refusing the call would be no better than a failure."""
     workers = [start_worker(SOME_PORT, "--health"), start_worker(SOME_PORT, "--health")]
     gateway = start_gateway(configure(tmp_path, one_webhook(*(worker.target for worker in workers))))
     wait_until_ready(gateway, 2)

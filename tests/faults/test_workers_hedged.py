@@ -1,4 +1,4 @@
-"""Hedging: a call that takes long is put to another worker too, within a budget."""
+"""Hedging: a slow call is also sent to another worker, within a budget."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_hedges_of_a_slow_pool_stay_within_the_budget(
         load.finish()
     assert all_well(load.tally), load.tally
     extra = sum(asked(*logs).values()) - 400
-    # Five of a hundred, and what was saved up before the first call: the share of a hundred.
+    # Five of a hundred, and the tokens before the first call: the share of a hundred.
     assert 5 <= extra <= 0.05 * 400 + 5
     assert extra <= hedged(gateway) <= 0.05 * 400 + 5
 

@@ -1,4 +1,4 @@
-"""A worker that dies or stops under load, beside one that does not."""
+"""A worker that is killed or stopped under load, beside a healthy one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 CONNECTIONS = 16
-"""And so many reviews, and calls, in flight at most."""
+"""The maximum of reviews and calls in flight."""
 RATE = 400.0
 TIMEOUT_S = 20
 """Of the webhook: far beyond what a retry takes, also on a busy machine."""
@@ -67,7 +67,7 @@ def test_a_worker_that_is_killed_costs_no_review(
 def test_a_worker_that_hangs_costs_no_review(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
-    """It breaks no connection: nothing tells of it but silence."""
+    """Its connections stay open: only its silence shows that it is stopped."""
     by, flags, others_flags = mixed(transport)
     stopped, other = start_worker(SOME_PORT, *flags), start_worker(SOME_PORT, *others_flags)
     configuration = one_webhook(stopped.target, other.target, transport=by, webhook=WEBHOOK)

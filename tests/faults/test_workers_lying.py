@@ -1,4 +1,4 @@
-"""Workers that say what they must not: who else feels it, while others are asked under load.
+"""Workers that send wrong verdicts: other webhooks are not affected.
 
 One webhook's policy lies. Another webhook asks the same worker, over the same stream; a third one asks
 another pool, on whose stream calls go by the same numbers.
@@ -39,19 +39,19 @@ LATE = "DEADLINE_EXCEEDED: no answer within 1s"
 
 @dataclass(frozen=True)
 class Lie:
-    """What a policy does, and what its own webhook has of it."""
+    """The script of a policy, and the result of its own webhook."""
 
     script: dict[str, Any]
     cause: str = ""
-    """Pattern of what the user reads; empty: the request is allowed."""
+    """Pattern of the message; empty: the request is allowed."""
     ends_stream: bool = True
-    """Whether the stream is replaced, since what else comes on it may be as wrong."""
+    """Whether the gateway replaces the stream."""
     timeout_s: int = 10
-    """Of its own webhook: short where the answer never comes."""
+    """Timeout of its own webhook: short if the answer never comes."""
 
 
 LIES = {
-    # Verdicts cross the notice that they are not wanted any more; that alone is no lie.
+    # A verdict may cross its cancellation, which is no fault.
     "late": Lie({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False, timeout_s=1),
     "twice": Lie({"twice": True}),
     "unknown id": Lie({"wrong_id": True}, LATE, timeout_s=1),
@@ -65,7 +65,7 @@ LIES = {
 
 
 def streams(gateway: GatewayProcess) -> int:
-    """Return how many streams the lying worker has seen."""
+    """Return how many streams the faulty worker has seen."""
     report: dict[str, int] = json.loads(
         gateway.review("/validate/report?timeout=10s", REVIEW)["status"]["message"].partition(": ")[2]
     )
@@ -109,7 +109,7 @@ def test_a_wrong_answer_affects_only_its_own_webhook(
         assert tally.failed == 8, tally
     for text in tally.texts:
         assert re.fullmatch(rf'failed calling webhook "h0\.lie\.test": (?:{lie.cause})', text), text
-    # Not one for each lie: a worker that lies all the time would be dialled all the time.
+    # Not one for each wrong verdict: the gateway does not reconnect all the time.
     replaced = streams(gateway) - before
     assert 1 <= replaced <= 10 if lie.ends_stream else replaced == 0
     assert gateway.metric("admission_gateway_reviews_in_flight") == 0
@@ -146,7 +146,7 @@ def test_a_verdict_with_the_id_of_another_call_affects_only_that_worker(
 def test_a_worker_that_floods_does_not_affect_other_pools(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Each stream that is flooded is ended; its worker is called upon again, with back-off."""
+    """The gateway ends each flooded stream, and reconnects with back-off."""
     liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     configuration = (
         pool_document("liar", liar.target)
@@ -166,7 +166,7 @@ def test_a_worker_that_floods_does_not_affect_other_pools(
     assert lies.tally.answered == 50, lies.tally
 
     def flooded() -> int:
-        """Return how many verdicts that nobody asked for the worker could get rid of."""
+        """Return how many unsolicited verdicts the worker could send."""
         answer = gateway.review("/validate/report?timeout=10s", REVIEW)
         report: dict[str, int] = json.loads(answer["status"]["message"].partition(": ")[2])
         return report.get("flooded", 0)

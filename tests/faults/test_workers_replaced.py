@@ -44,7 +44,7 @@ class SampleWorker(Process):
 def test_a_rolling_update_of_workers_loses_no_review(
     tmp_path: Path, processes: ExitStack, start_gateway: StartGateway, replacement: str
 ) -> None:
-    """One after the other, as in a rolling update."""
+    """The workers are replaced one after another."""
 
     def start(listen: str = SOME_PORT) -> SampleWorker:
         worker = SampleWorker(listen)

@@ -1,4 +1,4 @@
-"""A worker that takes all it is given and never answers."""
+"""A worker that accepts calls and never answers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ pytestmark = pytest.mark.process
 MANY = 1000
 """Reviews in flight: half of a webhook with failurePolicy Fail, half with Ignore."""
 TIMEOUT_S = 8
-"""Of the webhook with Fail. The other one may take as long as the review has."""
+"""Of the webhook with Fail. The timeout of the other one is longer than that of the review."""
 BUDGET_S = 12.0
-"""That the API server announces."""
+"""The timeout that the API server announces."""
 RESERVE_S = 0.8
-"""Of it, for what a review waits behind others on its way in and out: as much as may be."""
+"""The part of it that is reserved for queues on the way in and out: the maximum."""
 RATE = 700.0
-"""They come one after the other, as from an API server, and so do their deadlines."""
+"""Reviews per second, so that their deadlines are spread as well."""
 SETTINGS = json.dumps(
     {
         "apiVersion": "admission-gateway.io/v1alpha1",
@@ -64,7 +64,7 @@ def _many_descriptors() -> Iterator[None]:
 def test_a_thousand_reviews_time_out_and_leave_no_resources(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Twice, over connections that are kept. Reviews of another pool are answered meanwhile."""
+    """Each connection is used twice. Reviews of another pool are answered meanwhile."""
     silent, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     hang = {"hang": True}
     configuration = (

@@ -1,4 +1,4 @@
-"""``python -m gateway``, which says at its end for how long what workers sent held the event loop at most."""
+"""``python -m gateway`` that prints the longest time for which a worker's bytes held the event loop."""
 
 from __future__ import annotations
 
