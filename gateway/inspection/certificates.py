@@ -1,7 +1,7 @@
-"""Certificates: whether the API server will trust the gateway's, and which of all that are configured expire.
+"""Checks of certificates: whether the API server trusts the gateway's, and which ones expire.
 
-The API server is told its roots by ``caBundle``, and expects the name of the Service, or the host of the URL.
-What it leaves unchecked (which extensions a certificate has to have) is left unchecked here, too.
+The API server's roots are in ``caBundle``, and it expects the name of the Service, or the host of the URL.
+Extensions that it does not require are not required here.
 
 Source: k8s.io/apiserver pkg/util/webhook/client.go (server name); Go crypto/x509 verify.go, where a
 certificate that is among the roots needs no issuer; RFC 5280 section 6.
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 
 
 _UNREADABLE: Final = (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
-"""What extensions that nobody can read raise."""
+"""Raised for invalid extensions."""
 SERVING: Final = "GatewayConfiguration: tls.certFile"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Certificates of one place."""
+class CertificateSet:
+    """The certificates in one field or file."""
 
     place: str
     certificates: tuple[x509.Certificate, ...]
     are_roots: bool
-    """Whether any of them is enough; a chain needs each."""
+    """Whether one valid certificate is enough; a chain needs all."""
 
 
-def of_configuration(config: Config) -> Iterator[Held | Finding]:
-    """Yield the certificates that *config* names, and a finding for each file that can no longer be read."""
+def configured_certificates(config: Config) -> Iterator[CertificateSet | Finding]:
+    """Yield the certificates in *config*, and a finding for each file that cannot be read now."""
     tls = config.gateway.tls
     files: list[tuple[str, Path | None, bool]] = [
         (SERVING, tls.cert_file, False),
@@ -66,74 +66,79 @@ def of_configuration(config: Config) -> Iterator[Held | Finding]:
     for name, pool in sorted(config.pools.items()):
         if pool.tls is not None:
             if pool.tls.ca_bundle is not None:
-                yield from _held(f"WorkerPool {name}: tls.caBundle", pool.tls.ca_bundle)
+                yield from _roots_in(f"WorkerPool {name}: tls.caBundle", pool.tls.ca_bundle)
             files.append((f"WorkerPool {name}: tls.caFile", pool.tls.ca_file, True))
             files.append((f"WorkerPool {name}: tls.certFile", pool.tls.cert_file, False))
     for place, file, are_roots in files:
         if file is not None:
             try:
-                yield Held(f"{place} {file}", tuple(certificates(read_file(file))), are_roots)
+                yield CertificateSet(f"{place} {file}", tuple(certificates(read_file(file))), are_roots)
             except UnusableFileError as error:
                 yield Finding("error", f"{place} {file}", str(error), "put the right file there")
     for hook in (*config.mutating, *config.validating):
         if isinstance(hook.client, HttpsClient) and hook.client.ca_pem:
-            yield from _held(f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", hook.client.ca_pem)
+            yield from _roots_in(
+                f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", hook.client.ca_pem
+            )
 
 
-def _held(place: str, pem: bytes) -> Iterator[Held | Finding]:
+def _roots_in(place: str, pem: bytes) -> Iterator[CertificateSet | Finding]:
     try:
-        yield Held(place, tuple(certificates(pem)), are_roots=True)
+        yield CertificateSet(place, tuple(certificates(pem)), are_roots=True)
     except UnusableFileError as error:
         yield Finding("error", place, f"it {error}", "put the right CA there")
 
 
-def of_registrations(entries: Sequence[RegisteredEntry]) -> Iterator[Held | Finding]:
-    """Yield the roots in ``caBundle`` of *entries*, or what is wrong with it."""
+def registered_roots(entries: Sequence[RegisteredEntry]) -> Iterator[CertificateSet | Finding]:
+    """Yield the roots in ``caBundle`` of each entry, or a finding about it."""
     for entry in entries:
         if not entry.ca_bundle:
             if entry.service is not None:
-                message = "caBundle is empty, and the API server's own roots sign no name of a Service"
+                message = "caBundle is empty, and the API server's own roots do not sign names of Services"
                 yield Finding("error", entry.place, message, f"{REGISTER} with --ca-file")
             continue
         try:
             content = base64.b64decode(entry.ca_bundle, validate=True)
-            yield Held(f"{entry.place}: caBundle", tuple(certificates(content)), are_roots=True)
+            yield CertificateSet(f"{entry.place}: caBundle", tuple(certificates(content)), are_roots=True)
         except (binascii.Error, UnusableFileError):
             message = "caBundle holds no PEM certificate that can be read"
             yield Finding("error", entry.place, message, f"{REGISTER} with --ca-file")
 
 
-def expiring(held: Held, now: datetime.datetime, days: int) -> Iterator[Finding]:
-    """Yield which certificates of *held* have expired at the time *now*, or will within *days* days."""
-    last = [one.not_valid_after_utc for one in held.certificates]
-    # Of roots, all but the last are replaced already.
-    decisive = (max if held.are_roots else min)(last)
+def check_expiry(found: CertificateSet, now: datetime.datetime, days: int) -> Iterator[Finding]:
+    """Yield the certificates in *found* that have expired at *now*, or expire within *days* days."""
+    last = [one.not_valid_after_utc for one in found.certificates]
+    # Roots except the last to expire have been replaced.
+    decisive = (max if found.are_roots else min)(last)
     soon = now + datetime.timedelta(days=days)
-    for one in held.certificates:
+    for one in found.certificates:
         end = one.not_valid_after_utc
-        who = one.subject.rfc4514_string() or "nobody"
+        subject = one.subject.rfc4514_string() or "an empty subject"
         if end < now:
             severity: Severity = "error" if decisive < now else "warning"
             yield Finding(
-                severity, held.place, f"the certificate of {who} has expired on {end:%Y-%m-%d}", "renew it"
+                severity,
+                found.place,
+                f"the certificate of {subject} has expired on {end:%Y-%m-%d}",
+                "renew it",
             )
         elif end < soon and decisive < soon:
             yield Finding(
-                "warning", held.place, f"the certificate of {who} expires on {end:%Y-%m-%d}", "renew it"
+                "warning", found.place, f"the certificate of {subject} expires on {end:%Y-%m-%d}", "renew it"
             )
         if one.not_valid_before_utc > now:
             begins = f"{one.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-            message = f"the certificate of {who} is not valid before {begins}"
-            yield Finding("error", held.place, message, "look at the clocks, or renew it")
+            message = f"the certificate of {subject} is not valid before {begins}"
+            yield Finding("error", found.place, message, "check the clocks, or renew it")
 
 
-def trust(
+def check_trust(
     entry: RegisteredEntry,
     roots: Sequence[x509.Certificate],
     chain: Sequence[x509.Certificate],
     now: datetime.datetime,
 ) -> Iterator[Finding]:
-    """Yield why the API server would not trust the gateway's certificate *chain* behind *entry*, if so."""
+    """Yield a finding if the API server does not trust the gateway's certificate *chain* for *entry*."""
     message = distrusted(roots, chain, entry.host, now)
     if message:
         advice = "serve a certificate of that CA for that name, or " + REGISTER + " with the right --ca-file"
@@ -143,16 +148,16 @@ def trust(
 def distrusted(
     roots: Sequence[x509.Certificate], chain: Sequence[x509.Certificate], host: str, now: datetime.datetime
 ) -> str:
-    """Return why a client with *roots* does not take *chain*, leaf first, for *host*, if it does not."""
+    """Return why a client with *roots* rejects *chain*, leaf first, for *host*; empty if it does not."""
     leaf = chain[0]
     names = _names(leaf)
     if not _has_name(names, host):
-        found = ", ".join(map(str, names)) or "no name at all"
+        found = ", ".join(map(str, names)) or "no name"
         return f"the serving certificate is not for {host}: it has {found}"
     if not _is_for_servers(leaf):
         return "the serving certificate is not for servers: its extendedKeyUsage lacks serverAuth"
     if leaf in roots:
-        # Whether it is valid now is said of each certificate anyway.
+        # Its validity is checked for every certificate.
         return ""
     built = PolicyBuilder().store(Store(list(roots))).time(now)
     built = built.extension_policies(
@@ -164,7 +169,7 @@ def distrusted(
         ),
     )
     try:
-        # That of servers would look at the name again, and takes none with an underscore.
+        # Not the server verifier, which checks the name again and rejects names with an underscore.
         built.build_client_verifier().verify(leaf, list(chain[1:]))
     except (VerificationError, ValueError) as error:
         if _is_signed_with_ed25519(chain, roots, now):
@@ -177,7 +182,7 @@ def distrusted(
 def _is_signed_with_ed25519(
     chain: Sequence[x509.Certificate], roots: Sequence[x509.Certificate], now: datetime.datetime
 ) -> bool:
-    """Whether signatures lead from *chain* to *roots*, some with Ed25519, which Go takes."""
+    """Whether signatures lead from *chain* to *roots*, some of them with Ed25519, which Go accepts."""
     signed, found = chain[0], False
     others = list(chain[1:])
     while True:
@@ -215,7 +220,7 @@ def _names(leaf: x509.Certificate) -> list[str | ipaddress.IPv4Address | ipaddre
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, *_UNREADABLE):
         return []
-    # Networks stand in certificates of CAs alone.
+    # Without networks, which only certificates of CAs have.
     addresses = [
         one
         for one in names.get_values_for_type(x509.IPAddress)

@@ -1,7 +1,7 @@
-"""Reads from a cluster what an inspection looks at; what may not be read is left out, and said.
+"""Reads the objects that an inspection needs from a cluster, and notes the rights that are missing.
 
-Least rights: ``list`` of mutatingwebhookconfigurations and validatingwebhookconfigurations. With ``get`` of
-services and namespaces, and ``list`` of endpointslices, there is more to say.
+Minimal rights: ``list`` of mutatingwebhookconfigurations and validatingwebhookconfigurations. With ``get`` of
+services and namespaces, and ``list`` of endpointslices, more is checked.
 
 Source: k8s.io/api discovery/v1 types.go (EndpointSlice).
 """
@@ -29,10 +29,10 @@ _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 
 async def collect(cluster: Kubernetes, name: str | None) -> ClusterState:
-    """Return what there is around the gateway's registrations in *cluster*, or those called *name*.
+    """Return the objects related to the gateway's registrations in *cluster*, or to those called *name*.
 
     Raises:
-        ClusterError: the cluster cannot be reached, or the registrations may not be read.
+        ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
     """
     api = await asyncio.to_thread(connect, cluster)
     try:
@@ -40,7 +40,7 @@ async def collect(cluster: Kubernetes, name: str | None) -> ClusterState:
         entries = gateway_entries(seen.configurations, name)
         places = {one.service[:2] for one in entries if one.service is not None}
         for place in sorted(places):
-            await _look_at_service(api, place, seen)
+            await _read_service(api, place, seen)
         for namespace in excluded(entries):
             unread = len(seen.unread)
             found = await _get(api, f"/api/v1/namespaces/{quote(namespace, safe='')}", "get namespaces", seen)
@@ -52,7 +52,7 @@ async def collect(cluster: Kubernetes, name: str | None) -> ClusterState:
     return seen
 
 
-async def _look_at_service(api: ApiClient, place: tuple[str, str], seen: ClusterState) -> None:
+async def _read_service(api: ApiClient, place: tuple[str, str], seen: ClusterState) -> None:
     namespace, name = (quote(part, safe="") for part in place)
     unread = len(seen.unread)
     path = f"/api/v1/namespaces/{namespace}/services/{name}"
@@ -70,7 +70,7 @@ async def _look_at_service(api: ApiClient, place: tuple[str, str], seen: Cluster
 async def _get(
     api: ApiClient, path: str, right: str, seen: ClusterState, params: dict[str, str] | None = None
 ) -> Json | None:
-    """Return what is at *path*; None if there is nothing, or no *right* to read it, which is noted."""
+    """Return the object at *path*; None if there is none, or if *right* is missing, which is noted."""
     try:
         return await api.get(path, params)
     except ClusterError as error:
@@ -82,6 +82,6 @@ async def _get(
 
 
 def _ready(found: Json) -> int:
-    """Return how many endpoints of a slice are ready; one that does not say so is."""
+    """Return the number of ready endpoints in an EndpointSlice; without a condition one is ready."""
     endpoints = found.get("endpoints") or ()
     return sum((one.get("conditions") or {}).get("ready") is not False for one in endpoints)

@@ -1,4 +1,4 @@
-"""``admission-gateway check --cluster``: what is wrong between a cluster and a configuration, a line each."""
+"""``admission-gateway check --cluster``: compares the registration in a cluster with a configuration."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EXPIRY_DAYS: Final = 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add to *parser*, that of ``check``, what is for ``--cluster``."""
+    """Add the options of ``--cluster`` to *parser*, that of ``check``."""
     add = parser.add_argument
-    add("--cluster", action="store_true", help="hold what is registered in the cluster against it, too")
-    cluster.add_arguments(parser, "to look at")
-    add("--name", help="of the gateway's registrations, where there are several gateways (default: all)")
+    add("--cluster", action="store_true", help="also compare it with the registration in the cluster")
+    cluster.add_arguments(parser, "to check")
+    add("--name", help="of the gateway's registrations, if there are several gateways (default: all)")
     add(
         "--expiry-days",
         metavar="N",
@@ -38,19 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude-namespace",
         metavar="NS",
         action="append",
-        help="NS is left out of the registration on purpose: no error that webhooks are not called there, as "
-        "for kube-system otherwise; may be repeated",
+        help="NS is excluded from the registration on purpose: it is no error that webhooks are not called "
+        "there; may be repeated",
     )
     add("--json", action="store_true", help="print the findings as JSON")
 
 
 def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
-    """Refuse options that mean nothing without ``--cluster``, and a number of days that is none."""
+    """Refuse options that need ``--cluster``, and invalid values of options."""
     from gateway.config.names import dns_1123_label
 
     for option in ("kubeconfig", "context", "name", "expiry_days", "exclude_namespace", "json"):
         if getattr(parsed, option) not in (None, False) and not parsed.cluster:
-            refuse(f"--{option.replace('_', '-')} is for --cluster")
+            refuse(f"--{option.replace('_', '-')} needs --cluster")
     for namespace in parsed.exclude_namespace or ():
         if message := dns_1123_label(namespace):
             refuse(f"argument --exclude-namespace: {message}")
@@ -59,11 +59,11 @@ def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], o
 
 
 def run(parsed: argparse.Namespace, config: Config) -> int:
-    """Print what is found, and return the exit status: 1 if there is an error among it.
+    """Print the findings, and return the exit status: 1 if one is an error.
 
     Raises:
-        ClusterError: the cluster cannot be reached, or the registrations may not be read.
-        GatewayError: nothing says which cluster.
+        ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
+        GatewayError: no cluster is configured.
     """
     import asyncio
 
@@ -93,23 +93,28 @@ def inspect(
     name: str | None = None,
     accepted: Collection[str] = (),
 ) -> list[Finding]:
-    """Return what is wrong between *config* and what was *seen* in a cluster at the time *now*, errors first.
+    """Return the findings about *config* and the state *seen* of a cluster, errors first.
 
-    *days*: how long a certificate has to be valid yet. *name*: that of the registrations to look at alone.
-    *accepted*: namespaces that are left out on purpose.
+    Args:
+        config: The gateway's configuration, with custom resources.
+        seen: The state of the cluster.
+        now: The time at which certificates have to be valid.
+        days: How much longer they have to be valid.
+        name: Only check registrations of this name.
+        accepted: Namespaces that are excluded on purpose.
     """
     from gateway.inspection.certificates import (
         SERVING,
-        Held,
-        expiring,
-        of_configuration,
-        of_registrations,
-        trust,
+        CertificateSet,
+        check_expiry,
+        check_trust,
+        configured_certificates,
+        registered_roots,
     )
-    from gateway.inspection.entries import compare, routes
+    from gateway.inspection.cluster_checks import check_cluster
+    from gateway.inspection.entries import check_entries, routes
     from gateway.inspection.model import Finding, gateway_entries
-    from gateway.inspection.namespaces import of_namespaces
-    from gateway.inspection.surroundings import around
+    from gateway.inspection.namespaces import check_namespaces
     from gateway.paths import Paths
 
     entries = gateway_entries(seen.configurations, name)
@@ -117,38 +122,38 @@ def inspect(
         message = "no registration of a gateway was found" + (f" called {name}" if name else "")
         return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
     leading, findings = routes(entries, Paths(config))
-    findings += compare(config, leading, lambda: _planned_conditions(config))
-    findings += of_namespaces(config, leading, seen.labels, accepted)
-    findings += around(entries, config, seen)
-    held: dict[str, Held] = {}
-    for one in (*of_configuration(config), *of_registrations(entries)):
-        if isinstance(one, Held):
+    findings += check_entries(config, leading, lambda: _planned_conditions(config))
+    findings += check_namespaces(config, leading, seen.labels, accepted)
+    findings += check_cluster(entries, config, seen)
+    held: dict[str, CertificateSet] = {}
+    for one in (*configured_certificates(config), *registered_roots(entries)):
+        if isinstance(one, CertificateSet):
             held[one.place] = one
-            findings += expiring(one, now, days)
+            findings += check_expiry(one, now, days)
         else:
             findings.append(one)
     serving = next((one for one in held.values() if one.place.startswith(SERVING)), None)
     if serving is None:
-        message = "no tls.certFile, so nobody can say whether the caBundles verify what the gateway serves"
-        findings.append(Finding("warning", "GatewayConfiguration", message, "name it in the configuration"))
+        message = "no tls.certFile: cannot check whether the caBundles verify the gateway's certificate"
+        findings.append(Finding("warning", "GatewayConfiguration", message, "set it in the configuration"))
     else:
         for entry in entries:
             roots = held.get(f"{entry.place}: caBundle")
             if roots is not None:
-                findings += trust(entry, roots.certificates, serving.certificates, now)
+                findings += check_trust(entry, roots.certificates, serving.certificates, now)
     return sorted(set(findings))
 
 
 def _of_problem(problem: Problem) -> Finding:
-    """Return the finding that a custom resource is refused by the gateway."""
+    """Return the finding for a problem of a custom resource."""
     from gateway.inspection.model import Finding
 
     what = f"{problem.field}: {problem.message}" if problem.field else problem.message
-    return Finding("error", problem.where, what, "mend the custom resource")
+    return Finding("error", problem.where, what, "correct the custom resource")
 
 
 def _planned_conditions(config: Config) -> set[str]:
-    """Return the expressions of all matchConditions that ``manifests`` would register for *config*."""
+    """Return the expressions of the matchConditions that ``manifests`` registers for *config*."""
     from gateway.registration.backend import Backend
     from gateway.registration.plan import RegistrationOptions, plan
 

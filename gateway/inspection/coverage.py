@@ -1,4 +1,4 @@
-"""Which requests a registration keeps from a webhook behind the gateway: by rules, selectors, conditions.
+"""Which requests for a webhook a registration does not send: by rules, selectors, conditions.
 
 Source: kubernetes/apiserver plugin/webhook/predicates/rules/rules.go, plugin/webhook/generic/webhook.go;
 k8s.io/apimachinery pkg/labels/selector.go.
@@ -25,10 +25,10 @@ _SCOPES: tuple[Scope, ...] = ("Namespaced", "Cluster")
 
 
 def uncovered(rule: Rule, registered: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
-    """Return, as few rules, the requests that *rule* is for and none of *registered* is; usually none.
+    """Return, as rules, the requests that *rule* matches and none of *registered* does; usually none.
 
-    Names that no rule gives are all alike, and stand as ``*``. The second list has those of which there may
-    be none: a resource that is named is either in namespaces or not, and registered for one of the two.
+    ``*`` stands for all names that no rule contains. The second list has the requests that may not exist: a
+    named resource is either namespaced or not, and *registered* has it for one of the two scopes.
     """
     if any(covers(one, rule) for one in registered):
         return [], []
@@ -50,7 +50,7 @@ def uncovered(rule: Rule, registered: Sequence[Rule]) -> tuple[list[Rule], list[
 
 
 def _names(own: Iterable[str], others: Iterable[Iterable[str]]) -> list[str]:
-    """Return the names that *own* stands for, as far as *others* tell them apart."""
+    """Return the names in *own*; for ``*``, each name in *others* and ``*`` for the rest."""
     if "*" not in own:
         return list(own)
     return sorted({"*"}.union(*others))
@@ -78,9 +78,9 @@ def _scopes_without(rule: Rule, entry: str, registered: Sequence[Rule]) -> Itera
 
 
 def hiding(entry: RegisteredEntry, webhook: Webhook) -> Iterator[str]:
-    """Yield which selectors and matchConditions of *entry* certainly keep requests from *webhook*.
+    """Yield the selectors and matchConditions of *entry* that certainly exclude requests for *webhook*.
 
-    Left out on purpose, by the label that every namespace has, are namespaces of whatever name.
+    Except namespaces that are excluded by name, which is done on purpose.
     """
     for field, selector, wanted in (
         ("namespaceSelector", entry.hook.namespace_selector, webhook.namespace_selector),
@@ -89,14 +89,14 @@ def hiding(entry: RegisteredEntry, webhook: Webhook) -> Iterator[str]:
         for requirement in selector.requirements:
             is_exclusion = requirement.key == NAMESPACE_LABEL and requirement.operator == "NotIn"
             if not (is_exclusion and field == "namespaceSelector") and not implied(wanted, requirement):
-                yield f"{field} asks for {_shown(requirement)}, which the webhook does not"
+                yield f"{field} requires {_shown(requirement)}, which the webhook does not"
     for name, expression in entry.conditions:
         if hidden_from(expression, webhook.rules):
-            yield f"matchCondition {name} leaves out what a rule of the webhook names"
+            yield f"matchCondition {name} excludes requests that a rule of the webhook names"
 
 
 def implied(selector: Selector, wanted: Requirement) -> bool:
-    """Whether all labels that *selector* selects fulfil *wanted*, told by what it says of that key."""
+    """Whether all labels that *selector* selects match *wanted*, by its requirements for that key."""
     of_key = [one for one in selector.requirements if one.key == wanted.key]
     values = [one.values for one in of_key if one.operator == "In"]
     if values:
@@ -119,7 +119,7 @@ def _implies(one: Requirement, wanted: Requirement) -> bool:
 
 
 def shown_rule(rule: Rule) -> str:
-    """Return *rule* in few words: ``CREATE of apps/v1 deployments``."""
+    """Return *rule* as text: ``CREATE of apps/v1 deployments``."""
     groups = "|".join(group or '""' for group in rule.api_groups)
     scope = "" if rule.scope == "*" else f" ({rule.scope})"
     resources = ", ".join(rule.resources)

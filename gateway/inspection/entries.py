@@ -1,7 +1,6 @@
-"""What is wrong between the webhooks that are configured and the entries that are registered for a gateway.
+"""Compares configured webhooks with the entries that are registered for a gateway.
 
-Pure: the entries and the configuration are all that is looked at. What ``manifests`` makes of a configuration
-has no findings.
+Pure. The entries that ``manifests`` makes of a configuration have no findings.
 """
 
 from __future__ import annotations
@@ -31,32 +30,30 @@ _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One entry with the webhooks that the gateway asks when the API server calls it by this entry."""
+    """One entry with the webhooks that the gateway calls for it."""
 
     entry: RegisteredEntry
     webhooks: tuple[Webhook, ...]
-    """In their order, with the rules that the path selects and that can ever reach them; none without such a
-    rule is among them."""
+    """In their order, with only the rules that the path selects and whose requests can be sent; without
+    webhooks that have no such rule."""
     by_name: Mapping[tuple[str, str], Webhook]
-    """The same by configuration and name."""
+    """By configuration and name."""
 
     def part(self, webhook: Webhook) -> Webhook | None:
-        """Return *webhook* with those of its rules for which this entry leads to it; None: it does not."""
+        """Return *webhook* with the rules for which this entry leads to it; None if it does not."""
         return self.by_name.get(_name(webhook)) if self.entry.phase == webhook.phase else None
 
 
 def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route], list[Finding]]:
-    """Return where *entries* lead to, and what is wrong with those that lead nowhere."""
+    """Return the routes of *entries*, and a finding for each entry that leads nowhere."""
     found, findings = [], []
     for entry in entries:
         selected = None if entry.path is None else paths.get(entry.path)
         message = ""
         if selected is None:
-            message = (
-                f"the gateway answers 404 to its path {entry.shown_path}, which nothing configured is behind"
-            )
+            message = f"the gateway answers 404 at its path {entry.shown_path}: no configured webhook has it"
         elif selected.phase != entry.phase:
-            message = f"its path {entry.shown_path} is for webhooks of the other phase, so that none is asked"
+            message = f"its path {entry.shown_path} is for the other phase, so no webhook is called"
         if selected is None or message:
             findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
             continue
@@ -65,15 +62,15 @@ def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route
     return found, findings
 
 
-def compare(
+def check_entries(
     config: Config, found: Sequence[Route], planned_conditions: Callable[[], Collection[str]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the routes *found* to the webhooks of *config*.
+    """Yield the findings about the routes *found* to the webhooks of *config*.
 
-    *planned_conditions* returns the expressions of matchConditions that ``manifests`` would register.
+    *planned_conditions* returns the expressions of matchConditions that ``manifests`` registers.
     """
     unknown = any(hidden_from(text, ()) is None for route in found for _, text in route.entry.conditions)
-    # To plan takes its time with many webhooks.
+    # Planning takes long with many webhooks.
     planned = planned_conditions() if unknown else ()
     for configured in (*config.mutating, *config.validating):
         webhook = sendable(configured)
@@ -90,7 +87,7 @@ def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
     place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
     leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}
     if not leading:
-        yield Finding("error", place, "no registered entry leads to it, so it is never asked", _ADVICE_NONE)
+        yield Finding("error", place, "no registered entry leads to it, so it is never called", _ADVICE_NONE)
         return
     yield from _never_sent(webhook, place, leading)
     yield from _in_other_versions(webhook, place, leading)
@@ -98,8 +95,8 @@ def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
         for other, of_other in islice(leading.items(), number):
             rules = [rule for rule in part.rules if rule in of_other.rules]
             if _meet(rules, entry, other):
-                message = f"is asked twice, by {other.place} and by {entry.place}"
-                advice = f"{REGISTER}, and remove the entry that it does not make"
+                message = f"is called twice, by {other.place} and by {entry.place}"
+                advice = f"{REGISTER}, and remove the entry that it does not create"
                 yield Finding("warning", place, message, advice)
 
 
@@ -116,7 +113,7 @@ def _never_sent(
             yield Finding("error", place, message, REGISTER)
         if perhaps:
             message = (
-                f"rules[{number}]: never sent to the gateway, if there is such a thing: {_shown(perhaps)}"
+                f"rules[{number}]: never sent to the gateway, if such resources exist: {_shown(perhaps)}"
             )
             yield Finding("warning", place, message, REGISTER)
         elif not missing and any(uncovered(rule, open_rules)):
@@ -131,23 +128,23 @@ def _in_other_versions(
     for entry, part in leading.items():
         if entry.hook.match_policy == "Exact" and webhook.match_policy == "Equivalent":
             if any("*" not in rule.api_versions for rule in entry.hook.rules):
-                message = "has matchPolicy Equivalent, and is not sent versions that no rule names"
+                message = "has matchPolicy Equivalent, but does not get versions that no rule names"
                 yield Finding("warning", place, f"{message}: {entry.place} is Exact", REGISTER)
         elif webhook.match_policy == "Equivalent" and _conflict(part, entry.hook):
-            message = "may be sent another version of a resource than it asks for first"
+            message = "may get another version of a resource than the first that its rules name"
             yield Finding("warning", place, f"{message}: {entry.place} names others", REGISTER)
     if webhook.match_policy == "Exact":
-        # Sent in the version that the client used where a rule names that one, whatever else is named.
+        # The API server sends the version of the client's request if any rule names it.
         for number, rule in enumerate(webhook.rules):
             bringing = [entry for entry, part in leading.items() if rule in part.rules]
             named = [one for entry in bringing for one in entry.hook.rules]
             if any(uncovered(rule, named)) and not any(uncovered(rule, rules_of(bringing))):
-                message = f"rules[{number}]: is sent another version of a resource than it asks for"
+                message = f"rules[{number}]: gets another version of a resource than it names"
                 yield Finding("warning", place, f"{message}: no registered rule names that", REGISTER)
 
 
 def _conflict(webhook: Webhook, hook: Webhook) -> bool:
-    # What other webhooks registered it for makes no difference to this one, and can be a lot.
+    # Without rules for other resources, which make no difference and can be many.
     wanted = [entry for rule in webhook.rules for entry in rule.resources]
     near = tuple(
         replace(rule, resources=tuple(one for one in rule.resources if any(meet(one, own) for own in wanted)))
@@ -166,7 +163,7 @@ def _name(webhook: Webhook) -> tuple[str, str]:
 
 
 def rules_of(entries: Sequence[RegisteredEntry]) -> list[Rule]:
-    """Return the rules of *entries*; those of Equivalent ones are for every version of what they name."""
+    """Return the rules of *entries*; those with matchPolicy Equivalent match every version."""
     return [
         rule if entry.hook.match_policy == "Exact" else replace(rule, api_versions=("*",))
         for entry in entries
@@ -186,8 +183,8 @@ def _meet(rules: Sequence[Rule], entry: RegisteredEntry, other: RegisteredEntry)
 def _of_conditions(route: Route, planned: Collection[str]) -> Iterator[Finding]:
     for name, expression in route.entry.conditions:
         if hidden_from(expression, ()) is None and expression not in planned:
-            message = f"matchCondition {name} may leave out requests that configured webhooks are for"
-            advice = "have it in the webhooks that it is meant for, and " + REGISTER
+            message = f"matchCondition {name} may exclude requests for configured webhooks"
+            advice = "move it to the webhooks that it is meant for, and " + REGISTER
             yield Finding("warning", route.entry.place, message, advice)
 
 
@@ -196,7 +193,7 @@ def _of_policies(route: Route) -> Iterator[Finding]:
     closed = [one for one in route.webhooks if one.failure_policy == "Fail"]
     if closed and hook.failure_policy == "Ignore":
         message = (
-            "failurePolicy is Ignore: while no gateway can be reached, requests pass without "
+            "failurePolicy is Ignore: while no gateway can be reached, requests are allowed without "
             f"{_named(closed)}, configured with Fail"
         )
         yield Finding("error", place, message, REGISTER)
@@ -222,7 +219,7 @@ def _of_reinvocation(route: Route) -> Iterator[Finding]:
     found = route.entry.hook.reinvocation_policy
     if found != wanted:
         message = (
-            "reinvocationPolicy is Never, and all webhooks behind it ask for IfNeeded"
+            "reinvocationPolicy is Never, and all webhooks behind it have IfNeeded"
             if found == "Never"
             else "reinvocationPolicy is IfNeeded, and the API server then calls webhooks with Never twice"
         )
@@ -235,7 +232,7 @@ def _of_time(route: Route, reserve_s: float) -> Iterator[Finding]:
     needed_s, found_s = _entry(route).timeout_s(reserve_s), route.entry.hook.timeout_s
     if found_s < needed_s:
         how = (
-            "the timeouts of those that one request is for, one after another, twice with IfNeeded"
+            "the timeouts of the webhooks for one request, one after another, twice with IfNeeded"
             if route.entry.phase == "mutate"
             else "the longest timeout of those behind it"
         )
@@ -249,7 +246,9 @@ def _of_time(route: Route, reserve_s: float) -> Iterator[Finding]:
 def _of_reviews(route: Route) -> Iterator[Finding]:
     entry = route.entry
     if not set(entry.review_versions) & set(REVIEW_VERSIONS):
-        message = f"admissionReviewVersions has none that the gateway speaks, {' and '.join(REVIEW_VERSIONS)}"
+        message = (
+            f"admissionReviewVersions has none that the gateway supports, {' and '.join(REVIEW_VERSIONS)}"
+        )
         yield Finding("error", entry.place, message, REGISTER)
 
 

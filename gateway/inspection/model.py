@@ -1,4 +1,4 @@
-"""The entries of a cluster's registrations that lead to a gateway, as the gateway's own reader reads them."""
+"""The data of an inspection: findings, the state of a cluster, and its registered entries for a gateway."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ REGISTER: Final = "run admission-gateway manifests --apply again"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that is wrong, or doubtful, between cluster and configuration. They sort errors first."""
+    """An error or a doubt about cluster and configuration. Errors sort first."""
 
     severity: Severity
     place: str
-    """The object, and what in it; or the configured webhook."""
+    """The object and the part of it, or the configured webhook."""
     message: str
-    """What was found, and what was expected."""
+    """What was found and what was expected."""
     advice: str
     """What to do."""
 
@@ -53,39 +53,39 @@ class RegisteredEntry:
     """``KIND/NAME: webhooks[I] NAME``."""
     phase: Phase
     hook: Webhook
-    """What the entry says; its client and its conditions mean nothing here."""
+    """The entry as a webhook; its client and its conditions are not set."""
     conditions: tuple[tuple[str, str], ...]
     """Name and expression of each matchCondition."""
     path: str | None
-    """The gateway's path; None if it is none."""
+    """The path at the gateway; None if the gateway has no such path."""
     shown_path: str
     service: tuple[str, str, int] | None
     """Namespace, name and port."""
     host: str
-    """The name that the gateway's certificate has to hold."""
+    """The name that the gateway's certificate must have."""
     ca_bundle: str
-    """Base64; empty where there is none."""
+    """Base64; empty if there is none."""
     review_versions: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class ClusterState:
-    """What a cluster has, as far as it may be read."""
+    """The objects that were read from a cluster."""
 
     configurations: list[dict[str, Any]] = field(default_factory=list)
     """All webhook configurations."""
     services: dict[Place, Json | None] = field(default_factory=dict)
-    """None: there is none. One that may not be read is not in it."""
+    """None: it does not exist. Without those that could not be read."""
     ready: dict[Place, int] = field(default_factory=dict)
-    """How many endpoints of a Service are ready."""
+    """The number of ready endpoints of each Service."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of namespaces, {} where there is none. One that may not be read is not in it."""
+    """Of namespaces; {} if one does not exist. Without those that could not be read."""
     unread: list[str] = field(default_factory=list)
-    """The rights that are missing, a line each."""
+    """A line for each missing right."""
 
 
 def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[RegisteredEntry]:
-    """Return the entries of *documents*, as the API server has them, that lead to a gateway.
+    """Return the entries of *documents*, webhook configurations, that lead to a gateway.
 
     With *name* only those of the objects that are called so.
     """
@@ -96,18 +96,18 @@ def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[
             continue
         kind = str(document["kind"])
         phase = PHASES[kind]
-        # Conditions are looked at as they are written, and not compiled.
+        # Without conditions, which are not compiled here.
         bare = [
             {key: value for key, value in entry.items() if key != "matchConditions"}
             for entry in entries(document)
         ]
-        # What the reader objects to has no place here: the API server has taken the object.
+        # Problems are not reported: the API server has accepted the object.
         fields = Fields({**document, "webhooks": bare}, "", Report(object_name))
         hooks = read_webhook_configuration(fields, phase, V1).webhooks
         for place in places:
             label = f"{kind}/{printable(object_name)}: webhooks[{place}] {printable(hooks[place].name)}"
             entry = entries(document)[place]
-            # An object that was made as v1beta1 may have what v1 no longer takes.
+            # An object that was created as v1beta1 may have values that v1 no longer allows.
             known = [one for one in get_args(SideEffects) if one == entry.get("sideEffects")]
             hook = replace(hooks[place], side_effects=known[0]) if known else hooks[place]
             found.append(_registered(label, phase, hook, entry))
@@ -122,7 +122,7 @@ def _registered(place: str, phase: Phase, hook: Webhook, entry: Json) -> Registe
             service = namespace, name, int(found.get("port") or 443)
             host, shown_path = f"{name}.{namespace}.svc", str(found.get("path") or "/")
         case {"url": str(url)}:
-            # The API server reads URLs by other rules; without a path it is said to lead nowhere.
+            # The API server parses URLs by other rules. Without a path the entry leads nowhere.
             with suppress(ValueError):
                 host, shown_path = urlsplit(url).hostname or "", urlsplit(url).path
     return RegisteredEntry(

@@ -1,4 +1,4 @@
-"""Which webhooks are not called in a namespace because every registered entry for them leaves it out."""
+"""Checks which webhooks are not called in a namespace because every entry for them excludes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:
-    """Return the namespaces that *entries* may leave out, and whether each is a gateway's own."""
+    """Return the namespaces that *entries* may exclude, and whether each is a gateway's own."""
     own = {entry.service[0] for entry in entries if entry.service is not None}
     named = {
         name
@@ -39,48 +39,53 @@ def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:
     return {name: name in own for name in sorted({KUBE_SYSTEM, *own, *named})}
 
 
-def of_namespaces(
+def check_namespaces(
     config: Config,
     found: Sequence[Route],
     labels: Mapping[str, Mapping[str, str]],
     accepted: Collection[str],
 ) -> Iterator[Finding]:
-    """Yield, for each set of namespaces, the webhooks of *config* that the routes *found* do not bring there.
+    """Yield, for each set of namespaces, the webhooks of *config* that are not called there.
 
-    *labels*: of the namespaces, as far as they are known. *accepted*: namespaces that are left out on
-    purpose. A loss is an error unless it is accepted, or in the gateway's own namespace: users who may write
-    there can change the gateway itself.
+    Such a gap is an error unless it is accepted, or in the gateway's own namespace: users who may write there
+    can change the gateway itself.
+
+    Args:
+        config: The configured webhooks.
+        found: The routes from the API server to them.
+        labels: Those of the namespaces that are known.
+        accepted: Namespaces that are excluded on purpose.
     """
     own = excluded([route.entry for route in found])
-    lost: dict[Severity, list[tuple[str, Webhook, bool]]] = {"error": [], "warning": []}
+    gaps: dict[Severity, list[tuple[str, Webhook, bool]]] = {"error": [], "warning": []}
     for namespace, is_own in own.items():
         for webhook in map(sendable, (*config.mutating, *config.validating)):
             is_called = is_called_in(webhook, namespace, labels.get(namespace))
-            if is_called is not False and _is_lost(webhook, namespace, labels.get(namespace), found):
+            if is_called is not False and _has_gap(webhook, namespace, labels.get(namespace), found):
                 is_error = is_called and not is_own and namespace not in accepted
-                lost["error" if is_error else "warning"].append((namespace, webhook, bool(is_called)))
-    for severity, several in lost.items():
-        for loss in coverage_gaps(several):
-            noun = "namespace" if len(loss.namespaces) == 1 else "namespaces"
-            place = f"{noun} {', '.join(loss.namespaces)}"
+                gaps["error" if is_error else "warning"].append((namespace, webhook, bool(is_called)))
+    for severity, several in gaps.items():
+        for gap in coverage_gaps(several):
+            noun = "namespace" if len(gap.namespaces) == 1 else "namespaces"
+            place = f"{noun} {', '.join(gap.namespaces)}"
             yield Finding(
-                severity, place, f"left out by the registration: {loss}", _advice(loss, own, severity)
+                severity, place, f"excluded by the registration: {gap}", _advice(gap, own, severity)
             )
 
 
-def _advice(loss: CoverageGap, own: Mapping[str, bool], severity: Severity) -> str:
-    ways = " and ".join(how_to_include(name, name if own[name] else None) for name in loss.namespaces)
+def _advice(gap: CoverageGap, own: Mapping[str, bool], severity: Severity) -> str:
+    ways = " and ".join(how_to_include(name, name if own[name] else None) for name in gap.namespaces)
     advice = f"{REGISTER} {ways}"
     if severity == "error":
-        accepting = " ".join(f"--exclude-namespace {name}" for name in loss.namespaces)
+        accepting = " ".join(f"--exclude-namespace {name}" for name in gap.namespaces)
         advice += f", or accept it: check --cluster {accepting}"
     return advice
 
 
-def _is_lost(
+def _has_gap(
     webhook: Webhook, namespace: str, labels: Mapping[str, str] | None, found: Sequence[Route]
 ) -> bool:
-    """Whether fewer of the namespace's requests reach *webhook* than would if no entry left it out."""
+    """Whether fewer of the namespace's requests reach *webhook* than if no entry excluded it."""
     leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}
     reaching = {entry for entry in leading if selected(entry.hook, namespace, labels) is not False}
     for rule in webhook.rules if len(reaching) < len(leading) else ():

@@ -140,7 +140,7 @@ def test_the_service_and_its_endpoints_are_looked_at(
 ) -> None:
     assert registered
     server.objects[SLICES]["items"][0]["endpoints"][0]["conditions"]["ready"] = False
-    assert "error: Service policies/gateway: no endpoint of it is ready" in check().stdout
+    assert "error: Service policies/gateway: has no ready endpoint" in check().stdout
     del server.objects[SERVICE]
     assert "error: Service policies/gateway: is registered and does not exist" in check().stdout
     assert {"labelSelector": "kubernetes.io/service-name=gateway"} in [asked for _, asked in server.requests]

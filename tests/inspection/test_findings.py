@@ -85,9 +85,9 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
     ("spoil", "severity", "place", "message"),
     [
         (change(rules=[]), "error", B, 'rules[0]: never sent to the gateway: CREATE of ""/v1 pods'),
-        (change(rules=[{**EXACT_RULES[0], "scope": "Cluster"}]), "warning", B, "if there is such a thing"),
+        (change(rules=[{**EXACT_RULES[0], "scope": "Cluster"}]), "warning", B, "if such resources exist"),
         (change(rules=[{**EXACT_RULES[0], "apiVersions": ["v2"]}]), "warning", B, "another version"),
-        (change(matchPolicy="Exact"), "warning", B, "is not sent versions that no rule names"),
+        (change(matchPolicy="Exact"), "warning", B, "does not get versions that no rule names"),
         (configure(rules=(PODS, rule("nodes"))), "error", B, "rules[1]: never sent to the gateway"),
         (
             configure(name="c.policies.test", failure_policy="Ignore"),
@@ -99,23 +99,23 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
             change(namespaceSelector=select(key="team", operator="Exists")),
             "error",
             B,
-            "namespaceSelector asks for team Exists, which the webhook does not",
+            "namespaceSelector requires team Exists, which the webhook does not",
         ),
         (
             change(objectSelector={"matchLabels": {"team": "a"}}),
             "error",
             B,
-            "objectSelector asks for team In a, which the webhook does not",
+            "objectSelector requires team In a, which the webhook does not",
         ),
         (
             change(matchConditions=[{"name": "some", "expression": "false"}]),
             "warning",
             ENTRY,
-            "matchCondition some may leave out requests",
+            "matchCondition some may exclude requests",
         ),
-        (to_path("/validate/gone"), "error", ENTRY, "the gateway answers 404 to its path /validate/gone"),
-        (to_path("/mutate"), "error", ENTRY, "is for webhooks of the other phase"),
-        (to_path("/other"), "error", ENTRY, "the gateway answers 404 to its path /other"),
+        (to_path("/validate/gone"), "error", ENTRY, "the gateway answers 404 at its path /validate/gone"),
+        (to_path("/mutate"), "error", ENTRY, "is for the other phase"),
+        (to_path("/other"), "error", ENTRY, "the gateway answers 404 at its path /other"),
         (change(failurePolicy="Ignore"), "error", ENTRY, "failurePolicy is Ignore: while no gateway"),
         (
             mutating(timeoutSeconds=9),
@@ -154,7 +154,7 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
             "also in the gateway's own namespace policies",
         ),
         (directly, "warning", "ValidatingWebhookConfiguration/policies", "is called twice, directly and by"),
-        (once_more, "warning", B, "is asked twice, by"),
+        (once_more, "warning", B, "is called twice, by"),
         (
             lambda bed: bed.seen.services.update({SERVICE: None}),
             "error",
@@ -165,9 +165,14 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
             lambda bed: bed.seen.services.update({SERVICE: {"spec": {"ports": [{"port": 80}]}}}),
             "error",
             "Service policies/gateway",
-            "port 443 is registered, and it has 80",
+            "port 443 is registered, but it has 80",
         ),
-        (lambda bed: bed.seen.ready.update({SERVICE: 0}), "error", "Service policies/gateway", "no endpoint"),
+        (
+            lambda bed: bed.seen.ready.update({SERVICE: 0}),
+            "error",
+            "Service policies/gateway",
+            "no ready end",
+        ),
         (
             lambda bed: bed.seen.unread.append("the right to x is missing"),
             "warning",
@@ -204,7 +209,7 @@ def test_reinvocation_is_missed_where_all_ask_for_it(tmp_path: Path) -> None:
     bed = Bed(tmp_path, webhook(rules=(PODS,), reinvocation_policy="IfNeeded"))
     bed.entry("mutate")["reinvocationPolicy"] = "Never"
     assert [one.message for one in bed.found()] == [
-        "reinvocationPolicy is Never, and all webhooks behind it ask for IfNeeded"
+        "reinvocationPolicy is Never, and all webhooks behind it have IfNeeded"
     ]
 
 
@@ -229,14 +234,14 @@ def test_a_condition_that_hides_what_a_rule_names_is_an_error(tmp_path: Path) ->
     bed.hooks = (replace(bed.hooks[0], rules=(everything, leases)),)
     finding = bed.found()[0]
     assert finding.severity == "error"
-    assert "matchCondition exclude-leases leaves out what a rule of the webhook names" in finding.message
+    assert "exclude-leases excludes requests that a rule of the webhook names" in finding.message
 
 
 def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path) -> None:
     bed = Bed(tmp_path, url="https://gateway.policies.svc:8443/here")
     assert bed.found() == []
     bed.entry()["clientConfig"]["url"] = "https://gateway.policies.svc:8443/here/validate/gone"
-    assert "404 to its path /here/validate/gone" in bed.found()[0].message
+    assert "404 at its path /here/validate/gone" in bed.found()[0].message
 
 
 def test_what_else_is_in_an_object_is_not_to_be_deleted_with_it(tmp_path: Path) -> None:
@@ -249,7 +254,7 @@ def test_what_else_is_in_an_object_is_not_to_be_deleted_with_it(tmp_path: Path) 
             "webhooks": [direct, {**bed.entry(), "name": "x.admission-gateway.io"}],
         }
     )
-    advice = {one.advice for one in bed.found() if "is called twice" in one.message}
+    advice = {one.advice for one in bed.found() if "is called twice, directly" in one.message}
     assert advice == {"once the gateway serves it: kubectl edit validatingwebhookconfiguration policies"}
     bed.seen.configurations[-1]["webhooks"].pop()
     (finding,) = bed.found()

@@ -41,7 +41,7 @@ def test_every_webhook_that_loses_kube_system_is_named_in_an_error(tmp_path: Pat
     error, warning = bed.lost()
     assert (error.severity, error.place) == ("error", "namespace kube-system")
     assert error.message == (
-        "left out by the registration: 2 webhooks are not called there, but would be if registered directly: "
+        "excluded by the registration: 2 webhooks are not called there, but would be if registered directly: "
         "mutate policies/a.policies.test; validate policies/b.policies.test"
     )
     assert error.advice == (

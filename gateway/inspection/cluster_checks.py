@@ -1,4 +1,4 @@
-"""What stands around a registration: its Service, the namespaces that must not wait, other webhooks."""
+"""Checks of the cluster around a registration: its Service, its own namespace, webhooks called twice."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = "ExternalName"
 
 
-def around(registered: Sequence[RegisteredEntry], config: Config, seen: ClusterState) -> Iterator[Finding]:
-    """Yield what is wrong around the entries *registered*, with what a cluster has *seen*."""
+def check_cluster(
+    registered: Sequence[RegisteredEntry], config: Config, seen: ClusterState
+) -> Iterator[Finding]:
+    """Yield the findings about the objects in *seen* that the entries *registered* refer to."""
     for place in sorted({entry.service[:2] for entry in registered if entry.service is not None}):
         ports = {entry.service[2] for entry in registered if entry.service and entry.service[:2] == place}
         yield from _of_service(place, ports, seen)
@@ -32,7 +34,7 @@ def around(registered: Sequence[RegisteredEntry], config: Config, seen: ClusterS
         yield from _fail_closed(entry, seen)
     yield from _also_registered(config, seen)
     for right in seen.unread:
-        yield Finding("warning", "rights", right, "give it, to have this looked at, too")
+        yield Finding("warning", "rights", right, "grant it for a complete check")
 
 
 def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Iterator[Finding]:
@@ -41,7 +43,7 @@ def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Ite
         return
     service = seen.services[place]
     if service is None:
-        yield Finding("error", title, "is registered and does not exist", "make it, or " + REGISTER)
+        yield Finding("error", title, "is registered and does not exist", "create it, or " + REGISTER)
         return
     spec = service.get("spec") or {}
     if spec.get("type") == _OUTSIDE:
@@ -49,15 +51,13 @@ def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Ite
     served = {one.get("port") for one in spec.get("ports") or ()}
     for port in sorted(set(ports) - served):
         found = ", ".join(sorted(map(str, served))) or "none"
-        yield Finding("error", title, f"port {port} is registered, and it has {found}", "correct one of them")
+        yield Finding("error", title, f"port {port} is registered, but it has {found}", "correct one of them")
     if seen.ready.get(place) == 0:
-        yield Finding(
-            "error", title, "no endpoint of it is ready", "look at the gateway's pods: /readyz says why"
-        )
+        yield Finding("error", title, "has no ready endpoint", "look at the gateway's pods: /readyz says why")
 
 
 def _fail_closed(entry: RegisteredEntry, seen: ClusterState) -> Iterator[Finding]:
-    """Yield the namespaces whose pods would wait for a gateway that may itself wait for them."""
+    """Yield the namespaces whose pods need the gateway that may itself need these pods."""
     if entry.hook.failure_policy != "Fail" or all(rule.scope == "Cluster" for rule in entry.hook.rules):
         return
     own = entry.service[0] if entry.service else None
@@ -67,7 +67,9 @@ def _fail_closed(entry: RegisteredEntry, seen: ClusterState) -> Iterator[Finding
         labels = {NAMESPACE_LABEL: name, **seen.labels.get(name, {})}
         if entry.hook.namespace_selector.matches(labels):
             which = "the gateway's own namespace" if name == own else "the namespace"
-            message = f"failurePolicy is Fail, also in {which} {name}: without a gateway nobody repairs it"
+            message = (
+                f"failurePolicy is Fail, also in {which} {name}: without a gateway it cannot be repaired"
+            )
             yield Finding("warning", entry.place, message, f"{REGISTER} without --include")
 
 
@@ -84,7 +86,7 @@ def _also_registered(config: Config, seen: ClusterState) -> Iterator[Finding]:
         ]
         if twice:
             message = f"is called twice, directly and by the gateway: {', '.join(map(printable, twice))}"
-            # What else is in the object, such as the gateway's own entries, has to stay.
+            # Other entries of the object, such as the gateway's own, have to stay.
             verb = "delete" if len(twice) == len(entries(document)) else "edit"
             command = shlex.join(["kubectl", verb, kind.lower(), printable(name)])
             advice = f"once the gateway serves it: {command}"
