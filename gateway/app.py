@@ -118,7 +118,7 @@ class Gateway:
     # -- reviews ----------------------------------------------------------------------------------
 
     def application(self, snapshot: Snapshot) -> Callable[[Exchange, Selection, Deadline], Cancel]:
-        """Return what the front end calls for each review by *snapshot*."""
+        """Return the function that the front end calls for each review by *snapshot*."""
         review = Admission(snapshot, self.metrics).review
         fail = self._front_end.router.fail
 

@@ -1,1 +1,1 @@
-"""What is decided: pure functions and state machines that know no socket, clock, task or log."""
+"""The decisions: pure functions and state machines without sockets, clocks, tasks and logs."""

@@ -22,7 +22,7 @@ class FailureReason(Enum):
     MALFORMED = "an answer that cannot be read"
     PATCH_INVALID = "a patch that is not a JSON Patch"
     PATCH_INAPPLICABLE = "a patch that does not apply"
-    PATCH_REFUSED = "a patch that makes what the API server refuses"
+    PATCH_REFUSED = "a patch whose result the API server refuses"
     PATCH_FORBIDDEN = "a patch where none may come"
     NAMESPACE = "the namespace cannot be looked up"
     CONDITION = "a matchCondition that cannot be evaluated"

@@ -1,1 +1,1 @@
-"""Who asks: the HTTPS front end and the admin port, from sockets to requests and back."""
+"""The inbound side: the HTTPS front end and the admin port."""

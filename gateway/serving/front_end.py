@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the files of a configuration say about the gateway and its clients."""
+    """The credentials of the gateway, and those that its clients must have."""
 
     authenticator: ClientAuthenticator
     certificate: ServerCertificate
@@ -53,7 +53,7 @@ class FrontEnd:
 
     @property
     def is_current(self) -> bool:
-        """Whether the credentials in force are those that the files hold."""
+        """Whether the credentials in force are those in the files."""
         credentials = self._credentials
         return credentials is None or (
             credentials.authenticator.is_current and credentials.certificate.is_current

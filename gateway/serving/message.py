@@ -146,14 +146,12 @@ class Exchange:
         "selection",
     )
 
-    def __init__(
-        self, connection: Writer, request: HttpRequest, client_checks: int, *, keep_alive: bool
-    ) -> None:
+    def __init__(self, connection: Writer, request: HttpRequest, client_checks: int) -> None:
         self._connection: Writer | None = connection
         self.request = request
         self.client_checks = client_checks
         """How often all clients had been checked again when the head of the request was read."""
-        self.keep_alive = keep_alive
+        self.keep_alive = False
         """Whether the connection may take another request after this one."""
         self.refusal: Response | None = None
         """The answer, where the head alone decides it; the body is then read but not kept."""

@@ -112,7 +112,8 @@ class RequestReader:
         exchange = self.exchange
         if exchange is None:
             received_at = self._connections.clock() if self.received_at is None else self.received_at
-            exchange = self._exchange(HttpRequest(received_at, b"", self._target, {}))
+            request = HttpRequest(received_at, b"", self._target, {})
+            exchange = Exchange(self._sink, request, self._connections.client_checks)
         exchange.refusal = refusal
         exchange.keep_alive = False
         self._submit(exchange)
@@ -267,7 +268,8 @@ class RequestReader:
         assert received_at is not None
         headers = self._join_fields()
         request = HttpRequest(received_at, parser.get_method(), self._target, headers)
-        exchange = self.exchange = self._exchange(request, keep_alive=parser.should_keep_alive())
+        exchange = self.exchange = Exchange(self._sink, request, self._connections.client_checks)
+        exchange.keep_alive = parser.should_keep_alive()
         # Without a Connection field only HTTP/1.1 keeps the connection, so the version is known.
         if not exchange.keep_alive or b"connection" in headers or b"transfer-encoding" in headers:
             self._check_framing(exchange, parser.get_http_version())
@@ -301,9 +303,6 @@ class RequestReader:
             self._parser = None
 
     # -- deciding ---------------------------------------------------------------------------------
-
-    def _exchange(self, request: HttpRequest, *, keep_alive: bool = False) -> Exchange:
-        return Exchange(self._sink, request, self._connections.client_checks, keep_alive=keep_alive)
 
     def _submit(self, exchange: Exchange) -> None:
         self.exchange = self.received_at = None

@@ -189,12 +189,12 @@ class Router(Generic[Selection]):
             limit = self._failing_open_limit if fails_open else self._settings.max_concurrent_reviews
             if self.draining or self.in_flight >= limit:
                 raise self._no_room(limit)
-            deadline = Deadline.after(budget_s, exchange.request.received_at)
-            if deadline.has_passed(now):
+            deadline = exchange.request.received_at + budget_s
+            if now >= deadline:
                 raise Overloaded(f"the {budget_s:g} seconds for the review were over before it began")
             self.in_flight += 1
             exchange.request_counter = self
-            cancel: Cancel | None = exchange.app(exchange, exchange.selection, deadline)
+            cancel: Cancel | None = exchange.app(exchange, exchange.selection, Deadline(deadline, budget_s))
             return cancel
         except Exception as error:
             self.fail(exchange, error)

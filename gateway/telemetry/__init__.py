@@ -1,1 +1,1 @@
-"""What the gateway says about itself: metrics and logs. Known by the edges, never by the core."""
+"""Metrics. The core does not import this package."""

@@ -1,6 +1,6 @@
 """All metrics.
 
-Names, types and labels are part of the product's surface (docs/metrics.md). No label has a value of a
+Names, types and labels are a public interface (docs/metrics.md). No label has a value of a
 request's object: names come from the configuration, operations from a fixed list.
 
 Source: k8s.io/apiserver admission/metrics, whose series these mirror under the gateway's own prefix.
@@ -51,9 +51,9 @@ class PoolMetrics:
         self.batch_size = metrics.worker_batch_size.labels(pool)
         self.queue_seconds = metrics.worker_queue_seconds.labels(pool)
         self.retries = 0
-        """Calls asked a second time, of another endpoint, because the first was lost with them; add to it."""
+        """Calls retried because their endpoint failed; the dispatcher adds to it."""
         self.hedges = 0
-        """Calls asked a second time, of another endpoint, because the first took long; add to it."""
+        """Calls hedged at another endpoint because the first was slow; the dispatcher adds to it."""
         self._pool = pool
         self._calls = metrics.worker_calls
         self._endpoints: dict[str, int] = {}
@@ -229,13 +229,13 @@ class Metrics:
         pools = tuple(self._pools.items())
         yield _family(
             "worker_retries",
-            "Calls asked again of another endpoint because the first was lost with them",
+            "Calls retried because their endpoint failed",
             "pool",
             {name: pool.retries for name, pool in pools},
         )
         yield _family(
             "worker_hedges",
-            "Calls asked again of another endpoint because the first took long",
+            "Calls hedged at another endpoint because the first was slow",
             "pool",
             {name: pool.hedges for name, pool in pools},
         )
