@@ -1,4 +1,4 @@
-"""Short ways to make what the core works on. Every default is the simplest thing that is valid."""
+"""Builders of requests, webhooks and evaluations. Every default is the simplest valid value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POD: Json = {"metadata": {"name": "web", "labels": {"team": "a"}}, "spec": {"rep
 
 
 def webhook(name: str = "a.policies.test", **members: Any) -> Webhook:
-    """A mutating webhook for every request, unless *members* say otherwise."""
+    """A mutating webhook for every request, changed by *members*."""
     defaults: dict[str, Any] = {
         "phase": "mutate",
         "configuration": "policies",
@@ -45,12 +45,12 @@ def webhook(name: str = "a.policies.test", **members: Any) -> Webhook:
 
 
 def labelled(key: str, value: str) -> Selector:
-    """What selects things labelled *key*: *value*."""
+    """A selector of the label *key*: *value*."""
     return Selector((Requirement(key, "In", frozenset({value})),))
 
 
 def document(**members: Any) -> Json:
-    """An AdmissionRequest as parsed JSON: the creation of a Pod, unless *members* say otherwise."""
+    """An AdmissionRequest as parsed JSON: the creation of a Pod, changed by *members*."""
     return {
         "uid": "u-1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -71,13 +71,13 @@ def resource(text: str) -> dict[str, str]:
 
 
 def body(request: Json, api_version: str = V1) -> bytes:
-    """The AdmissionReview that carries *request*, in the form that the API server writes."""
+    """The AdmissionReview of *request*, in the form of the API server."""
     review = {"kind": "AdmissionReview", "apiVersion": api_version, "request": request}
     return orjson.dumps(review) + b"\n"
 
 
 def request(**members: Any) -> AdmissionRequest:
-    """The creation of a Pod, unless *members* say otherwise."""
+    """The creation of a Pod, changed by *members*."""
     return decode(body(document(**members)))
 
 
@@ -91,7 +91,7 @@ def add(path: str, value: object) -> Json:
 
 
 def known(labels: Mapping[str, Mapping[str, str]], request: AdmissionRequest) -> Namespace | None:
-    """The namespace of *request*, where *labels* has those of all that there are."""
+    """The namespace of *request*; *labels* has the labels of all namespaces."""
     name = request.namespace
     return Namespace(name, labels[name], b"") if name in labels else None
 

@@ -1,4 +1,4 @@
-"""Payloads: what workers are shown."""
+"""Payloads: the requests that workers get."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from gateway.core.review import Json
 
 
-def test_an_unchanged_request_is_shown_as_it_came() -> None:
+def test_an_unchanged_payload_is_the_request_byte_for_byte() -> None:
     asked = request()
     payload = Payload(asked)
     assert payload.json is asked.json
     assert payload.object is asked.object
 
 
-def test_a_changed_object_stands_in_the_request_in_its_place() -> None:
+def test_a_changed_object_replaces_the_object_of_the_request() -> None:
     asked = request(userInfo={"username": "alice"})
     changed: Json = {"metadata": {"name": "other"}}
     payload = Payload(asked, (changed, orjson.dumps(changed)))
@@ -31,7 +31,7 @@ def test_a_changed_object_stands_in_the_request_in_its_place() -> None:
     assert asked.object == POD
 
 
-def test_a_fresh_object_is_nobody_elses() -> None:
+def test_a_fresh_object_is_an_independent_copy() -> None:
     asked = request()
     fresh: Any = Payload(asked).fresh_object()
     assert fresh == POD

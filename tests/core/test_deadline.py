@@ -1,4 +1,4 @@
-"""A deadline is an instant; the budget it came from stays with it, and a call never outlives its review."""
+"""A deadline has an instant and a budget, and a call never outlives its review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user, the audit log and the client read, case by case."""
+"""Status, warnings, audit annotations and patches of decisions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BROKEN = Failed(FailureReason.STATUS, "UNAVAILABLE: gone", 503)
 def validating(
     *verdicts: Verdict, level: AuditLevel = "Metadata", failure_policy: FailurePolicy = "Fail"
 ) -> Decision:
-    """The decision when webhooks a, b, c… answer so."""
+    """The decision for the verdicts of webhooks a, b, c…"""
     names = [f"{letter}.policies.test" for letter in "abcdef"[: len(verdicts)]]
     hooks = [webhook(name, phase="validate", failure_policy=failure_policy) for name in names]
     return decide(settle(hooks, request(), dict(zip(names, verdicts, strict=True))), level)
@@ -112,7 +112,7 @@ def test_every_denial_is_a_line_in_order_and_the_first_gives_code_and_reason() -
     )
 
 
-def test_of_an_invalid_object_the_causes_leave_no_rejection_out_because_kubectl_shows_nothing_else() -> None:
+def test_every_rejection_of_an_invalid_object_is_a_cause_because_kubectl_shows_only_causes() -> None:
     decision = validating(
         Denied(422, "Invalid", "first", causes=(Cause("R", "x", "spec.a"),)),
         BROKEN,
@@ -125,7 +125,7 @@ def test_of_an_invalid_object_the_causes_leave_no_rejection_out_because_kubectl_
     )
 
 
-def test_without_any_cause_an_invalid_object_has_the_message() -> None:
+def test_an_invalid_object_without_causes_has_the_message() -> None:
     decision = validating(Denied(422, "Invalid", "first"), Denied(403, message="no"))
     assert only_status(decision) == Status(422, "Invalid", f"{A}: first\n{B}: no")
 
@@ -160,7 +160,7 @@ def test_status_and_metadata_of_the_first_denial_are_kept() -> None:
 
 
 @pytest.mark.parametrize("about", [Details(kind="Pod"), Details(name="web")])
-def test_of_an_invalid_object_with_a_name_every_rejection_is_a_cause_because_kubectl_shows_no_message(
+def test_every_rejection_of_an_invalid_object_with_a_name_is_a_cause_because_kubectl_shows_no_message(
     about: Details,
 ) -> None:
     alone = Denied(422, "Invalid", "first", details=about)
@@ -197,7 +197,7 @@ def test_a_failure_under_fail_is_always_500_whatever_its_code(failed: Failed) ->
 
 
 @pytest.mark.parametrize("failed", FAILURES, ids=lambda failed: failed.reason.name)
-def test_a_failure_under_ignore_lets_pass_and_leaves_evidence(failed: Failed) -> None:
+def test_a_failure_under_ignore_allows_the_request_and_is_annotated(failed: Failed) -> None:
     decision = validating(ALLOWED, failed, failure_policy="Ignore")
     assert decision == Decision(audit_annotations={"failed-open.round_0_index_1": B})
     decision = mutating(failed, ALLOWED, failure_policy="Ignore")
@@ -254,7 +254,7 @@ def test_a_patch_without_operations_is_none(answer: Allowed, operation: str) -> 
     assert list(decision.audit_annotations) == ["mutation.round_0_index_0"]
 
 
-def test_a_patch_in_the_validating_phase_is_a_failure_and_its_words_are_not_heard() -> None:
+def test_a_patch_in_the_validating_phase_is_a_failure_whose_warnings_are_dropped() -> None:
     answer = Allowed(b'[{"op":"remove","path":"/x"}]', ("warned",), (("key", "value"),))
     cause = f'failed calling webhook "{A}": a validating webhook may not answer a patch'
     assert validating(answer) == Decision(Status(500, "InternalError", cause))
@@ -262,7 +262,7 @@ def test_a_patch_in_the_validating_phase_is_a_failure_and_its_words_are_not_hear
     assert ignored == Decision(audit_annotations={"failed-open.round_0_index_0": A})
 
 
-def test_words_beside_a_patch_that_does_not_apply_are_heard() -> None:
+def test_warnings_beside_a_patch_that_does_not_apply_are_kept() -> None:
     answer = Allowed(b'[{"op":"remove","path":"/x"}]', ("warned",), (("key", "value"),))
     for decision in (mutating(answer), mutating(answer, failure_policy="Ignore")):
         assert decision.warnings == ("warned",)
@@ -289,7 +289,7 @@ def test_a_dry_run_is_refused_where_side_effects_forbid_it(
     assert decision.audit_annotations == (mutation if phase == "mutate" else {})
 
 
-def test_a_webhook_that_does_not_match_is_not_asked_about_dry_runs() -> None:
+def test_a_webhook_that_does_not_match_does_not_refuse_a_dry_run() -> None:
     hook = webhook(A, side_effects="Some", object_selector=labelled("team", "other"))
     assert decide(settle([hook], request(dryRun=True)), "Metadata").allowed
 
@@ -327,7 +327,7 @@ def test_warnings_come_in_order_and_once_over_all_webhooks() -> None:
     assert decision.warnings == ("b", "a", "c", "d")
 
 
-def test_warnings_end_where_they_would_exceed_4096_characters() -> None:
+def test_warnings_are_bounded_by_4096_characters() -> None:
     full = tuple(f"{number:0256}" for number in range(16))
     assert validating(Allowed(warnings=full)).warnings == full
     assert validating(Allowed(warnings=(*full, "y"))).warnings == full
@@ -343,7 +343,7 @@ def annotated(*pairs: tuple[str, str]) -> Allowed:
     return Allowed(audit_annotations=pairs)
 
 
-def test_a_workers_annotation_leaves_under_its_webhooks_name() -> None:
+def test_the_key_of_a_workers_annotation_begins_with_the_webhooks_name() -> None:
     decision = validating(annotated(("k", "v")), Denied(audit_annotations=(("k", "w"),)))
     assert decision.audit_annotations == {f"{A}.k": "v", f"{B}.k": "w"}
 
@@ -373,14 +373,14 @@ def test_workers_annotations_do_not_depend_on_the_level(level: AuditLevel) -> No
         ("a\n", False),
     ],
 )
-def test_a_key_that_is_no_name_part_is_dropped_and_told(key: str, is_valid: bool) -> None:
+def test_an_annotation_with_an_invalid_key_is_dropped_and_reported(key: str, is_valid: bool) -> None:
     decision = validating(annotated((key, "v"), ("kept", "v")))
     assert f"{A}.kept" in decision.audit_annotations
     assert (annotation_key(A, key) in decision.audit_annotations) is is_valid
     assert decision.dropped_annotations == (() if is_valid else ((A, key, "not a name part"),))
 
 
-def test_keys_over_63_characters_are_shortened_and_stay_apart() -> None:
+def test_keys_over_63_characters_are_shortened_and_stay_different() -> None:
     fits = "k" * (63 - len(A) - 1)
     assert annotation_key(A, fits) == f"{A}.{fits}"
     assert len(f"{A}.{fits}") == 63
@@ -391,14 +391,14 @@ def test_keys_over_63_characters_are_shortened_and_stay_apart() -> None:
     assert len(set(long)) == 3
 
 
-def test_a_taken_key_keeps_its_first_value() -> None:
+def test_a_repeated_key_keeps_its_first_value() -> None:
     hooks = [webhook(A, phase="validate"), webhook(A, phase="validate")]
     verdicts: list[Verdict] = [annotated(("k", "first")), annotated(("k", "second"), ("other", "2"))]
     evaluation = settle(hooks, request(), lambda call: verdicts[call.index])
     assert decide(evaluation, "Metadata").audit_annotations == {f"{A}.k": "first", f"{A}.other": "2"}
 
 
-def test_mutation_is_recorded_for_every_webhook_that_was_called_by_place_among_all() -> None:
+def test_mutation_is_annotated_for_every_called_webhook_by_its_index_among_all() -> None:
     hooks = [
         webhook(A, object_selector=labelled("team", "other")),
         webhook(B, configuration="second"),
@@ -413,7 +413,7 @@ def test_mutation_is_recorded_for_every_webhook_that_was_called_by_place_among_a
     }
 
 
-def test_the_validating_phase_counts_matching_webhooks_only_and_records_no_calls() -> None:
+def test_the_validating_phase_counts_only_matching_webhooks_and_annotates_no_calls() -> None:
     hooks = [
         webhook(A, phase="validate", object_selector=labelled("team", "other")),
         webhook(B, phase="validate"),
@@ -423,7 +423,7 @@ def test_the_validating_phase_counts_matching_webhooks_only_and_records_no_calls
     assert decision.audit_annotations == {"failed-open.round_0_index_1": C}
 
 
-def test_a_namespace_that_cannot_be_looked_up_counts_and_was_no_call() -> None:
+def test_a_failed_namespace_look_up_has_an_index_and_is_no_call() -> None:
     def failing(phase: Phase) -> list[Webhook]:
         selector = labelled("team", "a")
         return [webhook(A, phase=phase, namespace_selector=selector, failure_policy="Ignore")]
@@ -433,7 +433,7 @@ def test_a_namespace_that_cannot_be_looked_up_counts_and_was_no_call() -> None:
         assert decision == Decision(audit_annotations={"failed-open.round_0_index_0": A})
 
 
-def test_the_patch_is_recorded_at_level_request_only() -> None:
+def test_the_patch_is_annotated_only_at_level_request() -> None:
     answer = Allowed(b'[{"value":{"z":1,"a":2},"path":"/x","op":"add"}]')
     for level in ("None", "Metadata"):
         assert not any(key.startswith("patch.") for key in mutating(answer, level=level).audit_annotations)
@@ -445,14 +445,14 @@ def test_the_patch_is_recorded_at_level_request_only() -> None:
     )
 
 
-def test_a_patch_without_effect_is_recorded_as_a_patch_but_not_as_a_mutation() -> None:
+def test_a_patch_without_effect_is_annotated_as_a_patch_but_not_as_a_mutation() -> None:
     decision = mutating(patch({"op": "test", "path": "/spec/replicas", "value": 1}), level="Request")
     assert decision.patch == b""
     assert json.loads(decision.audit_annotations["mutation.round_0_index_0"])["mutated"] is False
     assert "patch.round_0_index_0" in decision.audit_annotations
 
 
-def test_level_none_adds_nothing_of_the_gateways_own() -> None:
+def test_level_none_has_no_annotations_of_the_gateway() -> None:
     assert mutating(patch(add("/x", 1)), level="None").audit_annotations == {}
     assert validating(BROKEN, level="None", failure_policy="Ignore").audit_annotations == {}
 
@@ -490,7 +490,9 @@ def test_changes_that_cancel_out_leave_no_patch() -> None:
 
 @pytest.mark.parametrize("depth", [240, 248, 249, 250, 251, 252, 253, 254, 255, 300, 600, 1000])
 @pytest.mark.parametrize("tail", [b"", b',{"op":"remove","path":"/x"}'])
-def test_a_patch_that_nests_too_deeply_is_its_webhooks_failure_at_any_depth(depth: int, tail: bytes) -> None:
+def test_a_patch_that_nests_too_deeply_is_a_failure_of_its_webhook_at_any_depth(
+    depth: int, tail: bytes
+) -> None:
     value = b'{"a":' * depth + b"1" + b"}" * depth
     answer = Allowed(b'[{"op":"add","path":"/x","value":' + value + b"}" + tail + b"]")
     decision = mutating(answer, level="Request", failure_policy="Ignore")
@@ -502,12 +504,12 @@ def test_a_patch_that_nests_too_deeply_is_its_webhooks_failure_at_any_depth(dept
         assert has_failed is (depth >= 255)
 
 
-def test_a_silent_validation_says_nothing() -> None:
+def test_a_validation_without_warnings_and_annotations_has_an_empty_decision() -> None:
     assert validating(ALLOWED, Allowed()) is UNCONDITIONAL
     assert decide(settle([], request()), "Metadata").allowed
 
 
-def test_a_message_without_end_is_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     long = Cause("r" * 10**6, "c" * 10**6, "f" * 10**6)
     status = only_status(validating(Denied(403, "x" * 10**6, "m" * 10**6, (long, Cause("r")))))
     assert status.message == f"{A}: {'m' * (MAX_MESSAGE_CHARS - 3)}..."
@@ -517,14 +519,14 @@ def test_a_message_without_end_is_cut() -> None:
     assert second == Cause("r", f"{A}: ")
 
 
-def test_of_many_long_messages_the_first_are_shown_and_the_others_counted() -> None:
+def test_the_first_of_many_long_messages_are_kept_and_the_others_counted() -> None:
     status = only_status(validating(*[Denied(403, "", "m" * 10**6)] * 6))
     *lines, last = status.message.split("\n")
     assert [line[: len(A)] for line in lines] == [A, B, C]
     assert last == "and 3 more that refuse the request"
 
 
-def test_of_many_causes_the_first_are_shown() -> None:
+def test_the_first_of_many_causes_are_kept() -> None:
     many = tuple(Cause("", str(number), "") for number in range(MAX_CAUSES + 5))
     status = only_status(validating(Denied(422, "", "", many), Denied(422, "", "", many)))
     assert [cause.message for cause in status.causes] == [f"{A}: {number}" for number in range(MAX_CAUSES)]
@@ -532,7 +534,7 @@ def test_of_many_causes_the_first_are_shown() -> None:
     assert len(long.causes) == 3
 
 
-def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
+def test_too_many_annotations_are_dropped_and_the_first_reported() -> None:
     half = "v" * (MAX_WORKER_CHARS // 2)
     decision = validating(
         annotated(("a", half), ("b", half), ("c", half), ("d", "short")),
@@ -544,7 +546,7 @@ def test_annotations_without_end_are_left_out_and_the_first_told() -> None:
     assert len(others) == MAX_DROPPED - 1
 
 
-def test_a_warning_that_is_repeated_is_looked_at_once() -> None:
+def test_a_repeated_warning_is_processed_once() -> None:
     looked_at: list[str] = []
 
     class Watched(str):
@@ -559,7 +561,7 @@ def test_a_warning_that_is_repeated_is_looked_at_once() -> None:
     assert len(looked_at) == 1
 
 
-def test_annotations_of_many_webhooks_are_looked_at_up_to_a_number() -> None:
+def test_annotations_of_many_webhooks_are_bounded_by_number() -> None:
     many = [
         annotated(*[(f"{letter}{number}", "") for number in range(MAX_WORKER_ANNOTATIONS // 2)])
         for letter in "abcd"
@@ -571,12 +573,12 @@ def test_annotations_of_many_webhooks_are_looked_at_up_to_a_number() -> None:
     ] * 2
 
 
-def test_a_key_without_end_is_not_told_in_full() -> None:
+def test_a_long_key_is_cut_in_reports() -> None:
     decision = validating(annotated(("k" * 10**6, "v")))
     assert decision.dropped_annotations == ((A, "k" * 80, "not a name part"),)
 
 
-def test_patches_without_end_are_not_quoted_without_end() -> None:
+def test_patches_in_annotations_are_bounded() -> None:
     text = "x" * (3 * 1024 * 1024 - 100)
     quoted = mutating(*[patch(add("/data", text + letter)) for letter in "abc"], level="Request")
     kept = [key for key in quoted.audit_annotations if key.startswith("patch.")]
@@ -586,8 +588,8 @@ def test_patches_without_end_are_not_quoted_without_end() -> None:
     )
 
 
-def test_an_object_that_grows_without_end_is_left_as_it_was() -> None:
-    """By one patch or by several: what each may add is not added up."""
+def test_a_patch_that_makes_an_object_too_large_is_a_failure() -> None:
+    """The bound is the same for one patch and for several."""
     half = "x" * (2 * 1024 * 1024)
     decision = mutating(patch(add("/a", half)), patch(add("/b", half)), ALLOWED, failure_policy="Ignore")
     assert json.loads(decision.patch) == [add("/a", half)]
@@ -597,7 +599,7 @@ def test_an_object_that_grows_without_end_is_left_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("count", [10_000, 10_001, 40_000])
-def test_labels_are_replaced_by_others_however_many(count: int) -> None:
+def test_any_number_of_labels_is_replaced(count: int) -> None:
     old, new = ({f"{letter}{number}": "v" for number in range(count)} for letter in "ab")
     asked = request(object={"metadata": {"labels": old}})
     replaced = patch({"op": "replace", "path": "/metadata/labels", "value": new})

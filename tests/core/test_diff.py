@@ -1,4 +1,4 @@
-"""What the derived patch looks like. That it is right for every pair is a law in tests/properties."""
+"""The form of derived patches. tests/properties checks that they are right for every pair."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_operations(before: object, after: object, operations: list[dict[str, ob
         ([], [], True),
     ],
 )
-def test_equality_is_that_of_json(left: object, right: object, expected: bool) -> None:
+def test_equality_is_equality_of_json(left: object, right: object, expected: bool) -> None:
     assert same(left, right) is expected
     assert same(right, left) is expected
 
@@ -101,7 +101,7 @@ LONG = MAX_OPERATIONS + 1
 
 
 def applied(before: dict[str, object], after: object) -> list[dict[str, object]]:
-    """The patch, which has to be one that the gateway itself would take from a worker."""
+    """The patch, after a check that the gateway would accept it from a worker."""
     operations = diff(before, after)
     patched = apply_patch(orjson.loads(orjson.dumps(before)), orjson.loads(orjson.dumps(operations)))
     assert same(patched, after)
@@ -118,7 +118,7 @@ def applied(before: dict[str, object], after: object) -> list[dict[str, object]]
         pytest.param({f"a{n}": 1 for n in range(LONG)}, {f"b{n}": 1 for n in range(LONG)}, id="keys"),
     ],
 )
-def test_members_are_replaced_where_naming_each_change_is_too_much(before: object, after: object) -> None:
+def test_whole_members_are_replaced_when_a_patch_would_be_too_long(before: object, after: object) -> None:
     kept = {"x": 1.5, "gone": 1}
     assert applied({**kept, "much": before}, {"x": 1.5, "much": after, "new": 2}) == [
         remove("/gone"),
@@ -127,13 +127,13 @@ def test_members_are_replaced_where_naming_each_change_is_too_much(before: objec
     ]
 
 
-def test_where_even_the_members_are_too_many_the_whole_is_replaced() -> None:
+def test_the_whole_object_is_replaced_when_there_are_too_many_members() -> None:
     before: dict[str, object] = {str(number): 1 for number in range(LONG)}
     after = {str(number): 2 for number in range(LONG)}
     assert applied(before, after) == [replace("", after)]
 
 
-def test_as_many_changes_as_one_patch_may_have_are_named() -> None:
+def test_a_patch_has_up_to_the_maximum_of_operations() -> None:
     before: dict[str, object] = {str(number): 1 for number in range(MAX_OPERATIONS)}
     assert len(applied(before, {str(number): 2 for number in range(MAX_OPERATIONS)})) == MAX_OPERATIONS
 
@@ -144,20 +144,20 @@ def nested(levels: int, value: object) -> object:
     return value
 
 
-def test_lists_in_lists_are_looked_into_as_deep_as_schemas_go() -> None:
+def test_nested_lists_are_compared_by_item_as_deep_as_schemas_nest_them() -> None:
     assert applied({"l": nested(8, 1)}, {"l": nested(8, 2)}) == [replace("/l" + "/1" * 8, 2)]
     assert applied({"l": nested(200, 1)}, {"l": nested(200, 2)}) == [replace("/l" + "/1" * 8, nested(192, 2))]
     assert applied({"l": nested(200, 1)}, {"l": nested(200, 1)}) == []
 
 
-def test_zero_has_no_sign() -> None:
+def test_negative_zero_equals_zero() -> None:
     assert same([0.0, "-0.0", -0.05], [-0.0, "-0.0", -0.05])
     assert diff({"a": [0.0]}, {"a": [-0.0]}) == []
     assert not same([0], [-0.0])
     assert not same(["-0.0"], ["0.0"])
 
 
-def test_whole_numbers_of_any_length_are_compared() -> None:
+def test_integers_of_any_length_are_compared() -> None:
     assert same([2**70], [2**70])
     assert not same([2**70], [2**70 + 1])
     assert not same([2**70, 1], [2**70, True])

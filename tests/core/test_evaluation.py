@@ -1,4 +1,4 @@
-"""The walk, step by step: which calls are made when, which are withdrawn, and when it is over."""
+"""The walk step by step: calls, withdrawn calls, and the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.core.build import POD, add, body, document, labelled, patch, request,
 from tests.properties.strategies import Judge
 
 DEEP_REVIEW = body(document(oldObject="deep")).replace(b'"deep"', b'{"a":' * 300 + b"1" + b"}" * 300)
-"""The object itself is as flat as ever."""
+"""Only the request nests deeply, not the object."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def over(evaluation: Evaluation) -> bool:
 
 
 def settled(evaluation: Evaluation) -> str:
-    """The outcomes in order: a webhook's name, with its round behind it when that is not the first."""
+    """The outcomes in order: the webhook's name, followed by the round if it is not the first."""
     return " ".join(
         outcome.invocation.webhook.name + ("" if outcome.round == 0 else str(outcome.round))
         for outcome in evaluation.outcomes
@@ -58,7 +58,7 @@ def settled(evaluation: Evaluation) -> str:
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_without_a_webhook_that_matches_it_is_over_at_once(phase: Any) -> None:
+def test_a_review_without_matching_webhooks_is_done_at_once(phase: Any) -> None:
     evaluation = Evaluation(Selection(phase, ()), request(), None)
     assert not over(evaluation)
     assert evaluation.start() == []
@@ -69,7 +69,7 @@ def test_without_a_webhook_that_matches_it_is_over_at_once(phase: Any) -> None:
     assert evaluation.outcomes == []
 
 
-def test_validating_webhooks_are_all_called_at_once_and_all_waited_for() -> None:
+def test_validating_webhooks_are_all_called_at_once_and_all_awaited() -> None:
     evaluation = begin(hooks("abc", phase="validate", side_effects="NoneOnDryRun"))
     a, b, c = evaluation.start()
     assert evaluation.receive(c, Denied()) == ()
@@ -82,7 +82,7 @@ def test_validating_webhooks_are_all_called_at_once_and_all_waited_for() -> None
     assert (evaluation.kept_ahead, evaluation.discarded_ahead) == (0, 0)
 
 
-def test_mutating_webhooks_without_side_effects_are_called_ahead() -> None:
+def test_mutating_webhooks_without_side_effects_are_called_speculatively() -> None:
     evaluation = begin([*hooks("ab"), webhook("c", side_effects="NoneOnDryRun"), webhook("d")])
     a, b, d = evaluation.start()
     assert names([a, b, d]) == "abd"
@@ -98,7 +98,7 @@ def test_mutating_webhooks_without_side_effects_are_called_ahead() -> None:
     assert (evaluation.kept_ahead, evaluation.discarded_ahead) == (2, 0)
 
 
-def test_a_change_throws_away_what_was_asked_ahead_and_asks_again() -> None:
+def test_a_change_discards_speculative_calls_and_repeats_them() -> None:
     evaluation = begin(hooks("abc"))
     a, b, c = evaluation.start()
     assert evaluation.receive(b, Denied(message="of an object that is no more")) == ()
@@ -118,7 +118,7 @@ def test_a_change_throws_away_what_was_asked_ahead_and_asks_again() -> None:
 
 
 @pytest.mark.parametrize("verdict", [NO_EFFECT, patch(), ALLOWED, Failed(FailureReason.DEADLINE, "late")])
-def test_what_changes_nothing_throws_nothing_away(verdict: Any) -> None:
+def test_a_patch_without_effect_discards_nothing(verdict: Any) -> None:
     evaluation = begin(hooks("ab", failure_policy="Ignore"))
     a, b = evaluation.start()
     assert evaluation.receive(a, verdict) == []
@@ -128,7 +128,7 @@ def test_what_changes_nothing_throws_nothing_away(verdict: Any) -> None:
     assert evaluation.final_object is evaluation.request.object
 
 
-def test_a_change_is_one_of_json_where_true_is_not_one() -> None:
+def test_a_change_from_1_to_true_is_a_change() -> None:
     evaluation = begin(hooks("ab"))
     a, _ = evaluation.start()
     again = evaluation.receive(a, patch({"op": "replace", "path": "/spec/replicas", "value": True}))
@@ -136,7 +136,7 @@ def test_a_change_is_one_of_json_where_true_is_not_one() -> None:
 
 
 @pytest.mark.parametrize("rejection", [Denied(), Failed(FailureReason.DEADLINE, "late")])
-def test_a_rejection_ends_mutation_and_withdraws_what_is_out(rejection: Any) -> None:
+def test_a_rejection_ends_mutation_and_withdraws_the_calls_in_flight(rejection: Any) -> None:
     evaluation = begin(hooks("abc"))
     a, b, c = evaluation.start()
     evaluation.receive(b, ALLOWED)
@@ -166,7 +166,7 @@ def test_a_verdict_counts_once() -> None:
     assert [outcome.verdict for outcome in evaluation.outcomes] == [ALLOWED, ALLOWED]
 
 
-def test_matching_is_done_on_the_object_as_it_is_at_the_webhooks_turn() -> None:
+def test_matching_uses_the_object_at_the_webhooks_turn() -> None:
     joins = [webhook("a"), webhook("b", object_selector=TEAM_B)]
     evaluation = begin(joins)
     (a,) = evaluation.start()
@@ -180,7 +180,7 @@ def test_matching_is_done_on_the_object_as_it_is_at_the_webhooks_turn() -> None:
     assert settled(evaluation) == "a"
 
 
-def test_a_namespace_that_is_unknown_fails_without_a_call_at_its_turn() -> None:
+def test_an_unknown_namespace_is_a_failure_without_a_call() -> None:
     walled = [webhook("a"), webhook("b", namespace_selector=TEAM_B), webhook("c")]
     evaluation = begin(walled)
     a, c = evaluation.start()
@@ -202,25 +202,25 @@ def test_without_a_change_there_is_one_round() -> None:
     assert settled(settle(webhooks, request(), {"a": NO_EFFECT, "b": NO_EFFECT})) == "a b"
 
 
-def test_a_webhooks_own_change_does_not_run_it_again() -> None:
+def test_a_webhook_is_not_reinvoked_for_its_own_change() -> None:
     webhooks = hooks("a", reinvocation_policy="IfNeeded")
     assert settled(settle(webhooks, request(), {"a": patch(add("/x", 1))})) == "a"
 
 
-def test_a_later_change_runs_the_earlier_webhooks_again() -> None:
+def test_a_later_change_reinvokes_the_earlier_webhooks() -> None:
     webhooks = hooks("abc", reinvocation_policy="IfNeeded")
     assert settled(settle(webhooks, request(), {"b": patch(add("/x", 1))})) == "a b c a1"
     assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1 b1"
 
 
-def test_never_means_never_and_still_makes_others_run_again() -> None:
+def test_a_webhook_with_policy_never_is_not_reinvoked_but_its_change_reinvokes_others() -> None:
     webhooks = [webhook("a", reinvocation_policy="IfNeeded"), *hooks("bc")]
     assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1"
     webhooks = [webhook("a"), webhook("b", reinvocation_policy="IfNeeded")]
     assert settled(settle(webhooks, request(), {"b": patch(add("/x", 1))})) == "a b"
 
 
-def test_a_change_in_the_second_round_runs_later_webhooks_again_and_there_is_no_third() -> None:
+def test_a_change_in_the_second_round_reinvokes_later_webhooks_and_there_is_no_third_round() -> None:
     def answer(call: Call) -> Any:
         name, shown = call.invocation.webhook.name, call.payload.object or {}
         if name == "b":
@@ -234,18 +234,18 @@ def test_a_change_in_the_second_round_runs_later_webhooks_again_and_there_is_no_
     assert evaluation.final_object == {**POD, "a": 1, "b": 1}
 
 
-def test_a_webhook_that_was_not_called_is_not_called_first_in_the_second_round() -> None:
+def test_a_webhook_that_was_not_called_is_not_reinvoked() -> None:
     # Matches only after b's change, which comes after its turn.
     webhooks = [webhook("a", object_selector=TEAM_B, reinvocation_policy="IfNeeded"), webhook("b")]
     assert settled(settle(webhooks, request(), {"b": TO_TEAM_B})) == "b"
 
 
-def test_a_webhook_that_no_longer_matches_is_not_called_again() -> None:
+def test_a_webhook_that_no_longer_matches_is_not_reinvoked() -> None:
     first = webhook("a", object_selector=labelled("team", "a"), reinvocation_policy="IfNeeded")
     assert settled(settle([first, webhook("b")], request(), {"b": TO_TEAM_B})) == "a b"
 
 
-def test_a_failed_call_counts_as_one_for_reinvocation() -> None:
+def test_a_failed_call_counts_as_a_call_for_reinvocation() -> None:
     first = webhook("a", reinvocation_policy="IfNeeded", failure_policy="Ignore")
     verdicts: dict[str, Verdict] = {
         "a": Failed(FailureReason.DEADLINE, "late"),
@@ -311,14 +311,14 @@ def test_a_webhook_that_is_reinvoked_fails_open_in_the_second_round() -> None:
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
-def test_a_condition_leaves_a_webhook_out_once_where_it_is_not_reinvoked(failure_policy: str) -> None:
+def test_a_webhook_that_is_not_reinvoked_is_excluded_by_its_condition_once(failure_policy: str) -> None:
     excluded = webhook("a", match_conditions=Judge(("label", ("team", "c"))), failure_policy=failure_policy)
     evaluation = settle([excluded, webhook("b")], request(), {"b": patch(add("/x", 1))})
     assert settled(evaluation) == "b"
     assert [exclusion.condition for _, exclusion in evaluation.exclusions] == ["holds"]
 
 
-def test_nothing_is_asked_for_a_webhook_that_is_not_reinvoked_and_cannot_reject() -> None:
+def test_conditions_of_a_webhook_that_is_not_reinvoked_and_cannot_reject_are_not_evaluated() -> None:
     def questions_after_the_change(failure_policy: str) -> int:
         asking = webhook(
             "a",
@@ -346,7 +346,7 @@ def test_the_second_round_speculates_too() -> None:
     assert names(evaluation.receive(c, patch(add("/x", 1)))) == "ab"
 
 
-def test_the_second_round_speculates_too_where_the_last_webhooks_changed_nothing() -> None:
+def test_the_second_round_speculates_too_if_the_last_webhooks_changed_nothing() -> None:
     evaluation = begin([*hooks("ab", reinvocation_policy="IfNeeded"), *hooks("cd")])
     a, b, c, _ = evaluation.start()
     evaluation.receive(a, ALLOWED)
@@ -366,7 +366,7 @@ def habitual(*webhooks: Webhook) -> ChangeMemory:
     return memory
 
 
-def test_nothing_is_called_ahead_past_a_webhook_that_usually_changes_objects() -> None:
+def test_no_call_is_speculative_behind_a_webhook_that_usually_changes_objects() -> None:
     webhooks = hooks("abcd")
     evaluation = begin(webhooks, habitual(webhooks[1]))
     a, b = evaluation.start()
@@ -375,7 +375,7 @@ def test_nothing_is_called_ahead_past_a_webhook_that_usually_changes_objects() -
     assert names(evaluation.receive(a, ALLOWED)) == "cd"
 
 
-def test_a_webhook_that_usually_changes_objects_is_waited_for_while_those_before_it_answer() -> None:
+def test_speculation_ends_at_a_webhook_that_usually_changes_objects() -> None:
     webhooks = hooks("abcd")
     evaluation = begin(webhooks, habitual(webhooks[1]))
     a, b = evaluation.start()
@@ -383,7 +383,7 @@ def test_a_webhook_that_usually_changes_objects_is_waited_for_while_those_before
     assert names(evaluation.receive(b, ALLOWED)) == "cd"
 
 
-def test_a_call_ahead_that_found_no_room_is_made_in_its_turn() -> None:
+def test_a_speculative_call_that_found_no_room_is_made_in_its_turn() -> None:
     evaluation = begin(hooks("ab"))
     a, b = evaluation.start()
     full = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429)
@@ -402,18 +402,18 @@ def test_a_call_that_found_no_room_in_its_turn_has_failed() -> None:
     assert list(evaluation.take_withdrawn()) == [b]
 
 
-def test_a_webhook_that_does_not_match_is_no_reason_to_wait() -> None:
+def test_a_webhook_that_does_not_match_does_not_end_speculation() -> None:
     webhooks = [webhook("a"), webhook("b", object_selector=TEAM_B), webhook("c")]
     assert names(begin(webhooks, habitual(webhooks[1])).start()) == "ac"
 
 
-def test_the_validating_phase_has_no_use_for_memory() -> None:
+def test_the_validating_phase_does_not_use_the_change_memory() -> None:
     webhooks = hooks("abc", phase="validate")
     assert names(begin(webhooks, habitual(*webhooks)).start()) == "abc"
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_a_request_that_nests_too_deeply_to_be_written_again_is_shown_as_it_came(phase: Any) -> None:
+def test_a_request_that_nests_too_deeply_to_be_rewritten_is_sent_unchanged(phase: Any) -> None:
     asked = decode(DEEP_REVIEW)
     evaluation = Evaluation(
         Selection(phase, [webhook("a", phase=phase), webhook("b", phase=phase)]), asked, None
@@ -425,7 +425,7 @@ def test_a_request_that_nests_too_deeply_to_be_written_again_is_shown_as_it_came
     assert decide(evaluation, "Metadata").allowed
 
 
-def test_a_patch_of_a_request_that_nests_too_deeply_to_be_written_again_is_its_webhooks_failure() -> None:
+def test_a_patch_of_a_request_that_nests_too_deeply_to_be_rewritten_is_a_failure() -> None:
     hooks = [webhook("a", failure_policy="Ignore"), webhook("b")]
     evaluation = settle(hooks, decode(DEEP_REVIEW), {"a": patch(add("/x", 1))})
     first, second = evaluation.outcomes
@@ -438,7 +438,7 @@ def test_a_patch_of_a_request_that_nests_too_deeply_to_be_written_again_is_its_w
     assert not evaluation.has_changed
 
 
-def test_what_webhooks_do_is_remembered() -> None:
+def test_changes_by_webhooks_are_noted_in_the_memory() -> None:
     webhooks = hooks("ab")
     memory = ChangeMemory()
     for _ in range(9):

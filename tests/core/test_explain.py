@@ -1,4 +1,4 @@
-"""What ``review --explain`` says of each webhook."""
+"""The lines of ``review --explain``."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def lines(*hooks: Webhook, verdicts: dict[str, Verdict] | None = None, **members
         ),
     ],
 )
-def test_what_came_of_a_webhook(verdict: Verdict, said: str) -> None:
+def test_the_line_of_each_outcome(verdict: Verdict, said: str) -> None:
     assert lines(webhook("a"), verdicts={"a": verdict}) == [f"mutate policies/a: {said}"]
 
 
-def test_a_failure_that_was_let_pass() -> None:
+def test_the_line_of_a_failure_under_ignore() -> None:
     hook = webhook("a", failure_policy="Ignore", phase="validate")
     (said,) = lines(hook, verdicts={"a": Failed(FailureReason.STATUS, "X")})
     assert said == "validate policies/a: matched, failed in N ms: X; failurePolicy Ignore lets it pass"
@@ -100,11 +100,11 @@ def test_a_second_round_has_its_own_line() -> None:
         ),
     ],
 )
-def test_why_a_webhook_was_not_called(hook: Webhook, members: dict[str, Any], said: str) -> None:
+def test_the_line_of_a_webhook_that_does_not_match(hook: Webhook, members: dict[str, Any], said: str) -> None:
     (line,) = lines(hook, **members)
     assert line.endswith(said)
 
 
-def test_what_a_rejection_kept_from_its_turn() -> None:
+def test_the_line_of_a_webhook_after_a_rejection() -> None:
     said = lines(webhook("a"), webhook("b"), verdicts={"a": Denied()})
     assert said[1] == "mutate policies/b: not reached, the request was rejected before its turn"

@@ -1,4 +1,4 @@
-"""Patches that make another object of one, or give it metadata that cannot be decoded."""
+"""Patches that change the identity of an object, or make its metadata malformed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(operation: str, sub_resource: str = "", **members: Any) -> dict[str, A
 
 
 def outcome(operations: object, failure_policy: str = "Ignore", **members: Any) -> tuple[Any, Any]:
-    """Return what counts of a webhook's answer with a patch, and the gateway's response."""
+    """Return the effective verdict of an answer with a patch, and the gateway's response."""
     review = request(**(members or asked("UPDATE")))
     hook = webhook(failure_policy=failure_policy)
     evaluation = Evaluation(Selection("mutate", [hook]), review, None)
@@ -125,9 +125,7 @@ ACCEPTED: dict[str, object] = {
 
 
 @pytest.mark.parametrize(("operations", "problem"), REFUSED.values(), ids=REFUSED)
-def test_a_patch_that_the_api_server_would_refuse_is_its_webhooks_failure(
-    operations: object, problem: str
-) -> None:
+def test_a_patch_that_the_api_server_would_refuse_is_a_failure(operations: object, problem: str) -> None:
     verdict, response = outcome(operations)
     cause = f"the answer's patch makes an object that the API server refuses: {problem}"
     assert verdict == Failed(FailureReason.PATCH_REFUSED, cause, 500)
@@ -141,7 +139,7 @@ def test_a_patch_that_the_api_server_would_refuse_is_its_webhooks_failure(
 
 
 @pytest.mark.parametrize("operations", ACCEPTED.values(), ids=ACCEPTED)
-def test_a_patch_that_the_api_server_takes_or_sets_right_is_applied(operations: object) -> None:
+def test_a_patch_that_the_api_server_accepts_or_corrects_is_applied(operations: object) -> None:
     verdict, response = outcome(operations)
     assert isinstance(verdict, Allowed)
     assert "patch" in response
@@ -175,14 +173,14 @@ def test_a_patch_that_the_api_server_takes_or_sets_right_is_applied(operations: 
         ),
     ],
 )
-def test_what_identifies_an_object_may_change_where_the_api_server_lets_it(
+def test_identity_may_change_where_the_api_server_allows_it(
     members: dict[str, Any], field: str, *, is_refused: bool
 ) -> None:
     verdict, _ = outcome(add(f"/metadata/{field}", OTHER_UID), **members)
     assert isinstance(verdict, Failed) is is_refused
 
 
-def test_a_new_object_needs_a_name_or_the_beginning_of_one() -> None:
+def test_a_new_object_needs_a_name_or_generate_name() -> None:
     gone = [{"op": "remove", "path": "/metadata/name"}]
     verdict, _ = outcome(gone, **asked("CREATE"))
     assert isinstance(verdict, Failed)
@@ -196,20 +194,20 @@ def test_a_token_request_needs_no_name() -> None:
     assert isinstance(verdict, Allowed)
 
 
-def test_custom_resources_have_to_say_of_what_kind_they_are() -> None:
+def test_custom_resources_need_api_version_and_kind() -> None:
     custom = held("widgets.test/v1", "Widget")
     for field in ("apiVersion", "kind"):
         verdict, _ = outcome([{"op": "remove", "path": f"/{field}"}], **asked("CREATE", object=custom))
         assert isinstance(verdict, Failed)
 
 
-def test_no_webhook_is_to_blame_for_what_a_client_sent() -> None:
+def test_invalid_metadata_of_the_client_is_no_failure_of_a_webhook() -> None:
     sent = held(generation="7", labels={"a": 1})
     verdict, _ = outcome(add("/metadata/labels/b", "c"), **asked("CREATE", object=sent))
     assert isinstance(verdict, Allowed)
 
 
-def test_a_later_webhook_is_shown_the_object_without_the_patch() -> None:
+def test_a_later_webhook_gets_the_object_without_the_refused_patch() -> None:
     review = request(**asked("UPDATE"))
     hooks = [webhook("a", failure_policy="Ignore"), webhook("b")]
     evaluation = Evaluation(Selection("mutate", hooks), review, None)
@@ -234,6 +232,6 @@ def test_a_later_webhook_is_shown_the_object_without_the_patch() -> None:
         "",
     ],
 )
-def test_a_time_is_one_that_the_api_server_reads(text: str) -> None:
+def test_times_are_valid_if_the_api_server_reads_them(text: str) -> None:
     verdict, _ = outcome(add("/metadata/deletionTimestamp", text))
     assert isinstance(verdict, Failed)

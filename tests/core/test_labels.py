@@ -34,7 +34,9 @@ def test_operators(operator: Operator, values: set[str], labels: dict[str, str],
 @pytest.mark.parametrize(
     ("operator", "expected"), [("In", False), ("NotIn", True), ("Exists", False), ("DoesNotExist", True)]
 )
-def test_a_label_that_is_no_string_counts_as_absent(value: Any, operator: Operator, expected: bool) -> None:
+def test_a_label_that_is_not_a_string_counts_as_absent(
+    value: Any, operator: Operator, expected: bool
+) -> None:
     assert Requirement("team", operator, frozenset({"a"})).matches({"team": value}) is expected
 
 

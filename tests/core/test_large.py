@@ -131,7 +131,7 @@ OBJECTS = values | st.fixed_dictionaries({}, optional={"metadata": METADATA | va
     ),
     st.booleans(),
 )
-def test_any_request_is_read_as_a_small_one_is(changes: dict[str, Any], spaces: bool) -> None:
+def test_large_and_small_bodies_are_decoded_alike(changes: dict[str, Any], spaces: bool) -> None:
     body = written({**REVIEW, "request": {**REVIEW["request"], **changes}}, spaces=spaces)
     assert outcome(read_large, body) == outcome(decode, body)
 
@@ -139,7 +139,7 @@ def test_any_request_is_read_as_a_small_one_is(changes: dict[str, Any], spaces: 
 @given(st.binary(max_size=6), st.integers(0, 5000), st.integers(0, 6))
 @example(b" ", 5000, 0)
 @example(b"}", 5000, 0)
-def test_any_damage_is_found(put: bytes, place: int, cut: int) -> None:
+def test_any_damage_is_detected(put: bytes, place: int, cut: int) -> None:
     body = written(REVIEW)
     place = min(place, len(body))
     damaged = body[:place] + put + body[place + cut :]
@@ -161,12 +161,12 @@ def test_any_damage_is_found(put: bytes, place: int, cut: int) -> None:
         b'{"request":{},"more":1e400}',
     ],
 )
-def test_what_is_no_review_is_refused(envelope: bytes) -> None:
+def test_a_body_that_is_not_a_review_is_refused(envelope: bytes) -> None:
     assert outcome(read_large, envelope) == outcome(decode, envelope)
 
 
 @pytest.mark.parametrize("levels", [900, 1100, 9000, 100_000])
-def test_what_nests_deeply_is_read_as_a_small_body_is(levels: int) -> None:
+def test_deep_nesting_is_decoded_alike_in_large_and_small_bodies(levels: int) -> None:
     body = with_object(b'{"a":%b%b}' % (b"[" * levels, b"]" * levels))
     found = []
     for read in (read_large, decode):
@@ -180,11 +180,11 @@ def test_what_nests_deeply_is_read_as_a_small_body_is(levels: int) -> None:
 @pytest.mark.parametrize(
     "text", [b"\xff", b"\\ud800", b"\\\\ud800", b"\\ud83d\\ude00", b'\\"', b"\xe2\x82\xac\xe2\x82", b"\x01"]
 )
-def test_texts_that_are_not_unicode_are_replaced_by_pieces_as_in_a_small_body(text: bytes) -> None:
+def test_strings_that_are_not_unicode_are_repaired_alike_in_large_and_small_bodies(text: bytes) -> None:
     body = with_object(b'{"a":[%b,"\xff"]}' % b",".join([b'"%b"' % (text * n) for n in range(300)] * 4))
     assert outcome(read_large, body) == outcome(decode, body)
 
 
-def test_numbers_that_have_to_be_looked_at_are_looked_at_in_steps() -> None:
+def test_extreme_numbers_are_checked_in_steps() -> None:
     body = with_object(b'{"a":[%b]}' % b",".join([b"1e300"] * 1000))
     assert len(list(decode_in_steps(body))) > 1000

@@ -1,4 +1,4 @@
-"""Facts of kube-apiserver's namespace and object matchers, and of the index kept over rules."""
+"""Facts of kube-apiserver's namespace and object matchers, and the cache of rule matches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNNAMED: Json = {"kind": "PodExecOptions", "command": ["ls"]}
 
 
 def outcome(hook: Webhook, **members: object) -> bool | Failed:
-    """Return what the selectors come to, which is the same where the index knows the namespace."""
+    """Return the result of the selectors, after a check that the cache by namespace gives the same."""
     asked = request(**members)
     namespace = known(NAMESPACES, asked)
     matched = selectors_match(hook, asked, asked.object, namespace)
@@ -98,11 +98,11 @@ def test_an_unknown_namespace_is_a_failure_that_names_it(members: dict[str, obje
     assert '"nowhere" not found' in failure.cause
 
 
-def test_an_empty_namespace_selector_looks_nothing_up() -> None:
+def test_an_empty_namespace_selector_needs_no_namespace() -> None:
     assert outcome(webhook(), namespace="nowhere") is True
 
 
-def test_an_object_selector_that_does_not_match_hides_an_unknown_namespace() -> None:
+def test_an_object_selector_that_does_not_match_takes_precedence_over_an_unknown_namespace() -> None:
     hook = webhook(namespace_selector=TEAM_A, object_selector=TEAM_A)
     assert outcome(hook, namespace="nowhere", object=THEIRS) is False
     assert isinstance(outcome(hook, namespace="nowhere", object=MINE), Failed)
@@ -133,17 +133,17 @@ def test_object_selector(new: object, old: object, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("new", [None, UNNAMED, BARE])
-def test_an_empty_object_selector_matches_even_nothing(new: object) -> None:
+def test_an_empty_object_selector_matches_a_request_without_objects(new: object) -> None:
     assert outcome(webhook(), object=new) is True
 
 
-def test_a_negative_object_selector_does_not_match_what_has_no_metadata() -> None:
+def test_a_negative_object_selector_does_not_match_an_object_without_metadata() -> None:
     hook = webhook(object_selector=Selector((Requirement("team", "DoesNotExist"),)))
     assert outcome(hook, object=UNNAMED) is False
     assert outcome(hook, object=BARE) is True
 
 
-def test_selectors_look_at_the_object_as_it_is_now() -> None:
+def test_selectors_match_the_present_object() -> None:
     asked = request(object=THEIRS)
     hook = webhook(object_selector=TEAM_A)
     assert selectors_match(hook, asked, THEIRS, None) is False
@@ -158,7 +158,7 @@ def test_malformed_metadata_has_no_labels(document: dict[str, object] | None) ->
     assert labels_of(document) == {}
 
 
-def test_invocations_keep_order_and_know_their_place_among_all() -> None:
+def test_invocations_keep_order_and_have_their_index_among_all() -> None:
     delete = Rule(("DELETE",), ("*",), ("*",), ("*",))
     hooks = (
         webhook("a.policies.test"),
@@ -174,7 +174,7 @@ def test_invocations_keep_order_and_know_their_place_among_all() -> None:
     ]
 
 
-def test_what_is_never_sent_has_no_invocations() -> None:
+def test_requests_that_are_never_sent_have_no_invocations() -> None:
     selection = Selection("validate", (webhook(phase="validate"),))
     kind = {
         "group": "admissionregistration.k8s.io",
@@ -204,7 +204,7 @@ def test_what_is_never_sent_has_no_invocations() -> None:
         },
     ],
 )
-def test_the_index_tells_apart_whatever_a_rule_can_see(difference: dict[str, object]) -> None:
+def test_the_index_distinguishes_everything_that_rules_compare(difference: dict[str, object]) -> None:
     rule = Rule(("CREATE",), ("",), ("v1",), ("pods",), "Namespaced")
     selection = Selection("mutate", (webhook(rules=(rule,), match_policy="Exact"),))
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_the_index_tells_apart_whatever_a_rule_can_see(difference: dict[str, obj
         assert selection.invocations(request(**difference), None) == ()
 
 
-def test_the_index_leaves_out_what_the_namespace_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_excludes_webhooks_by_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "_KEPT_NAMESPACES", 3)
     hooks = (
         webhook(name="any"),
@@ -238,7 +238,7 @@ def test_the_index_leaves_out_what_the_namespace_leaves_out(monkeypatch: pytest.
         assert len(selection._masks) <= 3
 
 
-def test_the_index_answers_the_same_again_and_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_stable_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "_KEPT_SHAPES", 3)
     selection = Selection("mutate", (webhook(),))
     first = selection.invocations(request(), None)

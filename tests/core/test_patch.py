@@ -1,4 +1,4 @@
-"""How kube-apiserver's JSON Patch library reads RFC 6902, fact by fact."""
+"""Facts of the JSON Patch library of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def applied(*operations: Operation) -> object:
 
 
 def changed(pointer: str, value: object) -> dict[str, object]:
-    """OBJECT with the member at a dotted path set to a value, or taken away."""
+    """OBJECT with the member at a dotted path set to a value, or removed."""
     expected = copy.deepcopy(OBJECT)
     *parents, last = pointer.split(".")
     node = expected
@@ -221,7 +221,7 @@ def test_the_whole_document_can_be_replaced_by_an_object_or_an_array() -> None:
     assert applied({"op": "replace", "path": "", "value": [1]}, then) == [1, 2]
 
 
-def test_operations_apply_in_order_each_to_what_the_one_before_left() -> None:
+def test_operations_apply_in_order() -> None:
     assert applied(
         {"op": "add", "path": "/a", "value": {}},
         {"op": "test", "path": "/a", "value": {}},
@@ -238,7 +238,7 @@ def test_a_conflict_names_the_operation_that_failed() -> None:
         applied(good, good, {"op": "remove", "path": "/b"}, good)
 
 
-def test_a_copy_is_of_its_own() -> None:
+def test_a_copied_value_is_independent() -> None:
     result = applied(
         {"op": "copy", "from": "/spec/nested", "path": "/spec/again"},
         {"op": "replace", "path": "/spec/again/0/x", "value": 2},
@@ -246,7 +246,7 @@ def test_a_copy_is_of_its_own() -> None:
     assert result == changed("spec.again", [{"x": 2}])
 
 
-def test_copies_add_up_to_a_limit_over_the_whole_patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_bytes_are_bounded_over_the_whole_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert patch.MAX_COPY_BYTES == 3 * 1024 * 1024
     size = len(orjson.dumps(OBJECT["metadata"]))
     monkeypatch.setattr(patch, "MAX_COPY_BYTES", 2 * size)
@@ -259,7 +259,7 @@ def test_copies_add_up_to_a_limit_over_the_whole_patch(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b" [ ] "])
-def test_what_has_no_operations(text: bytes) -> None:
+def test_patches_without_operations(text: bytes) -> None:
     assert parse_patch(text) == []
 
 
@@ -279,7 +279,7 @@ def test_what_has_no_operations(text: bytes) -> None:
         (b'[{"value":' + b"[" * 300 + b"]" * 300 + b"}]", "nested too deeply"),
     ],
 )
-def test_what_is_no_json_patch(text: bytes, message: str) -> None:
+def test_bytes_that_are_not_a_json_patch(text: bytes, message: str) -> None:
     with pytest.raises(PatchSyntaxError, match=message):
         parse_patch(text)
 
@@ -295,7 +295,7 @@ def test_a_null_operation_fails_when_it_is_applied() -> None:
         apply_patch({}, operations)
 
 
-def test_a_patch_without_end_is_not_applied() -> None:
+def test_a_patch_with_too_many_operations_is_not_applied() -> None:
     operations: list[dict[str, object]] = [{"op": "add", "path": "/a/-", "value": 0}] * MAX_OPERATIONS
     assert len(apply_patch({"a": []}, operations)["a"]) == MAX_OPERATIONS  # type: ignore[index]
     with pytest.raises(PatchConflict, match=r"^has 10001 operations, and at most 10000 are applied$"):
@@ -309,20 +309,20 @@ def repeated(text: bytes, count: int) -> bytes:
 @pytest.mark.parametrize(
     "item", [b"{}", b"null", b'{"op":"test","path":""}', b'{"path":"/\\"\\\\"}', b'{"a":{"b":[]}}']
 )
-def test_a_patch_of_too_many_values_is_not_even_read(item: bytes) -> None:
+def test_a_patch_with_too_many_values_is_not_parsed(item: bytes) -> None:
     with pytest.raises(PatchConflict, match=r"^has more than 500000 values$"):
         parse_patch(repeated(item, MAX_VALUES + 1))
 
 
 @pytest.mark.parametrize("sign", [",", "{", "[", '\\",', "\\\\,"])
-def test_what_stands_in_a_text_is_no_value(sign: str) -> None:
-    """A file of comma-separated values in a ConfigMap is one text."""
+def test_commas_in_strings_do_not_count_as_values(sign: str) -> None:
+    """A file of comma-separated values in a ConfigMap is one string."""
     text = sign.encode() * (MAX_VALUES + 9)
     [operation] = parse_patch(b'[{"op":"add","path":"/data","value":"%b"}]' % text)
     assert len(str(operation["value"])) > MAX_VALUES
 
 
-def test_copies_that_double_end_where_kube_apiserver_ends_them() -> None:
+def test_doubling_copies_are_bounded_as_in_kube_apiserver() -> None:
     doubling: list[Operation] = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
     with pytest.raises(PatchConflict, match=rf"^operation 14: copies .* more than {MAX_COPY_BYTES} bytes$"):
         apply_patch({"a": ["x" * 100]}, doubling)
@@ -338,13 +338,13 @@ def test_copies_that_double_end_where_kube_apiserver_ends_them() -> None:
         {"op": "copy", "from": "/l/0", "path": "/l/0"},
     ],
 )
-def test_a_long_list_is_not_shifted_without_end(operation: Operation) -> None:
+def test_shifted_list_items_are_bounded(operation: Operation) -> None:
     items = [0] * (MAX_SHIFTED // 100)
     with pytest.raises(PatchConflict, match=rf"items of lists are shifted more than {MAX_SHIFTED} times$"):
         apply_patch({"l": items}, [dict(operation) for _ in range(200)])
 
 
-def test_items_put_at_the_end_shift_nothing() -> None:
+def test_appended_items_shift_nothing() -> None:
     document = {"l": [0] * (MAX_SHIFTED // 100)}
     apply_patch(document, [{"op": "add", "path": "/l/-", "value": 1} for _ in range(200)])
     assert document["l"][-200:] == [1] * 200
@@ -362,19 +362,19 @@ def test_items_put_at_the_end_shift_nothing() -> None:
         ("/" + "~" * 1_000_000, "there is no such member"),
     ],
 )
-def test_a_path_without_end_leads_nowhere_and_is_not_quoted_in_full(path: str, message: str) -> None:
+def test_a_long_path_is_a_conflict_and_is_cut_in_the_message(path: str, message: str) -> None:
     with pytest.raises(PatchConflict, match=message) as caught:
         apply_patch({"a": [1]}, [{"op": "remove", "path": path}])
     assert len(str(caught.value)) < 1000
 
 
-def test_an_unknown_operation_is_not_quoted_in_full() -> None:
+def test_a_long_unknown_operation_is_cut_in_the_message() -> None:
     with pytest.raises(PatchConflict, match=r"unexpected kind: x+$") as caught:
         apply_patch({}, [{"op": "x" * 1_000_000, "path": ""}])
     assert len(str(caught.value)) < 1000
 
 
-def test_paths_are_bounded_together() -> None:
+def test_the_parts_of_all_paths_are_bounded() -> None:
     document: dict[str, object] = {}
     for _ in range(200):
         document = {"a": document}
@@ -382,8 +382,8 @@ def test_paths_are_bounded_together() -> None:
         apply_patch(document, [{"op": "add", "path": "/a" * 200, "value": {}} for _ in range(MAX_OPERATIONS)])
 
 
-def test_a_value_is_put_in_as_it_is() -> None:
-    """A copy of it, item by item, would take longer than all else."""
+def test_a_value_is_inserted_unchanged() -> None:
+    """A copy, item by item, would take longer than everything else."""
     value: dict[str, object] = {"a": [{}]}
     patched = apply_patch({"l": [1, 2]}, [{"op": "add", "path": "/l/1", "value": value}])
     assert patched == {"l": [1, value, 2]}
@@ -400,7 +400,7 @@ def test_a_value_is_put_in_as_it_is() -> None:
         b'[{"op":"add","path":"/a","value":{"\\ud800":1,"\\udfff":2}}]',
     ],
 )
-def test_a_patch_in_which_an_object_names_a_member_twice_is_no_patch(text: bytes) -> None:
+def test_a_patch_with_duplicate_members_is_refused(text: bytes) -> None:
     with pytest.raises(PatchSyntaxError, match="two members of an object have the same name"):
         parse_patch(text)
 
@@ -416,6 +416,8 @@ def test_a_patch_in_which_an_object_names_a_member_twice_is_no_patch(text: bytes
     st.sampled_from([(",", ":"), (" , ", " : ")]),
     st.booleans(),
 )
-def test_a_patch_without_such_members_is_one(value: object, separators: tuple[str, str], plain: bool) -> None:
+def test_a_patch_without_duplicate_members_is_accepted(
+    value: object, separators: tuple[str, str], plain: bool
+) -> None:
     text = json.dumps([{"op": "add", "value": value}], separators=separators, ensure_ascii=plain)
     assert same(parse_patch(text.encode()), [{"op": "add", "value": value}])

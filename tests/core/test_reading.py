@@ -1,4 +1,4 @@
-"""JSON that orjson refuses: more levels than it reads, and texts that are not Unicode."""
+"""JSON that orjson refuses: too many levels, and strings that are not Unicode."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def review(content: bytes) -> bytes:
 
 
 @given(values)
-def test_what_orjson_reads_is_read_alike(value: object) -> None:
+def test_json_that_orjson_reads_is_read_alike(value: object) -> None:
     text = orjson.dumps(value)
     assert read_deep(text) == value
     assert repaired(text) == text
 
 
 @given(st.lists(st.tuples(edges, levels, values), min_size=1, max_size=4), values)
-def test_what_is_beside_deep_containers_is_complete(
+def test_values_beside_deep_containers_are_complete(
     deep: list[tuple[str, int, object]], beside: object
 ) -> None:
     inside = [nested(opening, number, orjson.dumps(value)) for opening, number, value in deep]
@@ -66,7 +66,7 @@ def test_what_is_beside_deep_containers_is_complete(
 @example("[", 2000, b"]")
 @example('{"a":', 2000, b"}{")
 @example("[", 2000, b"[}")
-def test_what_is_no_json_is_refused_however_deep_it_is(opening: str, number: int, content: bytes) -> None:
+def test_malformed_json_is_refused_at_any_depth(opening: str, number: int, content: bytes) -> None:
     def reads(text: bytes) -> bool:
         try:
             read_deep(text)
@@ -79,7 +79,7 @@ def test_what_is_no_json_is_refused_however_deep_it_is(opening: str, number: int
     assert reads(nested(opening, number, content)) is is_json
 
 
-def test_as_many_levels_are_read_as_an_object_can_have() -> None:
+def test_every_depth_that_an_object_can_have_is_read() -> None:
     read_deep(nested("[", MAX_LEVELS, b""))
     with pytest.raises(orjson.JSONDecodeError):
         read_deep(nested("[", MAX_LEVELS + 1_000, b""))
@@ -99,7 +99,7 @@ def test_as_many_levels_are_read_as_an_object_can_have() -> None:
         (b'"\xed\xa0\x80"', "\ufffd\ufffd\ufffd"),
     ],
 )
-def test_what_is_not_unicode_is_replaced_as_in_go(text: bytes, expected: str) -> None:
+def test_strings_that_are_not_unicode_are_repaired_as_in_go(text: bytes, expected: str) -> None:
     assert orjson.loads(repaired(text)) == expected
 
 
@@ -119,7 +119,7 @@ UNITS = [
 
 
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=4), st.integers(0, 40))
-def test_a_long_text_is_repaired_by_pieces_as_in_one(units: list[bytes], before: int) -> None:
+def test_a_long_string_is_repaired_in_pieces_as_in_one(units: list[bytes], before: int) -> None:
     unit = b"".join(units)
     text = b'"%b%b"' % (b"b" * before, unit * (80_000 // len(unit)))
     assert finish(repaired_in_steps(text)) == repaired(text)
@@ -128,7 +128,7 @@ def test_a_long_text_is_repaired_by_pieces_as_in_one(units: list[bytes], before:
 @given(
     st.lists(st.sampled_from([b"a", b"\\\\", b'\\"', b"[", b"}"]), min_size=1, max_size=4), st.integers(0, 40)
 )
-def test_a_long_text_is_passed_over_by_pieces(units: list[bytes], before: int) -> None:
+def test_a_long_string_is_skipped_in_pieces(units: list[bytes], before: int) -> None:
     unit = b"".join(units)
     long = b'["%b%b",[{}],[]]' % (b"b" * before, unit * (300_000 // len(unit)))
     deep = nested("[", 2000, long)
@@ -147,19 +147,19 @@ def test_a_long_text_is_passed_over_by_pieces(units: list[bytes], before: int) -
     ],
 )
 def test_a_large_body_that_orjson_refuses_is_read_in_small_steps(content: bytes) -> None:
-    """An API server sends such a custom resource, and other reviews would wait for all of it."""
+    """API servers send such custom resources, and other reviews would wait for the whole decoding."""
     # Of the steps some check the text as a whole, which is fast.
     assert len(list(decode_in_steps(review(content)))) > len(content) / 50_000
 
 
 @pytest.mark.parametrize("content", [nested("[", 9_000, b""), b'"\\ud800"', b'"\xff"'])
-def test_a_small_body_that_orjson_refuses_is_left_to_be_read_in_steps(content: bytes) -> None:
+def test_a_small_body_that_orjson_refuses_is_decoded_in_steps(content: bytes) -> None:
     assert decode_plain(review(content)) is None
     assert decode(review(content)).object_outline == {"metadata": {"labels": {"team": "a"}}}
 
 
-def test_what_is_pruned_is_found_out_once() -> None:
-    """Conditions read the whole request after each call: that takes no longer than for any other."""
+def test_a_deep_request_is_pruned_once() -> None:
+    """Conditions read the whole request after each call, and the pruning is not repeated."""
     asked = decode(review(nested("[", 9_900, b"")))
     asked.drop_parsed()
     assert asked.document["uid"]
@@ -168,13 +168,13 @@ def test_what_is_pruned_is_found_out_once() -> None:
     assert spec == (asked.object or {})["spec"] == asked.document["object"]["spec"]  # type: ignore[index]
 
 
-def test_a_control_character_stays_one() -> None:
+def test_a_control_character_is_not_changed() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(repaired(b'"\x01\x02\\ud800"'))
 
 
 @pytest.mark.parametrize("content", [nested("[", 9_900, b""), nested('{"a":', 1_100, b"1")])
-def test_a_deep_review_is_matched_and_handed_on_as_it_came(content: bytes) -> None:
+def test_a_deep_review_is_matched_and_passed_on_unchanged(content: bytes) -> None:
     asked = decode(review(content))
     assert content in asked.json
     hooks = [
@@ -192,7 +192,7 @@ def test_a_deep_review_is_matched_and_handed_on_as_it_came(content: bytes) -> No
     assert not evaluation.has_changed
 
 
-def test_a_review_with_texts_that_are_not_unicode_can_be_patched() -> None:
+def test_a_review_with_strings_that_are_not_unicode_can_be_patched() -> None:
     asked = decode(review(b'{"a":"\\ud800","b":"\xff"}'))
     evaluation = Evaluation(Selection("mutate", [webhook("a")]), asked, None)
     (call,) = evaluation.start()
@@ -206,7 +206,7 @@ def test_a_review_with_texts_that_are_not_unicode_can_be_patched() -> None:
     "content",
     [nested("[", 12_000, b""), nested("[", 2000, b"]"), b"1e400", b'"\x01"', b'"\\ud80"', b"NaN"],
 )
-def test_what_no_api_server_sends_is_refused(content: bytes) -> None:
+def test_json_that_no_api_server_sends_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedReview, match="not JSON"):
         decode(review(content))
 

@@ -99,7 +99,7 @@ def test_bytes(decision: Decision, rest: bytes) -> None:
     assert encode(V1, "u-1", decision) == HEAD + rest
 
 
-def test_the_version_is_the_one_asked_in() -> None:
+def test_the_answer_has_the_version_of_the_review() -> None:
     assert encode(V1BETA1, "u-1", Decision()) == (
         b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1",'
         b'"response":{"uid":"u-1","allowed":true}}'

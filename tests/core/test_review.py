@@ -1,4 +1,4 @@
-"""AdmissionReview bytes in, request out: every recorded body, every form of JSON, every wrong member."""
+"""Decoding of AdmissionReviews: recorded bodies, forms of JSON, wrong members."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = sorted(REVIEWS.glob("*.json"))
 
 
 def known(asked: AdmissionRequest) -> dict[str, Any]:
-    """All that was understood; the JSON by what it says, since its spacing is the caller's."""
+    """All decoded values; the JSON as its value, since its spacing varies."""
     members = {name: getattr(asked, name) for name in asked.__slots__ if name != "json"}
     return {**members, "json": orjson.loads(asked.json)}
 
@@ -32,7 +32,7 @@ def test_the_recorded_reviews_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_recorded_review_decodes_to_what_it_says(path: Path) -> None:
+def test_every_recorded_review_decodes_to_its_values(path: Path) -> None:
     recorded = json.loads(path.read_text())["request"]
     asked = decode(path.read_bytes())
     assert asked.api_version == V1
@@ -53,7 +53,7 @@ def test_every_recorded_review_decodes_to_what_it_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_workers_get_the_very_bytes_that_the_api_server_wrote(path: Path) -> None:
+def test_workers_get_the_bytes_of_the_api_server(path: Path) -> None:
     review = path.read_bytes().rstrip()
     assert decode(review).json == review[review.index(b'"request":') + len(b'"request":') : -1]
 
@@ -81,7 +81,7 @@ SPACES = st.text(" \t\r\n", max_size=2)
 
 @given(gaps=st.lists(SPACES, min_size=1, max_size=9), version=st.sampled_from([V1, V1BETA1]))
 @settings(deadline=None, derandomize=True)
-def test_spaces_between_tokens_mean_nothing(gaps: list[str], version: str) -> None:
+def test_spaces_between_tokens_are_ignored(gaps: list[str], version: str) -> None:
     written = body(document(), version).decode()
     spaced, inside, count = "", False, 0
     for before, char in zip("\0" + written, written, strict=False):
@@ -95,13 +95,13 @@ def test_spaces_between_tokens_mean_nothing(gaps: list[str], version: str) -> No
     assert known(decode(spaced.encode())) == known(decode(written.encode()))
 
 
-def test_v1beta1_is_understood_and_remembered() -> None:
+def test_v1beta1_is_decoded_and_kept() -> None:
     asked = decode(body(document(), V1BETA1))
     assert asked.api_version == V1BETA1
     assert known(asked) == {**known(request()), "api_version": V1BETA1}
 
 
-def test_what_the_review_leaves_out() -> None:
+def test_defaults_of_absent_members() -> None:
     short = document()
     for member in ("namespace", "object", "oldObject", "dryRun"):
         del short[member]
@@ -112,7 +112,7 @@ def test_what_the_review_leaves_out() -> None:
     assert asked.kind == ("", "v1", "Pod")
 
 
-def test_what_the_client_asked_for_is_what_the_request_says_beside_what_was_sent() -> None:
+def test_requested_and_sent_resource_are_both_decoded() -> None:
     asked = request(
         resource=resource("apps/v1/deployments"),
         subResource="scale",
@@ -160,7 +160,7 @@ WRONG: list[tuple[str, tuple[object, ...], str]] = [
     ("member", "value", "expected"),
     [(member, value, expected) for member, values, expected in WRONG for value in values],
 )
-def test_a_wrong_member_is_named_with_what_was_expected(member: str, value: object, expected: str) -> None:
+def test_an_error_names_the_member_and_the_expected_value(member: str, value: object, expected: str) -> None:
     with pytest.raises(MalformedReview, match=rf"^request\.{member}: found .*, expected ") as caught:
         request(**{member: value})
     assert expected in str(caught.value)
@@ -190,7 +190,7 @@ def test_a_missing_member_is_named(member: str) -> None:
         ({"x": 1}, "found an object"),
     ],
 )
-def test_an_error_shows_what_was_found_as_far_as_it_is_short(value: object, shown: str) -> None:
+def test_an_error_shows_a_short_found_value(value: object, shown: str) -> None:
     with pytest.raises(MalformedReview, match=shown):
         request(operation=value)
 
@@ -230,13 +230,13 @@ def test_an_error_shows_what_was_found_as_far_as_it_is_short(value: object, show
         ),
     ],
 )
-def test_what_is_no_review_is_refused(text: bytes, error: type[ReviewError], message: str) -> None:
+def test_a_body_that_is_not_a_review_is_refused(text: bytes, error: type[ReviewError], message: str) -> None:
     with pytest.raises(error, match=message):
         decode(text)
 
 
 @pytest.mark.parametrize("spaced", [False, True])
-def test_no_cut_of_a_review_is_one(spaced: bool) -> None:
+def test_no_prefix_of_a_review_is_a_review(spaced: bool) -> None:
     whole = json.dumps(json.loads(body(document())), indent=1).encode() if spaced else body(document())
     whole = whole.rstrip()
     for length in range(len(whole)):
@@ -250,7 +250,7 @@ def test_bytes_after_a_review_are_refused(tail: bytes) -> None:
         decode(body(document()) + tail)
 
 
-def test_of_duplicate_members_the_last_counts() -> None:
+def test_the_last_of_duplicate_members_counts() -> None:
     once = body(document(uid="first")).rstrip()
     request_json = orjson.dumps(document(uid="second"))
     assert decode(once[:-1] + b',"request":' + request_json + b"}").uid == "second"
@@ -260,7 +260,7 @@ def test_of_duplicate_members_the_last_counts() -> None:
     assert decode(versions).api_version == V1BETA1
 
 
-def test_what_nests_too_deeply_to_be_written_again_is_refused() -> None:
+def test_a_review_that_has_to_be_rewritten_and_nests_too_deeply_is_refused() -> None:
     spec: object = 1
     for _ in range(300):
         spec = [spec]
@@ -285,7 +285,7 @@ MEMBERS = (*tuple(document()), "requestResource", "requestKind", "subResource", 
 
 @given(members=st.dictionaries(st.sampled_from(MEMBERS), JSON_VALUES, max_size=3))
 @settings(deadline=None, derandomize=True)
-def test_any_member_decodes_soundly_or_is_named(members: dict[str, object]) -> None:
+def test_any_value_of_a_member_decodes_or_is_named_in_the_error(members: dict[str, object]) -> None:
     try:
         asked = request(**members)
     except MalformedReview as error:
@@ -316,7 +316,7 @@ def test_any_bytes_are_refused_without_another_exception(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("member", ["object", "oldObject", "options"])
-def test_what_nests_too_deeply_to_be_written_again_is_passed_on_only_as_it_came(member: str) -> None:
+def test_a_request_that_nests_too_deeply_cannot_be_rewritten(member: str) -> None:
     deep: Any = 0
     for _ in range(300):
         deep = {"a": deep}
@@ -333,7 +333,7 @@ def test_what_nests_too_deeply_to_be_written_again_is_passed_on_only_as_it_came(
 
 @pytest.mark.parametrize("levels", range(240, 260))
 @pytest.mark.parametrize("beside", [0, 300])
-def test_what_can_be_rewritten_can_be_written_as_a_member(levels: int, beside: int) -> None:
+def test_a_request_that_can_be_rewritten_can_be_nested_one_level_deeper(levels: int, beside: int) -> None:
     # Brackets that do not nest decide nothing.
     options = b"[" * levels + b"]" * levels + b',"wide":[%b]' % b",".join([b"{}"] * beside)
     text = orjson.dumps(document(options="deep")).replace(b'"deep"', options)

@@ -1,4 +1,4 @@
-"""Facts of kube-apiserver's rule matching, transcribed; and what this gateway makes of matchPolicy."""
+"""Facts of kube-apiserver's rule matching, and the gateway's matchPolicy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of who changes what."""
+"""The memory of webhooks that change objects."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def remembered(*changes: bool) -> ChangeMemory:
         ([True, False] * 20, False),
     ],
 )
-def test_a_habit_is_made_and_broken_by_a_few_answers(changes: list[bool], expected: bool) -> None:
+def test_a_few_answers_change_the_memory(changes: list[bool], expected: bool) -> None:
     assert remembered(*changes).usually_changes(HOOK, ASKED) is expected
 
 
-def test_habits_are_kept_apart_by_webhook_and_kind_of_request() -> None:
+def test_the_memory_distinguishes_webhooks_and_kinds_of_requests() -> None:
     memory = remembered(*[True] * 9)
     assert memory.usually_changes(HOOK, request(object={}, namespace="other", uid="u-2"))
     assert memory.usually_changes(HOOK, request(resource=resource("/v2/pods")))
@@ -47,12 +47,12 @@ def test_habits_are_kept_apart_by_webhook_and_kind_of_request() -> None:
     assert not memory.usually_changes(HOOK, request(resource=resource("apps/v1/pods")))
 
 
-def test_what_changes_nothing_takes_no_room() -> None:
+def test_webhooks_without_changes_take_no_memory() -> None:
     assert not remembered(*[False] * 9)._rates
     assert not remembered(*[True] + [False] * 30)._rates
 
 
-def test_it_starts_over_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speculation, "_KEPT", 3)
     memory = remembered(*[True] * 9)
     for number in range(2):

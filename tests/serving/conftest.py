@@ -34,7 +34,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @pytest.fixture(scope="session")
 def ca() -> trustme.CA:
-    """The authority of the server, and of the clients that it knows."""
+    """The certificate authority of the server and of trusted clients."""
     return trustme.CA(key_type=trustme.KeyType.ECDSA)
 
 
@@ -56,7 +56,7 @@ def certificate(tls_files: ServerTls) -> ServerCertificate:
 
 @pytest.fixture
 def client_tls(ca: trustme.CA) -> ssl.SSLContext:
-    """A client that trusts the authority and shows no certificate."""
+    """The TLS context of a client that trusts the authority and has no certificate."""
     context = ssl.create_default_context()
     ca.configure_trust(context)
     return context

@@ -1,4 +1,4 @@
-"""What the tests of the front end share: a raw client, a clock that is set by hand, a recorded transport."""
+"""Shared parts of the front end's tests: a raw client, a manual clock, a recording transport."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @dataclass
 class Clock:
-    """Monotonic seconds that move by hand."""
+    """A manual monotonic clock, in seconds."""
 
     now: float = 1000.0
 
@@ -39,7 +39,7 @@ class Clock:
 
 @dataclass
 class Application:
-    """Stands where the review pipeline does: keeps what it is given, answers at once or when told."""
+    """An application that records its exchanges, and answers at once or on request."""
 
     holds: bool = False
     raises: Exception | None = None
@@ -94,14 +94,14 @@ def post(body: bytes = b"{}", target: bytes = b"/mutate", extra: bytes = b"") ->
 
 
 def chunked(*pieces: bytes, target: bytes = b"/mutate", trailer: bytes = b"") -> bytes:
-    """Return a request whose body comes in *pieces*."""
+    """Return a request with a chunked body of *pieces*."""
     head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" % target
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n" + trailer + b"\r\n"
 
 
 class RecordingTransport:
-    """Takes what a connection does to its transport, for tests that choose how bytes are split."""
+    """A transport that records writes and its end, for tests that choose how bytes are split."""
 
     def __init__(self) -> None:
         self.written = b""

@@ -57,7 +57,7 @@ def test_admin_answers(request_bytes: bytes, answer: bytes) -> None:
 
 
 def test_only_refusals_in_a_row_end_a_connection() -> None:
-    """A kubelet that asks a replica which is not ready, and whether it lives, keeps its connection."""
+    """A kubelet that polls /readyz of an unready replica, and /livez, keeps its connection."""
     wire = Wire(service=AdminRoutes(lambda: "starting", exposition), bounds=Bounds(refusals=3))
     wire.feed((get(b"/readyz") * 2 + get(b"/livez")) * 3)
     assert not wire.is_closed()
@@ -66,7 +66,7 @@ def test_only_refusals_in_a_row_end_a_connection() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /li"])
-def test_clients_that_never_ask_neither_fill_the_port_nor_keep_a_kubelet_out(run: Run, sent: bytes) -> None:
+def test_silent_clients_do_not_keep_a_kubelet_out(run: Run, sent: bytes) -> None:
     async def main() -> None:
         routes = AdminRoutes(lambda: None, exposition)
         async with (
@@ -85,7 +85,7 @@ def test_clients_that_never_ask_neither_fill_the_port_nor_keep_a_kubelet_out(run
     run(main())
 
 
-def test_not_ready_says_why() -> None:
+def test_readyz_gives_the_reason() -> None:
     wire = Wire(service=AdminRoutes(lambda: "no configuration was loaded", exposition))
     assert wire.feed(get(b"/readyz")) == refused(b"503 Service Unavailable", "no configuration was loaded")
     wire.transport.written = b""
@@ -102,7 +102,7 @@ def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
 
 
-def test_metrics_that_would_not_be_whole_are_503(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_incomplete_metrics_are_503(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     def now() -> tuple[bytes, str]:
         raise Unavailable("process 1: does not answer")
 
@@ -149,7 +149,7 @@ def test_failure_of_late_metrics_is_500(run: Run) -> None:
     run(main())
 
 
-def test_scraper_that_goes_away_ends_the_gathering(run: Run) -> None:
+def test_scraper_that_disconnects_cancels_the_scrape(run: Run) -> None:
     async def main() -> None:
         begun, ended = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Who is let in."""
+"""Authentication of clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asking(authorization: bytes | None, authenticator: ClientAuthenticator) -> b
     return wire.feed(post(b"1", extra=extra))
 
 
-def test_nobody_is_asked_where_nothing_is_configured() -> None:
+def test_without_configuration_all_clients_are_let_in() -> None:
     authenticator = ClientAuthenticator(Authentication(), ServerTls())
     assert not authenticator.is_required
     assert not authenticator.is_trusted_certificate(CERTIFICATE)
@@ -84,7 +84,7 @@ def test_anything_else_is_401(tokens: Path, value: bytes | None) -> None:
     assert answer == refused(b"401 Unauthorized", "not authenticated, expected a bearer token", header)
 
 
-def test_credentials_asked_for_by_a_reload_are_asked_for_on_open_connections(tokens: Path) -> None:
+def test_credentials_required_by_a_reload_are_required_on_open_connections(tokens: Path) -> None:
     app = Application()
     router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), ServerTls()))
     wire = Wire(app, service=router)
@@ -94,7 +94,7 @@ def test_credentials_asked_for_by_a_reload_are_asked_for_on_open_connections(tok
     assert wire.feed(post(b"2")).startswith(b"HTTP/1.1 401 ")
 
 
-def test_credentials_come_before_any_other_refusal(tokens: Path) -> None:
+def test_missing_credentials_are_refused_before_anything_else(tokens: Path) -> None:
     app = Application()
     wire = Wire(
         app,
@@ -125,10 +125,10 @@ def test_any_of_the_configured_ways_is_enough(tokens: Path, passwords: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["tokens", "passwords"])
-def test_every_credential_is_compared_with_all_that_are_known(
+def test_every_credential_is_compared_with_all_known_ones(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but hmac.compare_digest is asked, as often for the first as for the last and for none."""
+    """hmac.compare_digest is called equally often for the first, the last and an unknown credential."""
     path: Path = request.getfixturevalue(name)
     by_token = name == "tokens"
     authentication = Authentication(path) if by_token else Authentication(basic_auth_file=path)
@@ -175,7 +175,7 @@ CERTIFICATE = {
         ((), {}, False),
     ],
 )
-def test_certificate_is_judged_by_its_names(
+def test_certificate_is_checked_by_its_names(
     names: tuple[str, ...],
     certificate: dict[str, object] | None,
     recognised: bool,
@@ -187,7 +187,7 @@ def test_certificate_is_judged_by_its_names(
     assert authenticator.is_trusted_certificate(certificate) is recognised
 
 
-def test_certificate_does_not_count_where_only_tokens_are_configured(tokens: Path) -> None:
+def test_certificate_does_not_count_if_only_tokens_are_configured(tokens: Path) -> None:
     assert not ClientAuthenticator(Authentication(token_file=tokens), ServerTls()).is_trusted_certificate(
         CERTIFICATE
     )
@@ -263,7 +263,7 @@ def test_one_file_that_is_revoked_leaves_the_other_way(tokens: Path, passwords: 
 
 
 def test_file_that_goes_on_changing_revokes_nothing(tokens: Path) -> None:
-    """Such files are read in the end, also when they have just been truncated, or are being replaced."""
+    """Such files are eventually read, perhaps just after a truncation or during a replacement."""
     authenticator = ClientAuthenticator(Authentication(token_file=tokens), ServerTls())
     for number in range(3 * MAX_UNSTABLE_CHECKS):
         if number % 2:
@@ -278,7 +278,7 @@ def test_file_that_goes_on_changing_revokes_nothing(tokens: Path) -> None:
 
 
 def test_files_that_are_swapped_as_a_kubelet_does_revoke_nothing(tmp_path: Path) -> None:
-    """A new folder, and one rename of a link to it (pkg/volume/util/atomic_writer.go)."""
+    """The kubelet makes a new folder and renames a link to it (pkg/volume/util/atomic_writer.go)."""
 
     def publish(number: int) -> None:
         (tmp_path / f"..{number}").mkdir()

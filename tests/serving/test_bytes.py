@@ -1,4 +1,4 @@
-"""Bytes in, bytes out, without a socket: what is refused, what is answered, whatever the splitting."""
+"""Requests and answers as bytes, without a socket, for any splitting of the bytes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("stream", MALFORMED.values(), ids=MALFORMED.keys())
 @pytest.mark.parametrize("split", [lambda s: [s], one_by_one], ids=["whole", "bytes"])
-def test_malformed_request_is_400_and_the_end(stream: bytes, split: object) -> None:
+def test_malformed_request_is_400_and_ends_the_connection(stream: bytes, split: object) -> None:
     wire = Wire()
     answer = wire.feed(*split(stream + post()))  # type: ignore[operator]
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
@@ -123,7 +123,7 @@ def test_malformed_request_is_400_and_the_end(stream: bytes, split: object) -> N
         (HEAD + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n", b"417 Expectation Failed"),
     ],
 )
-def test_what_is_not_spoken_is_refused_and_the_end(stream: bytes, status: bytes) -> None:
+def test_unsupported_http_is_refused_and_ends_the_connection(stream: bytes, status: bytes) -> None:
     wire = Wire()
     assert wire.feed(stream + post()).startswith(b"HTTP/1.1 " + status + b"\r\n")
     assert wire.is_closed()
@@ -213,7 +213,7 @@ def test_late_answers_leave_in_the_order_of_requests(names: list[str]) -> None:
 
 @given(st.binary(max_size=300), st.integers(1, 300))
 @settings(max_examples=300, deadline=None)
-def test_garbage_is_answered_or_waited_for_but_never_served(garbage: bytes, step: int) -> None:
+def test_garbage_never_reaches_the_application(garbage: bytes, step: int) -> None:
     wire = Wire()
     wire.feed(*(garbage[i : i + step] for i in range(0, len(garbage), step)))
     assert wire.app.seen == []
@@ -274,7 +274,7 @@ def test_upgrade_to_h2c_is_answered_as_an_ordinary_request(framing: bytes, split
     assert wire.is_closed()
 
 
-def test_what_follows_a_body_that_came_with_an_upgrade_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_after_a_request_with_upgrade_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
     wire = Wire()
     stream = post(b"{}", extra=b"Connection: Upgrade\r\nUpgrade: h2c\r\n")
     assert wire.feed(stream + post(b"more")) == ok(b"m:{}", CLOSE)
@@ -329,7 +329,7 @@ def test_100_continue_waits_for_the_answers_before_it() -> None:
     assert wire.transport.written.endswith(ok(b"2"))
 
 
-def test_body_of_the_allowed_size_is_taken_and_one_byte_more_is_not() -> None:
+def test_body_of_the_allowed_size_is_accepted_and_one_byte_more_is_not() -> None:
     assert Wire(bounds=SMALL).feed(post(b"0123456789")) == ok(b"m:0123456789")
     assert Wire(bounds=SMALL).feed(chunked(b"01234", b"56789")) == ok(b"m:0123456789")
     too_large = refused(b"413 Request Entity Too Large", "body over 10 bytes", CLOSE)
@@ -420,7 +420,7 @@ def test_body_of_a_refused_request_is_not_kept() -> None:
 
 
 def test_more_than_100_fields_are_431() -> None:
-    """Each is several objects, so that their bytes say little about the room they take."""
+    """Each field takes several objects, much more memory than its bytes."""
     fields = b"".join(b"a%d:\r\n" % number for number in range(98))
     assert Wire().feed(HEAD + fields + b"\r\n") == ok(b"m:")
     wire = Wire()
@@ -431,7 +431,7 @@ def test_more_than_100_fields_are_431() -> None:
     assert len(wire.app.seen) == 1
 
 
-def test_a_client_that_is_refused_again_and_again_has_to_connect_again() -> None:
+def test_a_client_that_is_refused_repeatedly_has_to_reconnect() -> None:
     wire = Wire(bounds=Bounds(refusals=3))
     bad, good = post(b"x", b"/other"), post(b"1")
     not_found = b'nothing is configured at "/other"'.decode()
@@ -467,7 +467,7 @@ def test_reading_pauses_while_more_waits_behind_a_request_in_flight() -> None:
     assert not wire.is_paused()
 
 
-def test_nothing_is_begun_or_read_while_the_client_does_not_read() -> None:
+def test_no_request_begins_while_the_client_does_not_read() -> None:
     wire = Wire()
     wire.feed(post(b"1"))
     wire.connection.pause_writing()
@@ -494,7 +494,7 @@ def test_second_answer_is_ignored() -> None:
     assert wire.transport.written == ok(b"a")
 
 
-def test_client_that_goes_away_withdraws_its_request_once() -> None:
+def test_client_that_disconnects_cancels_its_request_once() -> None:
     wire = Wire(Application(holds=True))
     wire.feed(post(b"1") + post(b"2"))
     wire.lose()
@@ -505,7 +505,7 @@ def test_client_that_goes_away_withdraws_its_request_once() -> None:
     assert not wire.connections.open
 
 
-def test_client_that_goes_away_after_the_answer_withdraws_nothing() -> None:
+def test_client_that_disconnects_after_the_answer_cancels_nothing() -> None:
     wire = Wire(Application(holds=True))
     wire.feed(post(b"1"))
     wire.app.seen[0].respond(200, b"a")

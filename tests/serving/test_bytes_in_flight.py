@@ -1,4 +1,4 @@
-"""How many bytes of bodies are held at once: what is refused, who makes room, and that all are freed."""
+"""The bound on bytes of bodies: refusals, evictions, and that all bytes are freed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 RETRY = b"Retry-After: 1\r\n"
 BOUNDS = Bounds(body_bytes=100, bytes_in_flight=160)
-IGNORED = b"/validate"
-"""Has 140 of the 160 bytes."""
+FAILING_OPEN = b"/validate"
+"""A path that fails open, which may use 140 of the 160 bytes."""
 
 
 def full(limit: int = 160) -> bytes:
@@ -60,7 +60,7 @@ def head_of(body: bytes, target: bytes = b"/mutate") -> bytes:
     return post(body, target).removesuffix(body)
 
 
-def test_what_does_not_fit_beside_the_reviews_in_flight_is_refused_at_its_head() -> None:
+def test_a_body_that_does_not_fit_beside_the_reviews_in_flight_is_refused_at_its_head() -> None:
     front = Front()
     front.client().feed(post(b"x" * 100))
     assert front.bytes.total_bytes == 100
@@ -74,7 +74,7 @@ def test_what_does_not_fit_beside_the_reviews_in_flight_is_refused_at_its_head()
     assert front.client().feed(head_of(b"x" * 100)) == b""
 
 
-def test_announced_bytes_take_nothing_from_anybody() -> None:
+def test_announced_bytes_do_not_count() -> None:
     front = Front()
     for _ in range(50):
         assert front.client().feed(head_of(b"x" * 100)) == b""
@@ -83,7 +83,7 @@ def test_announced_bytes_take_nothing_from_anybody() -> None:
     assert len(front.app.seen) == 1
 
 
-def test_of_bodies_that_arrive_the_one_that_began_first_makes_room() -> None:
+def test_the_oldest_arriving_body_makes_room() -> None:
     front = Front()
     slow, slower, honest = front.client(), front.client(), front.client()
     for client in (slow, slower):
@@ -99,7 +99,7 @@ def test_of_bodies_that_arrive_the_one_that_began_first_makes_room() -> None:
     assert [len(exchange.request.body) for exchange in front.app.seen] == [20, 100]
 
 
-def test_a_body_that_is_alone_and_too_much_is_refused_itself() -> None:
+def test_a_single_body_that_is_too_large_is_refused() -> None:
     front = Front()
     front.client().feed(post(b"x" * 100))
     client = front.client()
@@ -111,7 +111,7 @@ def test_a_body_that_is_alone_and_too_much_is_refused_itself() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_a_chunked_body_that_does_not_fit_is_refused_when_that_shows(pieces: int) -> None:
+def test_a_chunked_body_that_does_not_fit_is_refused_when_it_grows_too_large(pieces: int) -> None:
     front = Front()
     front.client().feed(post(b"x" * 100))
     stream = chunked(b"x" * 61)
@@ -122,13 +122,13 @@ def test_a_chunked_body_that_does_not_fit_is_refused_when_that_shows(pieces: int
     assert len(front.app.seen) == 1
 
 
-def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
+def test_the_last_eighth_is_reserved_from_paths_that_fail_open() -> None:
     front = Front()
     front.client().feed(post(b"x" * 100))
-    assert front.client().feed(head_of(b"x" * 41, IGNORED)) == full()
-    assert front.client().feed(chunked(b"x" * 41, target=IGNORED)) == full()
-    assert front.client().feed(post(b"x" * 40, IGNORED)) == b""
-    assert front.client().feed(post(b"x", IGNORED)) == full()
+    assert front.client().feed(head_of(b"x" * 41, FAILING_OPEN)) == full()
+    assert front.client().feed(chunked(b"x" * 41, target=FAILING_OPEN)) == full()
+    assert front.client().feed(post(b"x" * 40, FAILING_OPEN)) == b""
+    assert front.client().feed(post(b"x", FAILING_OPEN)) == full()
     assert front.client().feed(post(b"x" * 20)) == b""
     assert front.bytes.total_bytes == 160
 
@@ -136,11 +136,11 @@ def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
 def test_a_single_body_of_the_allowed_size_always_fits() -> None:
     front = Front(Bounds(body_bytes=100, bytes_in_flight=100))
     assert limit_when_failing_open(100) == 88
-    assert front.client().feed(post(b"x" * 100, IGNORED)) == b""
+    assert front.client().feed(post(b"x" * 100, FAILING_OPEN)) == b""
     assert len(front.app.seen) == 1
 
 
-def test_new_bounds_count_from_the_next_request_on() -> None:
+def test_new_bounds_apply_from_the_next_request_on() -> None:
     front = Front()
     front.client().feed(post(b"x" * 100))
     front.connections.use(Bounds(body_bytes=50, bytes_in_flight=50))
@@ -205,7 +205,7 @@ def test_every_byte_is_counted_down_once_however_the_request_ends(end: str) -> N
 FED: dict[str, Callable[[int], bytes]] = {
     "whole": lambda size: post(b"x" * size),
     "chunked": lambda size: chunked(b"x" * size),
-    "ignored": lambda size: post(b"x" * size, IGNORED),
+    "ignored": lambda size: post(b"x" * size, FAILING_OPEN),
     "begin": lambda size: head_of(b"x" * 100),
     "more": lambda size: b"x" * size,
 }
@@ -214,7 +214,7 @@ steps = st.tuples(st.integers(0, 4), st.sampled_from([*FED, "lose", "answer", "l
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=40))
-def test_whatever_clients_do_the_bound_holds_and_nothing_is_left(steps: list[tuple[int, str, int]]) -> None:
+def test_the_bound_holds_for_any_clients_and_no_byte_stays_counted(steps: list[tuple[int, str, int]]) -> None:
     front = Front()
     clients = [front.client() for _ in range(5)]
     for number, action, size in steps:

@@ -1,4 +1,4 @@
-"""When files that changed are read again."""
+"""The detection of changed files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.serving.files import FIRST_RETRY_CHECKS, MAX_RETRY_CHECKS, MAX_UNST
 
 
 class Files:
-    """Files that look as *state* says."""
+    """Files with the fingerprint *state*."""
 
     def __init__(self) -> None:
         self.state = 0
@@ -21,12 +21,12 @@ class Files:
         return next(look for look in range(1, most) if self.changes.is_due())
 
 
-def test_what_does_not_change_is_never_read_again() -> None:
+def test_unchanged_files_are_not_read_again() -> None:
     files = Files()
     assert not any(files.changes.is_due() for _ in range(1000))
 
 
-def test_what_has_changed_is_read_when_two_looks_found_it_the_same() -> None:
+def test_changed_files_are_read_when_two_checks_found_them_equal() -> None:
     files = Files()
     files.state = 1
     assert files.looks_until_due() == 2
@@ -34,7 +34,7 @@ def test_what_has_changed_is_read_when_two_looks_found_it_the_same() -> None:
     assert not any(files.changes.is_due() for _ in range(100))
 
 
-def test_what_changes_back_in_between_was_no_change() -> None:
+def test_a_change_that_is_undone_is_no_change() -> None:
     files = Files()
     files.state = 1
     assert not files.changes.is_due()
@@ -42,7 +42,7 @@ def test_what_changes_back_in_between_was_no_change() -> None:
     assert not any(files.changes.is_due() for _ in range(100))
 
 
-def test_what_changes_without_an_end_is_read_all_the_same() -> None:
+def test_files_that_never_stop_changing_are_read() -> None:
     files = Files()
     due = []
     for look in range(1, MAX_UNSTABLE_CHECKS + 1):
@@ -51,7 +51,7 @@ def test_what_changes_without_an_end_is_read_all_the_same() -> None:
     assert due == [False] * (MAX_UNSTABLE_CHECKS - 1) + [True]
 
 
-def test_a_change_while_they_are_read_is_one_more() -> None:
+def test_a_change_while_files_are_read_is_another_change() -> None:
     files = Files()
     files.state = 1
     assert files.looks_until_due() == 2
@@ -61,7 +61,7 @@ def test_a_change_while_they_are_read_is_one_more() -> None:
     assert files.looks_until_due() == 2
 
 
-def test_what_was_refused_is_tried_ever_more_seldom_and_told_once() -> None:
+def test_refused_files_are_retried_with_back_off_and_reported_once() -> None:
     files = Files()
     files.state = 1
     files.looks_until_due()
@@ -77,7 +77,7 @@ def test_what_was_refused_is_tried_ever_more_seldom_and_told_once() -> None:
     assert not any(files.changes.is_due() for _ in range(200))
 
 
-def test_what_was_refused_and_has_changed_is_read_soon() -> None:
+def test_refused_files_that_changed_are_read_soon() -> None:
     files = Files()
     for _ in range(6):
         files.changes.refused(0, "wrong")
@@ -88,7 +88,7 @@ def test_what_was_refused_and_has_changed_is_read_soon() -> None:
 
 
 @given(st.lists(st.integers(0, 2), max_size=60), st.booleans())
-def test_what_is_in_force_is_in_the_end_what_the_files_hold(states: list[int], is_usable: bool) -> None:
+def test_the_files_are_eventually_in_force(states: list[int], is_usable: bool) -> None:
     files = Files()
     in_force = 0
 
@@ -115,7 +115,7 @@ def test_what_is_in_force_is_in_the_end_what_the_files_hold(states: list[int], i
 
 
 @pytest.mark.parametrize("refusals", [1, 3])
-def test_a_refusal_that_is_mended_elsewhere_is_found_without_a_change(refusals: int) -> None:
+def test_a_cause_outside_the_files_is_detected_without_a_change(refusals: int) -> None:
     files = Files()
     for _ in range(refusals):
         files.changes.refused(0, "the key is missing")

@@ -1,4 +1,4 @@
-"""Sockets: where is listened, how many are let in, and how it ends."""
+"""Listening sockets, the bound on connections, and the drain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_form_of_address_is_served(run: Run, address: str) -> None:
 
 
 def abandoned(path: Path) -> None:
-    """Leave a socket file as a killed process does."""
+    """Leave a socket file, like a killed process."""
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(path))
         killed.listen()
@@ -129,7 +129,7 @@ def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:x", "no-such-host.invalid:1", "192.0.2.1:1"])
-def test_address_that_cannot_be_had_is_a_clear_error(address: str) -> None:
+def test_address_that_cannot_be_bound_is_a_clear_error(address: str) -> None:
     with pytest.raises(ConfigError, match=rf"^cannot listen on {address}: \S+"):
         open_sockets(address)
 
@@ -155,7 +155,7 @@ def test_processes_share_an_address(run: Run) -> None:
     run(main())
 
 
-def test_past_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_above_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         bounds = Bounds(connections=2)
         async with (
@@ -233,17 +233,17 @@ def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCerti
 
 
 async def gone(reader: asyncio.StreamReader) -> bool:
-    """Whether the connection has been ended, with whatever force."""
+    """Whether the connection has been closed or aborted."""
     try:
         return await asyncio.wait_for(reader.read(), 10) == b""
     except ConnectionError:
         return True
 
 
-def test_of_clients_that_never_ask_the_oldest_makes_room(
+def test_the_oldest_silent_client_makes_room(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    """Silent before the handshake, after it, or with a head that does not end, and with what is refused."""
+    """Clients that are silent before or after the handshake, send half a head, or are refused."""
     silent, shaken, slow, lost = "silent", "shaken", "slow", "/other"
 
     async def open_one(listener: Listener, kind: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -289,10 +289,10 @@ def test_of_clients_that_never_ask_the_oldest_makes_room(
     run(main())
 
 
-def test_a_burst_of_clients_that_ask_at_once_waits_and_loses_none(
+def test_a_burst_of_clients_waits_and_none_is_lost(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    """Accepting is faster than shaking hands: without waiting each would end one before it could ask."""
+    """Accepting is faster than a handshake: new connections would end others before their request."""
 
     async def ask(listener: Listener) -> None:
         async with connected(listener, client_tls) as client:
@@ -308,7 +308,7 @@ def test_a_burst_of_clients_that_ask_at_once_waits_and_loses_none(
     run(main())
 
 
-def test_clients_that_never_ask_have_their_place_for_two_seconds(
+def test_silent_clients_are_kept_for_two_seconds(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:
@@ -333,12 +333,12 @@ def test_clients_that_never_ask_have_their_place_for_two_seconds(
 
 
 @pytest.mark.parametrize(("connections", "unproven"), [(16_384, 4096), (3584, 896), (512, 128), (2, 1)])
-def test_clients_that_never_ask_get_a_quarter_of_the_places(connections: int, unproven: int) -> None:
+def test_silent_clients_get_a_quarter_of_the_connections(connections: int, unproven: int) -> None:
     bounds = Bounds.of(connections)
     assert (bounds.connections, bounds.unproven) == (connections, unproven)
 
 
-def test_a_connection_that_makes_room_leaves_no_file_open(run: Run, certificate: ServerCertificate) -> None:
+def test_a_connection_that_made_room_leaves_no_file_open(run: Run, certificate: ServerCertificate) -> None:
     async def main() -> None:
         bounds = Bounds(unproven=2, unproven_s=0)
         async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
@@ -353,8 +353,8 @@ def test_a_connection_that_makes_room_leaves_no_file_open(run: Run, certificate:
     run(main())
 
 
-def test_the_soft_limit_of_files_is_raised_and_some_are_kept_for_the_workers() -> None:
-    """In a process of its own, since a limit that is lowered stays so."""
+def test_the_soft_limit_of_files_is_raised_and_some_are_reserved() -> None:
+    """In another process, since a lowered limit cannot be raised again."""
     script = """
 import resource, sys
 from gateway.serving.sockets import affordable_connections
@@ -386,7 +386,7 @@ def test_plain_http_on_the_tls_port_is_not_answered(run: Run, certificate: Serve
     run(main())
 
 
-def test_drain_lets_reviews_in_flight_end_and_refuses_new_ones(
+def test_drain_completes_reviews_in_flight_and_refuses_new_ones(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:
@@ -424,7 +424,7 @@ def test_drain_lets_reviews_in_flight_end_and_refuses_new_ones(
 def test_drain_goes_on_while_new_connections_come(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    """Who chooses among replicas learns late that this one leaves; a refused connection is a lost request."""
+    """Load balancers stop using a replica late; a refused connection is a lost request."""
 
     async def main() -> None:
         router, bounds = Router(Application(), PATHS), Bounds(drain_quiet_s=0.5)
@@ -445,7 +445,7 @@ def test_drain_goes_on_while_new_connections_come(
     run(main())
 
 
-def test_drain_ends_at_once_where_nobody_asks(
+def test_drain_ends_at_once_without_requests(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:
@@ -462,8 +462,8 @@ def test_drain_ends_at_once_where_nobody_asks(
     run(main())
 
 
-def test_a_request_that_has_arrived_saves_its_idle_connection(run: Run) -> None:
-    """A loop that was busy for long runs its timers first; the API server does not send a request again."""
+def test_an_idle_connection_with_an_unread_request_is_not_closed(run: Run) -> None:
+    """A busy loop runs timers before reads, and the API server does not repeat the request."""
 
     async def main() -> None:
         clock = Clock()
@@ -498,8 +498,8 @@ def test_drain_serves_what_the_backlog_holds(run: Run) -> None:
     run(main())
 
 
-def test_drain_takes_no_more_from_the_backlog_than_there_is_room_for(run: Run) -> None:
-    """Else whoever connects fast enough would keep the loop from ever turning again."""
+def test_drain_accepts_from_the_backlog_only_within_the_bound(run: Run) -> None:
+    """Otherwise fast new connections would block the event loop."""
 
     async def main() -> None:
         bounds = Bounds(connections=2)

@@ -1,4 +1,4 @@
-"""The same promises over real sockets and real TLS, on both event loops."""
+"""The front end over real sockets and TLS, on both event loops."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_expected_100_continue_comes_before_the_body(
 
 
 @pytest.mark.parametrize("politely", [True, False])
-def test_client_that_goes_away_withdraws_its_review(
+def test_client_that_disconnects_cancels_its_review(
     run: Run,
     certificate: ServerCertificate,
     client_tls: ssl.SSLContext,
@@ -221,7 +221,7 @@ def test_aged_connection_is_recycled_by_an_answer(
     run(main())
 
 
-def test_nothing_of_a_connection_that_has_ended_waits_for_the_garbage_collector(
+def test_an_ended_connection_is_freed_without_the_garbage_collector(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     def count() -> int:

@@ -1,4 +1,4 @@
-"""The table of requests and answers, row by row."""
+"""The answer to each kind of request."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def budgets(wire: Wire, *targets: bytes) -> list[float]:
     return [exchange.route.budget_s for exchange in wire.app.seen[-len(targets) :]]
 
 
-def test_what_the_api_server_has_less_than_usual_may_be_a_second_less_than_it_says() -> None:
-    """It announces the rest of a request, rounded up; only the whole timeoutSeconds is sure to be there."""
+def test_a_shorter_timeout_of_the_api_server_may_be_rounded_up_by_a_second() -> None:
+    """It announces the rest of a request, rounded up; only the whole timeoutSeconds is exact."""
     usual, less, last = b"/mutate?timeout=10s", b"/mutate?timeout=5s", b"/mutate?timeout=1s"
     app = Application()
     router = Router(app, PATHS)
@@ -142,7 +142,7 @@ def test_what_the_api_server_has_less_than_usual_may_be_a_second_less_than_it_sa
     assert budgets(wire, less) == pytest.approx([4.9])
 
 
-def test_other_clients_mean_the_timeout_that_they_say() -> None:
+def test_timeouts_of_other_clients_are_exact() -> None:
     wire = Wire()
     assert budgets(wire, b"/mutate?timeout=10s") == pytest.approx([9.9])
     curl = post(b"", b"/mutate?timeout=5s").replace(b"kube-apiserver-admission", b"curl/8")
@@ -151,7 +151,7 @@ def test_other_clients_mean_the_timeout_that_they_say() -> None:
 
 
 @given(st.integers(2, 30), st.floats(1.0, 30.0, exclude_min=True), st.floats(0.0, 0.5))
-def test_the_answer_leaves_before_the_api_servers_time_is_over(
+def test_the_answer_leaves_before_the_api_servers_timeout(
     whole_s: int, left_s: float, reserve_s: float
 ) -> None:
     """For a registration of *whole_s* seconds, when *left_s* of the request are left.
@@ -167,7 +167,7 @@ def test_the_answer_leaves_before_the_api_servers_time_is_over(
     assert 0 < budget_s <= min(left_s, whole_s)
 
 
-def test_many_different_targets_are_not_all_remembered() -> None:
+def test_the_cache_of_targets_is_bounded() -> None:
     app = Application()
     router = Router(app, PATHS)
     wire = Wire(app, service=router)
@@ -240,7 +240,7 @@ def test_more_reviews_than_allowed_are_refused_at_once() -> None:
     assert router.in_flight == 1
 
 
-def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
+def test_the_last_eighth_is_reserved_from_paths_that_fail_open() -> None:
     app = Application(holds=True)
     settings = RouterSettings(max_concurrent_reviews=16)
     router = Router(app, PATHS, settings, fails_open=lambda selection: selection == "v")
@@ -260,7 +260,7 @@ def test_the_last_eighth_is_not_for_paths_whose_webhooks_are_ignored() -> None:
     assert wires[17].feed(post(b"", other)) == refused(b"503 Service Unavailable", text, RETRY + CLOSE)
 
 
-def test_of_a_small_limit_nothing_is_kept_back() -> None:
+def test_a_small_limit_has_no_reserve() -> None:
     app = Application(holds=True)
     settings = RouterSettings(max_concurrent_reviews=7)
     router = Router(app, PATHS, settings, fails_open=lambda selection: True)

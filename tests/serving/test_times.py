@@ -1,4 +1,4 @@
-"""What ends a connection for its time: one sweep, a clock that is set by hand."""
+"""The time limits of connections, with a manual clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_unused_connection_ends_after_the_idle_time() -> None:
 
 
 @pytest.mark.parametrize("received", [1, 60, len(post(b"12345")) - 6])
-def test_head_that_does_not_end_is_408_after_30_s(received: int) -> None:
+def test_incomplete_head_is_408_after_30_s(received: int) -> None:
     wire = Wire()
     wire.later(100)
     wire.feed(post(b"12345")[:received])
@@ -54,10 +54,8 @@ def test_head_that_does_not_end_is_408_after_30_s(received: int) -> None:
 @pytest.mark.parametrize(
     ("target", "budget_s"), [(b"/mutate", 29.9), (b"/mutate?timeout=10s", 9.9), (b"/other", 30)]
 )
-def test_body_that_does_not_end_is_408_when_its_review_has_no_time_left(
-    target: bytes, budget_s: float
-) -> None:
-    """What is refused anyhow has no budget."""
+def test_incomplete_body_is_408_after_the_budget(target: bytes, budget_s: float) -> None:
+    """A refused request has no budget."""
     wire = Wire()
     wire.feed(post(b"12345", target)[:-1])
     wire.later(budget_s - 0.1)
@@ -70,7 +68,7 @@ def test_body_that_does_not_end_is_408_when_its_review_has_no_time_left(
 
 
 def test_review_that_was_sent_so_slowly_that_no_time_is_left_is_503_and_not_begun() -> None:
-    """Between two sweeps. It may be sent again, since nothing has been asked of anybody."""
+    """Between two sweeps. It may be sent again, since no worker was called."""
     wire = Wire()
     stream = post(b"12345", b"/mutate?timeout=10s")
     wire.feed(stream[:-1])
@@ -112,7 +110,7 @@ def test_trickle_does_not_extend_the_30_s() -> None:
 
 
 def test_waiting_behind_another_request_does_not_count_as_reading() -> None:
-    """While it is not known what the second is. The time for a review is another matter."""
+    """The limit for reading does not apply to the second request; the budget of its review does."""
     wire = Wire(Application(holds=True))
     wire.feed(post(b"1") + post(b"2")[:60])
     wire.later(29)
@@ -180,7 +178,7 @@ def test_deadline_counts_from_the_first_byte() -> None:
 
 
 def test_while_there_is_no_room_idle_connections_end_soon() -> None:
-    """With an answer to the request that may be on its way, so that none is lost."""
+    """With an answer to a request that may be on its way, so that no request is lost."""
     wire = Wire(bounds=Bounds(connections=2))
     wire.feed(post(b"1"))
     wire.later(2)
@@ -200,8 +198,8 @@ def test_while_there_is_no_room_idle_connections_end_soon() -> None:
     assert wire.transport.aborted
 
 
-def test_no_more_idle_connections_end_at_once_than_room_is_wanted_for() -> None:
-    """Ending thousands in one sweep would hold up all reviews, and cost API servers their connections."""
+def test_a_sweep_ends_only_a_part_of_the_idle_connections() -> None:
+    """Ending thousands in one sweep would delay all reviews, and cost API servers their connections."""
     wire = Wire(bounds=Bounds(connections=64))
     for _ in range(63):
         HttpConnection(wire.connections).connection_made(RecordingTransport())  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ UNKNOWN_CLIENT = refused(
 
 
 def client_with(ca: trustme.CA, signer: trustme.CA, name: str) -> ssl.SSLContext:
-    """Return a client that trusts *ca* and shows a certificate of *signer* for *name*."""
+    """Return the context of a client that trusts *ca* and has a certificate of *signer* for *name*."""
     context = ssl.create_default_context()
     ca.configure_trust(context)
     signer.issue_cert(name, key_type=trustme.KeyType.ECDSA).configure_cert(context)
@@ -145,7 +145,7 @@ def test_no_connection_is_lost_while_certificates_change(
     run(main())
 
 
-def test_pair_that_does_not_fit_keeps_the_old_one(
+def test_certificate_with_another_key_keeps_the_old_one(
     ca: trustme.CA, tls_files: ServerTls, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate = ServerCertificate(tls_files)
@@ -217,7 +217,7 @@ def test_file_that_is_not_configured_is_an_error(tls_files: ServerTls, field: st
 
 @pytest.fixture
 def mutual(ca: trustme.CA, tls_files: ServerTls, tmp_path: Path) -> ServerTls:
-    """Like ``tls_files``, with clients named ``kube-apiserver`` of the same authority let in."""
+    """Like ``tls_files``, and clients named ``kube-apiserver`` of the same authority are let in."""
     ca.cert_pem.write_to_path(tmp_path / "ca.crt")
     return dataclasses.replace(
         tls_files, client_ca_file=tmp_path / "ca.crt", client_names=("kube-apiserver",)
@@ -266,7 +266,7 @@ CLOSED_UNKNOWN_CLIENT = UNKNOWN_CLIENT.replace(b"\r\n\r\n", b"\r\nConnection: cl
 
 
 def tick_until_read(listener: Listener) -> None:
-    """Have files that have changed be read: one look sees the change, and the next that it is whole."""
+    """Read changed files: one check finds the change, and the next that it is complete."""
     for _ in range(2):
         listener.tick()
 
@@ -368,7 +368,7 @@ def test_client_is_refused_when_its_authority_is_removed_while_its_request_comes
 def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_turn(
     run: Run, ca: trustme.CA, mutual: ServerTls
 ) -> None:
-    """Of two requests in one write the first is being answered, and the second has only been read."""
+    """Of two requests in one write the first is being answered, and the second waits."""
 
     async def main() -> None:
         assert mutual.client_ca_file is not None
@@ -423,7 +423,7 @@ def test_development_certificate_is_kept_while_it_is_usable(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "tls.crt", "tls.key"]
 
 
-def test_development_certificate_asked_for_by_many_is_one(tmp_path: Path) -> None:
+def test_concurrent_callers_get_one_development_certificate(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         pairs = set(pool.map(make_development_certificate, [tmp_path] * 8))
     assert len(pairs) == 1

@@ -119,7 +119,7 @@ def test_a_queue_of_more_weight_gets_more_of_the_time(run: Run) -> None:
     run(main())
 
 
-def test_what_fails_or_is_cancelled_leaves_the_turn_to_the_next(run: Run) -> None:
+def test_failed_and_cancelled_work_leaves_the_turn_to_the_next(run: Run) -> None:
     def failing() -> Generator[None, None, None]:
         yield
         raise ValueError("no such body")

@@ -1,4 +1,4 @@
-"""What processes count together, while some of them come and go."""
+"""The sum of the metrics of processes that start and end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.telemetry.aggregation import ProcessMetrics
 
 
 class Process:
-    """Counts as a gateway process does."""
+    """A process with metrics."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -31,7 +31,7 @@ class Process:
 
 
 def values(exposition: bytes) -> dict[str, float]:
-    """Return the values of all series but the moments at which they were made."""
+    """Return the values of all series except creation times."""
     return {
         f"{sample.name}{sorted(sample.labels.items())}": sample.value
         for family in text_string_to_metric_families(exposition.decode())

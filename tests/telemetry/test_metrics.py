@@ -1,4 +1,4 @@
-"""What is counted of reviews, against a count of one series at a time."""
+"""The metrics of reviews, compared with a separate count of each series."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_every_outcome_is_counted_once_under_its_own_labels(
     assert sum(durations.values()) == requests.total()
 
 
-def test_what_is_remembered_of_invocations_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_invocations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_INVOCATIONS", 3)
     metrics = Metrics()
     for _ in range(10):
@@ -126,7 +126,7 @@ def test_what_is_remembered_of_invocations_stays_bounded(monkeypatch: pytest.Mon
     assert list(samples(metrics, "webhook_requests_total").values()) == [10]
 
 
-def test_plain_numbers_are_there_from_the_start_and_as_they_are_at_the_scrape() -> None:
+def test_plain_counters_exist_from_the_start_and_are_current_at_the_scrape() -> None:
     metrics = Metrics()
     pool = metrics.pool("p")
     assert metrics.pool("p") is pool
@@ -147,7 +147,7 @@ numbers = st.dictionaries(st.sampled_from(["p", "q", "r"]), st.integers(0, 1000)
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=20)
-def test_plain_numbers_of_several_processes_are_added_up(
+def test_plain_counters_of_several_processes_are_added_up(
     processes: Sequence[tuple[dict[str, int], dict[str, int]]],
 ) -> None:
     scrapes = []
