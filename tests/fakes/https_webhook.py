@@ -1,4 +1,4 @@
-"""A webhook server that answers as it is told: ``python -m tests.fakes.https_webhook``, a process of its own.
+"""A scripted webhook server: ``python -m tests.fakes.https_webhook``.
 
 It is told by the path of a request, which holds a script: what to answer, and what to do wrong. With the
 standard library alone, so that it shares nothing with the client under test.
@@ -27,7 +27,7 @@ def path_of(script: dict[str, Any]) -> str:
 
 
 class Seen:
-    """What came, over all listeners."""
+    """The requests of all listeners."""
 
     def __init__(self) -> None:
         self.connections = 0

@@ -1,6 +1,6 @@
-"""A worker whose policies are their own script: the policy's name is a JSON object that says what to do.
+"""A worker with scripted policies: the name of the policy is its script, a JSON object.
 
-It speaks gRPC with nothing of the SDK, so that tests of the gateway do not lean on it. Members of a script,
+It does not use the SDK, so that tests of the gateway do not depend on it. Members of a script,
 all optional:
 
 - ``delay_ms`` before answering (``[low, high]`` draws one), ``until`` (answers once that file exists),
@@ -86,13 +86,13 @@ def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_
 
 
 def labels(request: dict[str, Any]) -> dict[str, str]:
-    """Return the labels of the object, or of the one that is deleted."""
+    """Return the labels of the object, or of the deleted object."""
     obj = request["object"] or request["oldObject"] or {}
     return obj.get("metadata", {}).get("labels") or {}
 
 
 def tell(script: dict[str, Any], request: dict[str, Any], response: worker_pb2.ReviewResponse) -> None:
-    """Have the object, or the audit log, say what the policy was shown."""
+    """Show the policy's input in the object or in the audit log."""
     obj = request["object"]
     operations: list[dict[str, Any]] = []
     if obj is not None and {"count", "echo"} & script.keys():
@@ -112,7 +112,7 @@ def tell(script: dict[str, Any], request: dict[str, Any], response: worker_pb2.R
             )
         response.patch = json.dumps(operations).encode()
     if script.get("record"):
-        # A second call for the same object, as for a reinvocation that changes nothing, is the same key.
+        # A second call for the same object, such as a reinvocation, has the same key.
         shown = json.loads(json.dumps(obj or request["oldObject"] or {}))
         for member in ("creationTimestamp", "managedFields", "namespace", "resourceVersion", "uid"):
             shown.get("metadata", {}).pop(member, None)
@@ -140,7 +140,7 @@ class Stream:
 
     context: Any
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    """Those that may be cancelled, by id."""
+    """Calls that can be cancelled, by id."""
     stubborn: set[asyncio.Task[None]] = field(default_factory=set)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -157,7 +157,7 @@ class Worker:
         self.log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def script(self, policy: str, payload: bytes) -> dict[str, Any]:
-        """Return what to do with a call that has just come in."""
+        """Return the script of a new call."""
         SEEN["asked"] += 1
         if self.log is not None:
             os.write(self.log, f"{json.loads(payload)['uid']} {policy}\n".encode())

@@ -1,4 +1,4 @@
-"""The gateway as a process before HTTPS webhooks and workers at once: recorded reviews in, answers out."""
+"""A gateway process with HTTPS webhooks and workers, and recorded reviews."""
 
 from __future__ import annotations
 

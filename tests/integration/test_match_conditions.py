@@ -1,4 +1,4 @@
-"""matchConditions in a whole gateway: who is called, what a failure comes to, and that nobody else waits."""
+"""matchConditions in a gateway process: the called webhooks, failures, and the delay of other reviews."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ POD = "pod-create-mutate"
 SEEN = {"warnings": ["seen"]}
 ABSENT = "object.spec.nothing.there == 1"
 LONG = "object.data.all(a, object.data.all(b, a + b < 1000000))"
-"""Within the API server's limits for some hundred items, and seconds of work without limits for thousands."""
+"""Within the API server's limits for a hundred items; without limits it takes seconds for thousands."""
 
 
 def when(*expressions: str, **fields: Any) -> dict[str, Any]:
-    """Members of a script that give its webhook conditions, and other fields."""
+    """Return the members of a script for matchConditions and other fields of its webhook."""
     conditions = [{"name": f"c{number}", "expression": text} for number, text in enumerate(expressions)]
     return {"webhook": {"matchConditions": conditions, **fields}}
 
@@ -51,7 +51,7 @@ def serve(
 
 
 def review_of(**members: Any) -> bytes:
-    """The recorded review with other members of its request."""
+    """Return the recorded review with changed members of its request."""
     review = json.loads((REVIEWS / f"{POD}.json").read_bytes())
     review["request"].update(members)
     return json.dumps(review).encode()

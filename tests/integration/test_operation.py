@@ -1,4 +1,4 @@
-"""Running it: reload, drain, processes, metrics, and what a person sees who gets it wrong."""
+"""Operation: reload, drain, processes, metrics, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_killed_process_is_restarted(
     seen = len(gateway.log)
     os.kill(children_of(gateway.child.pid)[0], signal.SIGKILL)
     gateway.expect("ended with status -9, restarting it", after=seen)
-    # It loads its configuration at the start, and so do both at this signal.
+    # The new process loads the configuration at its start; at this signal both load it.
     gateway.signal(signal.SIGHUP)
     gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
     eventually(lambda: gateway.admin("/readyz")[0] == 200)
@@ -332,7 +332,7 @@ def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker:
     assert explained[1] == (
         "mutate m/h1.m.test: not matched, no rule is for CREATE core/v1 pods in namespace default"
     )
-    # The validating phase sees the label that the mutating one added, so there is no patch to refuse.
+    # The validating phase gets the object with the label, so it sends no patch.
     assert explained[2].startswith("validate v/h0.v.test: matched, allowed in ")
     yaml = run_command("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
     assert json.loads(yaml.stdout)["response"]["patch"] == response["patch"]

@@ -1,4 +1,4 @@
-"""The gateway as a process, workers as processes, TLS between: recorded reviews in, answers out."""
+"""A gateway process with worker processes, and recorded reviews over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole gateway on this process's loop that is told to stop."""
+"""The shutdown of a gateway in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\nl
 def test_a_configuration_that_changes_during_the_drain_is_ignored(
     tmp_path: Path,
 ) -> None:
-    """Rollouts change both at once; pools made after the others were closed would never be closed."""
+    """A rollout changes both at once. Pools that are made during the drain would never be closed."""
     file = tmp_path / "c.yaml"
 
     async def main() -> None:

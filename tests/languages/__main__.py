@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEP_WITHIN_S: Final = 1800.0
-"""For one command: a bound for a stuck download, not an expectation."""
+"""The timeout of one command, for a download that hangs."""
 END_WITHIN_S: Final = 20.0
-"""For one that was told to end."""
+"""The timeout of the end after SIGINT."""
 CHOSEN: Final = "WORKER_LANGUAGES"
-"""The environment variable that tells the tests in this folder which languages have been built for them."""
+"""The environment variable with the languages that are built."""
 TOGETHER: Final = "together"
 
 Verdict = Literal["passed", "failed", "skipped"]
@@ -38,7 +38,7 @@ Verdict = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one language, or of all together."""
+    """The result of one language, or of all together."""
 
     name: str
     verdict: Verdict
@@ -49,7 +49,7 @@ class Result:
 
 
 def run(title: str, command: str | Sequence[str], **environment: str) -> str:
-    """Run *command*, a shell line or a program with its arguments; return what went wrong, empty if nothing.
+    """Run *command*, a shell line or a program with its arguments; return the error, or an empty string.
 
     Its output goes where this program's does. What it has started ends with it if it takes too long.
     """
@@ -76,7 +76,7 @@ def run(title: str, command: str | Sequence[str], **environment: str) -> str:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """Interrupt *child*, as one does in a terminal; then end what is left of it and of what it started."""
+    """Interrupt *child*, then kill it and its descendants."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, number)
@@ -84,7 +84,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def make(language: Language, *, only_build: bool = False) -> tuple[Result, bool]:
-    """Build and test *language*; return what became of it, and whether its samples can be started."""
+    """Build and test *language*; return the result, and whether its samples can be started."""
     lacks = missing(language)
     if lacks:
         return Result(language.name, "skipped", lacks), False
@@ -105,14 +105,14 @@ def test_together(names: Sequence[str]) -> Result:
 
 
 def closing(results: Sequence[Result]) -> str:
-    """Return the summary: a line for each of *results*, and how many there are of each kind."""
+    """Return the summary: a line for each of *results*, and counts."""
     verdicts = [result.verdict for result in results]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("passed", "failed", "skipped")]
     return "\n".join([*map(str, results), ", ".join(counts)])
 
 
 def say(line: str) -> None:
-    """Print *line*, before whatever the next command prints."""
+    """Print *line* before the output of the next command."""
     print(line, flush=True)
 
 
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     for unknown in set(options.languages) - set(names):
         parser.error(f"{unknown} is none of {', '.join(names)}")
-    # A run that is told to stop takes what it has started along, as one that is interrupted does.
+    # SIGTERM ends the child processes, too, as SIGINT does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results, ready = [], [PYTHON.name]
     for language in BUILT:

@@ -1,4 +1,4 @@
-"""A worker of the sample policies in each language, started once; languages that are not here are skipped."""
+"""A worker of the sample policies in each language; languages without toolchain are skipped."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Have a run that is told to stop take its processes along, as one that is interrupted does."""
+    """Let SIGTERM end the child processes, too, as SIGINT does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def absent() -> dict[str, str]:
-    """The languages that do not take part, each with the reason.
+    """The languages that are skipped, with the reason.
 
     ``make test-workers`` says which it has built. Where nobody has, those that can be are built here.
     """
@@ -47,7 +47,7 @@ def absent() -> dict[str, str]:
 
 @pytest.fixture(params=LANGUAGES, ids=NAMES)
 def language(request: pytest.FixtureRequest, absent: dict[str, str]) -> Language:
-    """Each language in turn, as far as it is here."""
+    """Each language that is available."""
     chosen: Language = request.param
     if chosen.name in absent:
         pytest.skip(f"{chosen.name}: {absent[chosen.name]}")
@@ -56,7 +56,7 @@ def language(request: pytest.FixtureRequest, absent: dict[str, str]) -> Language
 
 @pytest.fixture(scope="session")
 def present(absent: dict[str, str]) -> list[Language]:
-    """All languages that are here: two at least, since one is no mix."""
+    """All available languages: at least two, for mixed pools."""
     found = [language for language in LANGUAGES if language.name not in absent]
     if len(found) < 2:
         pytest.skip("; ".join(f"{name}: {why}" for name, why in absent.items()))
@@ -65,7 +65,7 @@ def present(absent: dict[str, str]) -> list[Language]:
 
 @pytest.fixture(scope="session")
 def samples(present: list[Language]) -> Iterator[dict[str, Sample]]:
-    """A worker of each language on a port of its own, by the language's name."""
+    """A worker of each language on its own port, by the name of the language."""
     with ExitStack() as stack:
         started = {}
         for language in present:

@@ -1,4 +1,4 @@
-"""The workers of the sample policies, and what they are asked."""
+"""The workers of the sample policies, and their reviews."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALIDATING: Final = (
     "protect-busy",
 )
 LARGE_BYTES: Final = 100_000
-"""Of a review: above 64 KiB calls do not go over the stream, see protos/README.md."""
+"""Size of a review: calls above 64 KiB do not use the stream, see protos/README.md."""
 
 _LABEL: Final = re.compile(r"[\w.-]*", re.ASCII)
 
@@ -52,7 +52,7 @@ class Question:
     path: str
     body: bytes
     vector: dict[str, Any] | None = None
-    """What it was made of, if it was."""
+    """The vector of the review, if any."""
 
 
 def configuration(*targets: str, **pool: Any) -> str:
@@ -80,7 +80,7 @@ FAILING: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "unknown": ("no-such-policy", {}),
     "unknown-open": ("no-such-policy", {"failurePolicy": "Ignore"}),
 }
-"""Configurations of one webhook that fails: which policy it asks for, and its fields."""
+"""Configurations of one webhook that fails: its policy, and its fields."""
 
 
 def _webhooks(phase: str, name: str, *policies: str, **fields: Any) -> str:

@@ -21,7 +21,7 @@ POLICY = "always-pull-images"
 
 
 def worker_of(gateway: GatewayProcess, language: Language) -> list[int]:
-    """Return the processes that the gateway has started as *language*'s worker: one, or none for a moment."""
+    """Return the processes of *language*'s worker: one, or none during a restart."""
     program = Path(language.run[-1]).name
     return [pid for pid in children_of(gateway.child.pid) if program in command_line(pid)]
 
@@ -42,7 +42,7 @@ def test_the_gateway_starts_restarts_and_stops_a_worker(
         command_pool("own", *language.run) + named(webhook_document("mutate", "m", "own", {}), POLICY)
     )
     gateway = start_gateway(config, "--state", str(tmp_path / "s"))
-    # A first call waits for the worker: the gateway says that it serves when its workers do.
+    # The gateway serves when its workers are ready.
     assert "patch" in gateway.review("/mutate?timeout=30s", "pod-create-mutate")
     (first,) = worker_of(gateway, language)
     os.kill(first, signal.SIGKILL)

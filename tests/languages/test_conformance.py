@@ -1,4 +1,4 @@
-"""Every rule of the worker contract, held against the samples of each language: on each kind of address."""
+"""The conformance kit with the samples of each language, on each kind of address."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from tests.languages.toolchains import Language
 
 WITHIN_S = 400.0
-"""For a run of the kit, keepalive included: a bound for one that hangs."""
+"""The timeout of a run of the kit with keepalive."""
 KEEPALIVE = "Keepalive"
-"""The group of rules that take two minutes and are checked in a test of their own."""
+"""The group of rules that take two minutes and have their own test."""
 ONLY_UNIX = {"stop-socket"}
-"""Rules that say nothing of other addresses."""
+"""Rules for unix sockets only."""
 
 
 def checked(*arguments: str) -> dict[str, Any]:
-    """Return what the kit says, as JSON; that of a worker that breaks a rule, too."""
+    """Run the kit and return its report."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "conformance", "--json", *arguments],
         cwd=ROOT,
@@ -46,7 +46,7 @@ def checked(*arguments: str) -> dict[str, Any]:
 
 
 def broken(report: dict[str, Any], allowed: set[str]) -> list[str]:
-    """Return the rules of *report* that do not hold, other than those *allowed* by rule or group."""
+    """Return the rules of *report* that do not hold, except unchecked rules and groups in *allowed*."""
     return [
         json.dumps(rule, indent=2)
         for rule in report["rules"]
@@ -57,7 +57,7 @@ def broken(report: dict[str, Any], allowed: set[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def client(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The kit's options for a worker that serves TLS and asks for a certificate."""
+    """The kit's options for a worker with mTLS."""
     folder = tmp_path_factory.mktemp("client")
     issued = authority.issue_cert("gateway", key_type=trustme.KeyType.ECDSA)
     issued.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
@@ -97,12 +97,12 @@ def test_the_samples_keep_to_every_rule(
         report = checked(sample.target, *kit_tls, "--pid", str(sample.child.pid))
     found = broken(report, {KEEPALIVE, *(() if address == "unix" else ONLY_UNIX)})
     assert not found, "\n".join([*found, sample.log[-4000:]])
-    # The kit has stopped it.
+    # The kit has stopped the worker.
     assert sample.wait() == 0, sample.log
 
 
 def test_pings_in_silence_are_allowed(present: list[Language], start_sample: Callable[..., Sample]) -> None:
-    """All languages at the same time: it is a minute and a half of waiting."""
+    """All languages are checked at once, because the test waits for a minute and a half."""
     started = [start_sample(language) for language in present]
     known = checked(started[0].target)["rules"]
     only = [word for rule in known if rule["group"] == KEEPALIVE for word in ("--only", rule["rule"])]

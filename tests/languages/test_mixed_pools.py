@@ -1,4 +1,4 @@
-"""One pool whose workers are written in different languages: whichever answers, the bytes are the same."""
+"""A pool with workers in different languages: all send the same bytes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("Stream", "Unary", "Auto")
 TIMES = 3
-"""How often a question is put to a mixed pool for each of its workers: chance decides which is asked."""
+"""Rounds of reviews for each worker of a mixed pool, because workers are chosen at random."""
 AT_A_TIME = 6
-"""So that calls meet in a batch."""
+"""Concurrent reviews, so that calls share batches."""
 WAITS = ("sleeps", "sleeps-open")
-"""Questions that are answered after a second."""
+"""Reviews that are answered after a second."""
 
 
 def answers(gateway: GatewayProcess, asked: Iterable[Question]) -> dict[Question, bytes]:
-    """Return the bytes that answer each question, some of which are put at the same time."""
-    # Those that take a second begin with it.
+    """Return the bytes of the answer to each review; some are sent concurrently."""
+    # The slow reviews come first.
     rest = sorted(asked, key=lambda question: question.name not in WAITS)
     found: dict[Question, bytes] = {}
 
@@ -50,7 +50,7 @@ def answers(gateway: GatewayProcess, asked: Iterable[Question]) -> dict[Question
 
 
 def differences(expected: dict[Question, bytes], found: dict[Question, bytes]) -> list[str]:
-    """Say which answers are others than expected, the first few with both."""
+    """Describe the answers that differ from *expected*, the first few in full."""
     assert expected.keys() >= found.keys()
     others = [question for question in found if found[question] != expected[question]]
     shown = [
@@ -62,7 +62,7 @@ def differences(expected: dict[Question, bytes], found: dict[Question, bytes]) -
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, dict[Question, bytes]]:
-    """What Python's worker alone has answered, by transport; filled in by the first test."""
+    """The answers of Python's worker alone, by transport; the first test fills it."""
     return {}
 
 
@@ -85,7 +85,7 @@ def reference(
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_reference_answers_match_the_vectors(reference: dict[Question, bytes]) -> None:
-    """So that what is compared are answers: with patches, warnings, annotations, causes, and failures."""
+    """The compared answers contain patches, warnings, annotations, causes, and failures."""
     seen: Counter[str] = Counter()
     for question, answer in reference.items():
         if question.vector is None:
@@ -109,7 +109,7 @@ def test_the_reference_answers_match_the_vectors(reference: dict[Question, bytes
 
 
 def said(response: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return what the worker must have said for the gateway to answer *response*, in the form of a vector."""
+    """Return the worker's outcome that led to *response*, in the form of a vector."""
     webhook = f"h0.{policy}.test"
     annotations = response.get("auditAnnotations", {})
     outcome: dict[str, Any] = {"allowed": response["allowed"]}
@@ -158,7 +158,7 @@ def test_each_language_alone_answers_as_python_does(
         others = differences(reference, answers(gateway, reference))
         if others:
             wrong[name] = others
-        # Nothing else can have answered: there is no other endpoint.
+        # There is no other endpoint that could have answered.
         assert calls(gateway, sample, code="OK") > len(reference)
         gateway.stop()
     assert not wrong, "\n".join(f"{name}:\n" + "\n".join(others) for name, others in wrong.items())
@@ -180,9 +180,9 @@ def test_all_languages_in_one_pool_answer_as_python_does(
         asked = [question for question in reference if turn == 0 or question.name not in WAITS]
         assert not differences(reference, answers(gateway, asked))
     answered = {name: calls(gateway, sample, code="OK") for name, sample in samples.items()}
-    # Chance gives each about the same; one that was left out, or asked only where others failed, has nothing.
+    # Each worker gets about the same number of calls.
     assert min(answered.values()) > sum(answered.values()) / len(answered) / 2, answered
-    # CANCELLED is what was asked ahead of the mutating policies before it, which then changed the object.
+    # CANCELLED are speculative calls whose object was changed by an earlier policy.
     codes = ("OK", "INTERNAL", "NOT_FOUND", "DEADLINE_EXCEEDED", "CANCELLED")
     for sample in samples.values():
         assert calls(gateway, sample) == sum(calls(gateway, sample, code=code) for code in codes)
@@ -190,7 +190,7 @@ def test_all_languages_in_one_pool_answer_as_python_does(
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_failure_policy_decides_in_every_language(reference: dict[Question, bytes]) -> None:
-    """With the others' answers being the same, see above."""
+    """The answers of the other languages are the same, see above."""
     texts = {
         "fails": "INTERNAL: this policy always fails (review ",
         "sleeps": "DEADLINE_EXCEEDED: no answer within 1s",

@@ -1,4 +1,4 @@
-"""Workers in different languages that are told to stop under load, and replaced: nothing is lost."""
+"""Workers in different languages that are stopped and replaced under load: no review is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 16
 TIMEOUT_S = 20
 BETWEEN = 50
-"""Answers while a worker is gone, and before the next one goes."""
+"""Answers between two steps."""
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])

@@ -1,4 +1,4 @@
-"""What the workers themselves say, unary and over the stream: the same bytes in every language."""
+"""Answers of the workers, unary and on streams: the same bytes in every language."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_A_BATCH: Final = 16
 
 
 def requests() -> list[pb.ReviewRequest]:
-    """Return the vectors, and every recorded review for every policy, and what nobody can answer."""
+    """Return the vectors, every recorded review for every policy, and invalid requests."""
     found = [
         pb.ReviewRequest(
             policy=vector["policy"],
@@ -43,7 +43,7 @@ def requests() -> list[pb.ReviewRequest]:
 
 
 def written(answer: pb.ReviewResponse | pb.Error) -> bytes:
-    """Return *answer* as bytes, its annotations in order: in messages their order means nothing."""
+    """Return *answer* as bytes, its annotations sorted, because their order has no meaning."""
     return type(answer).__name__.encode() + b" " + answer.SerializeToString(deterministic=True)
 
 
@@ -101,7 +101,7 @@ def test_every_language_sends_the_same_bytes_as_python(
         with grpc.insecure_channel(sample.target) as channel:
             said[name] = list(ask(channel, asked))
     expected = said.pop(PYTHON.name)
-    # Not a comparison of empty answers.
+    # The answers are not all empty.
     assert len(set(expected)) > len(REVIEWS_WITH_A_UID)
     for name, answers in said.items():
         wrong = [
@@ -113,4 +113,4 @@ def test_every_language_sends_the_same_bytes_as_python(
 
 
 REVIEWS_WITH_A_UID: Final = sorted(REVIEWS.glob("*.json"))
-"""Each makes one answer of its own at the least, since ``fails`` names the review."""
+"""Each leads to at least one distinct answer, because ``fails`` names the review."""

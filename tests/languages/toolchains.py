@@ -1,4 +1,4 @@
-"""The languages that workers are written in: where each SDK is, what it is built with, how it is run.
+"""The languages of worker SDKs: folder, toolchain, and commands.
 
 A table and its probes, shared by ``make test-workers``, these tests and ``loadtest.worker_cost``.
 Commands are shell lines and run in the root of the repository.
@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROBE_WITHIN_S: Final = 60.0
-"""For a program to say its version: a bound for one that hangs."""
+"""The timeout of ``--version``."""
 
 _VERSION: Final = re.compile(r"(?<![\w.\[])(?:go|v)?(\d+(?:\.\d+)*)")
 """``go1.26.8``, ``v20.20.2``, ``javac 17``; not the ``[1m`` of a program that prints in bold."""
@@ -25,13 +25,13 @@ _VERSION: Final = re.compile(r"(?<![\w.\[])(?:go|v)?(\d+(?:\.\d+)*)")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program that has to be on PATH."""
+    """A required program on PATH."""
 
     program: str
     least: tuple[int, ...]
-    """The oldest version that will do."""
+    """The oldest supported version."""
     ask: str = "--version"
-    """The argument with which it says its version."""
+    """The argument that prints the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Language:
     """One language, and its SDK."""
 
     name: str
-    """As it is written in commands and reports: ``go``."""
+    """Its name in commands and reports: ``go``."""
     title: str
     folder: str
     """Of the SDK, from the root of the repository."""
@@ -47,14 +47,14 @@ class Language:
     """The program of the sample policies, to be followed by ``--listen`` and other options. It is the worker
     itself and no program that starts it, so that signals reach it and its CPU can be measured."""
     product: str = ""
-    """The file that the build leaves and ``run`` needs; empty where nothing is built."""
+    """The file that the build makes and ``run`` needs; empty without a build."""
     tools: tuple[Tool, ...] = ()
     build: str = ""
     test: str = ""
 
 
 PYTHON: Final = Language("python", "Python", "workers", run=(sys.executable, "-m", "workers.samples"))
-"""The reference, which the gateway's own environment runs; ``make test`` has its tests."""
+"""The reference; ``make test`` runs its tests."""
 
 BUILT: Final = (
     Language(
@@ -83,7 +83,7 @@ BUILT: Final = (
         "workers/rust",
         run=("workers/rust/target/release/samples",),
         product="workers/rust/target/release/samples",
-        # ring, which is behind its TLS, has parts in C.
+        # Its TLS library, ring, has parts in C.
         tools=(Tool("cargo", (1, 88)), Tool("cc", (1,))),
         build="cd workers/rust && cargo build --release --bin samples",
         test="cd workers/rust && cargo test --release",
@@ -99,7 +99,7 @@ BUILT: Final = (
         test="mvn -q -B -f workers/java/pom.xml verify",
     ),
 )
-"""Those whose SDK is built with tools that a machine may lack, in the order in which they are told of."""
+"""Languages whose toolchain may be missing, in the order of reports."""
 
 LANGUAGES: Final = (PYTHON, *BUILT)
 NAMES: Final = tuple(language.name for language in LANGUAGES)
@@ -111,7 +111,7 @@ def named(name: str) -> Language:
 
 
 def missing(language: Language) -> str:
-    """Return what *language* lacks here: ``mvn is not installed``; empty if it can be built and run."""
+    """Return what is missing for *language*, such as ``mvn is not installed``; empty if nothing is."""
     return "; ".join(filter(None, (lacking(tool, language.folder) for tool in language.tools)))
 
 
@@ -125,7 +125,7 @@ def unready(language: Language) -> str:
 
 @functools.cache
 def lacking(tool: Tool, folder: str) -> str:
-    """Return what is wrong with *tool*, if anything, asked in *folder*, where it may follow a file there.
+    """Return the problem of *tool* in *folder*, where a file may choose its version; empty if there is none.
 
     The answer is kept: nothing is installed meanwhile.
     """

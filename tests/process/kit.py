@@ -1,4 +1,4 @@
-"""Looking at processes from outside."""
+"""State of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def runs(pid: int) -> bool:
-    """Return whether *pid* runs; one that nobody has waited for does not."""
+    """Return whether *pid* runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -20,7 +20,7 @@ def runs(pid: int) -> bool:
 
 
 def expects(pid: int, number: signal.Signals) -> bool:
-    """Return whether *pid* ignores or catches a signal rather than leave it to the kernel."""
+    """Return whether *pid* ignores or catches a signal."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     mask = int(fields["SigIgn"], 16) | int(fields["SigCgt"], 16)
     return bool(mask >> (number - 1) & 1)
@@ -33,5 +33,5 @@ def children_of(pid: int) -> list[int]:
 
 
 def lines(file: Path) -> list[str]:
-    """Return the whole lines that *file* has by now."""
+    """Return the complete lines of *file*."""
     return file.read_text().split("\n")[:-1] if file.exists() else []

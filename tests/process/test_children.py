@@ -1,4 +1,4 @@
-"""Commands that are kept running, and everything that they start themselves."""
+"""Commands that are restarted when they end, and their descendants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @pytest.fixture(params=["init is elsewhere", "this process is the init"])
 def _inheritance(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have orphans become children of this process, as they do where the gateway is a container's init."""
+    """Let orphans become children of this process, as in a container whose init is the gateway."""
     is_init = request.param == "this process is the init"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_init))
     yield
@@ -124,7 +124,7 @@ def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptu
 
 def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    # A shell's trap may lose a signal that comes while the shell starts a program: sigwait() loses none.
+    # A shell may lose a signal while it starts a program. sigwait() loses none.
     script = f"""if True:
         import signal
 

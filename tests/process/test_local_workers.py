@@ -1,4 +1,4 @@
-"""The workers that the gateway starts, through changes of the configuration."""
+"""The workers that the gateway starts, across changes of the configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pool(name: str, file: Path) -> WorkerPool:
 
 
 def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -> None:
-    """The timer of *other* is the later one: when that has ended, so would the one that was taken back."""
+    """The timer of *other* ends later than that of *back* would."""
     back, other = pool("back", tmp_path / "back"), pool("other", tmp_path / "other")
 
     async def main() -> None:
@@ -56,7 +56,7 @@ def test_stop_also_stops_retiring_workers(tmp_path: Path) -> None:
 
 
 def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
-    """In force, retiring, and being stopped: none of them obeys a SIGTERM."""
+    """An active, a retiring and a stopping worker, which all ignore SIGTERM."""
     names = "stopping", "retiring", "kept"
     files = {name: tmp_path / name for name in names}
     pools = {

@@ -1,4 +1,4 @@
-"""What local workers print, in the gateway's log."""
+"""The output of local workers in the gateway's log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ with starts.open("a") as file:
 if starts.read_text() != "up\\n":
     signal.pause()
 """
-"""A program that ends the first time, and the second time when it is told to."""
+"""A program that ends at once the first time, and at SIGTERM the second time."""
 
 
 def test_the_output_of_a_command_is_logged_across_restarts_and_stop(

@@ -1,4 +1,4 @@
-"""What signals do while a gateway starts and runs; real ones, to this process."""
+"""Signals during the start and the run of a gateway; this process gets real ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import until
 
 
 class Gateway:
-    """Notes what it is asked to do; each act lasts until it is told to go on."""
+    """Records its actions; each lasts until the test releases it."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -31,7 +31,7 @@ class Gateway:
 
 
 async def told(number: signal.Signals) -> None:
-    """Send this process a signal, and give the event loop time for it."""
+    """Send a signal to this process, and let the event loop handle it."""
     os.kill(os.getpid(), number)
     for _ in range(3):
         await asyncio.sleep(0.001)

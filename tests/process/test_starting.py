@@ -1,4 +1,4 @@
-"""Signals to a gateway that starts, and starts that fail: processes, seen from outside."""
+"""Signals during the start of a gateway, and starts that fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVING = r"serving on https://127\.0\.0\.1:(\d+), "
 
 @pytest.fixture
 def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for temporary files of the processes that the test starts."""
+    """Return the folder for temporary files of child processes."""
     folder = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
@@ -35,7 +35,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def start(tmp_path: Path, processes: ExitStack, certificate: tuple[Path, Path], temporary: Path) -> Start:
-    """Start a gateway, and do not wait for it: ``start(target, *flags, listen=…, before=…)``."""
+    """Start a gateway without waiting for it: ``start(target, *flags, listen=…, before=…)``."""
 
     def start(target: str, *flags: str, listen: str = "127.0.0.1:0", before: tuple[str, ...] = ()) -> Process:
         (tmp_path / "c.yaml").write_text(
@@ -73,9 +73,9 @@ def test_a_stop_signal_is_obeyed_during_the_start(
 def test_signals_are_handled_before_the_long_imports(
     start: Start, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Left to the kernel, a hang-up would end it, and the init of a container would not get the other."""
+    """By default SIGHUP would end the process, and the init of a container would not get SIGTERM."""
     importing = temporary / "importing"
-    # Python looks for signals between its steps, so one that comes just before a sleep waits for its end.
+    # Python handles signals between byte codes, so a signal just before a sleep waits for its end.
     long = f"import time\nopen({str(importing)!r}, 'w')\nwhile True:\n    time.sleep(0.01)\n"
     (tmp_path / "uvloop.py").write_text(long)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -129,7 +129,7 @@ def test_processes_do_not_outlive_a_killed_supervisor(
 
 
 def test_every_process_is_verbose(start: Start, start_worker: Callable[..., WorkerProcess]) -> None:
-    """Connections are the processes' own, and failed handshakes are told to those who debug."""
+    """Connections belong to the child processes, and failed handshakes are logged at DEBUG."""
     gateway = start(start_worker().target, "--processes", "2", before=("--verbose",))
     port = int(gateway.expect(SERVING)[1])
     with socket.create_connection(("127.0.0.1", port)) as client:

@@ -1,4 +1,4 @@
-"""What the parent of several processes takes from configurations that come while they run."""
+"""Settings that the parent of several processes takes from a new configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "apiVersion: admission-gateway.io/v1alpha1\nkind: GatewayConfiguration\n"
 
 
 class Process:
-    """In place of a gateway process, which would take long; notes how long it may take to stop."""
+    """Stands for a gateway process; records its grace period."""
 
     graces_s: list[float]
     pid = None
@@ -35,7 +35,7 @@ class Process:
 def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, grace_s: float
 ) -> None:
-    """One that is killed before its ``drainSeconds`` are over loses the reviews that it still answers."""
+    """A process that is killed before the end of its ``drainSeconds`` loses reviews."""
     Process.graces_s = []
     monkeypatch.setattr(supervisor, "Child", Process)
     monkeypatch.setattr(supervisor, "_POLL_S", 0.001)

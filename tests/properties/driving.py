@@ -1,4 +1,4 @@
-"""Drives an Evaluation with calls that end in any order, and watches that it keeps its word meanwhile."""
+"""Runs an Evaluation with calls that end in any order, and checks its invariants at each step."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class Trace:
     request: AdmissionRequest
     evaluation: Evaluation
     made: list[Call] = field(default_factory=list)
-    """In the order in which they were to be made."""
+    """In the order of the evaluation."""
     out: list[Call] = field(default_factory=list)
     questions: list[ConditionTask] = field(default_factory=list)
-    """Questions of conditions that are out."""
+    """Open checks of conditions."""
     asked: list[ConditionTask] = field(default_factory=list)
     withdrawn: list[Call] = field(default_factory=list)
     shown: list[Json | None] = field(default_factory=list)
-    """The object at the end of each step at which it was another."""
+    """The object after each step that changed it."""
 
     def take(self, calls: Sequence[Call]) -> None:
-        """Note what a step of the evaluation brought."""
+        """Record a step of the evaluation."""
         assert not (self.evaluation.done and calls), "calls after the end"
         assert len(set(map(id, calls)) - set(map(id, self.made))) == len(calls), "the same call twice"
         self.made += calls
@@ -67,7 +67,7 @@ class Trace:
         current = self.evaluation.final_object
         if not self.shown or self.shown[-1] is not current:
             self.shown.append(current)
-        # What is out is wanted: the review is not over, and the object shown is the present one.
+        # Open calls are needed: the review is not over, and their object is the current one.
         assert not (self.evaluation.done and self.out), "calls left behind"
         assert all(call.payload.object is current for call in self.out), (
             "a call about an object that is no more"
@@ -80,7 +80,7 @@ class Trace:
 
 
 def shown(call: Call) -> Json | None:
-    """The object as the worker would read it."""
+    """The object as the worker decodes it."""
     held: Json | None = orjson.loads(call.payload.json)["object"]
     return held
 
@@ -98,7 +98,7 @@ def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -
 
 
 def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Trace:
-    """Run *case* to its end, the calls that are out ending in the given order."""
+    """Run *case* to its end; calls end in the given order."""
     trace = begin(case, decode(orjson.dumps(review_of(case))), remembering=remembering)
     step = 0
     while not trace.evaluation.done:
@@ -116,7 +116,7 @@ def answer_to(question: ConditionTask) -> AccessDecision | ConditionResult:
 
 
 def end_one(case: Case, trace: Trace, choice: int) -> None:
-    """End one of the calls and questions that are out, whichever *choice* stands for."""
+    """End the open call or check that *choice* selects."""
     position = choice % (len(trace.out) + len(trace.questions))
     if position < len(trace.out):
         call = trace.out.pop(position)
@@ -127,7 +127,7 @@ def end_one(case: Case, trace: Trace, choice: int) -> None:
 
 
 def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
-    """Run *case* where no more than *room* calls may be out: those past it are refused, as a pool does."""
+    """Run *case* with at most *room* open calls; further ones are refused, as by a pool."""
     request = decode(orjson.dumps(review_of(case)))
     evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
     trace = Trace(request, evaluation)

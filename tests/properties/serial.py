@@ -1,4 +1,4 @@
-"""The reference: webhooks called one after another, as the API server would, written as plainly as can be.
+"""The reference: webhooks are called one after another, as by the API server, in simple code.
 
 Its own rounds, stopping, reinvocation, indices and texts; of the gateway it takes only how a rule, a selector
 and a patch are read, and what a patch may not make of an object. It is told how a worker answers what it is
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Serial:
-    """One review, asked serially."""
+    """One review with serial calls."""
 
     request: AdmissionRequest
     level: str
     is_mutating: bool
     held: Json | None = None
-    """The object as the webhooks so far left it."""
+    """The object with the patches so far."""
     rejections: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[str, Json | None]] = field(default_factory=list)
     failed_open: list[str] = field(default_factory=list)
     answers: dict[AccessCheck, AccessDecision] = field(default_factory=dict)
-    """All that the authorizer would say."""
+    """All answers of the authorizer."""
 
     def run(
         self,
@@ -93,7 +93,7 @@ class Serial:
                     return
 
     def matches(self, hook: Webhook, namespace: Namespace | None) -> bool | Failed:
-        """Whether a webhook with a rule for the request is for it and its object as it is now."""
+        """Whether a webhook with a matching rule applies to the current object."""
         matched = selectors_match(hook, self.request, self.held, namespace)
         if matched is not True or hook.match_conditions is None:
             return matched
@@ -104,7 +104,7 @@ class Serial:
         return result if isinstance(result, Failed) else result is None
 
     def call(self, hook: Webhook, place: str, answer: Callable[[str, Json | None], Verdict]) -> bool:
-        """Ask one worker and take its answer; return whether that changed the object."""
+        """Call one worker and apply its answer; return whether that changed the object."""
         self.calls.append((hook.name, copy.deepcopy(self.held)))
         verdict = answer(hook.name, self.held)
         if isinstance(verdict, Failed):
@@ -138,7 +138,7 @@ class Serial:
         return changed
 
     def patched(self, patch: bytes) -> tuple[bool, str, list[dict[str, object]]]:
-        """Apply *patch*; return whether it changed the object, what was wrong with it, its operations."""
+        """Apply *patch*; return whether it changed the object, its error, and its operations."""
         try:
             operations = parse_patch(patch)
             if operations and self.held is None:
@@ -184,7 +184,7 @@ class Serial:
                 self.annotations.setdefault(full, value)
 
     def response(self) -> dict[str, Any]:
-        """The response as it is to be, but for the patch."""
+        """The expected response without the patch."""
         said: dict[str, Any] = {"uid": self.request.uid, "allowed": not self.rejections}
         if self.rejections:
             first = self.rejections[0]

@@ -75,10 +75,10 @@ kubernetes_objects = st.builds(
     lambda *parts: dict(zip(("metadata", "spec"), parts, strict=True)), metadata, specs
 )
 
-# What holds of an object.
+# Conditions about an object.
 
 Condition = tuple[str, Any]
-"""What has to hold of the object shown: a kind, and what it is about."""
+"""A condition about the object: a kind, and its argument."""
 
 conditions = st.sampled_from(
     [
@@ -109,16 +109,16 @@ def holds(condition: Condition, shown: Json | None) -> bool:
 # matchConditions.
 
 ANSWERS = {AccessCheck(b"may"): AccessDecision(allowed=True), AccessCheck(b"may not"): AccessDecision()}
-"""What the authorizer says."""
+"""Answers of the authorizer."""
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Conditions without CEL: about the object, and perhaps a question to the authorizer."""
+    """Conditions without CEL: about the object, perhaps with a check of the authorizer."""
 
     condition: Condition
     breaks: Condition | None = None
-    """Where this holds of the object, the conditions cannot be evaluated."""
+    """If this holds, the evaluation of the conditions fails."""
     check: AccessCheck | None = None
     takes_long: bool = False
 
@@ -193,7 +193,7 @@ rules = st.sampled_from(
 
 @st.composite
 def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webhook]:
-    """Webhooks in configured order; their names tell them apart."""
+    """Webhooks in configured order, with different names."""
     return [
         webhook(
             f"w{number}.policies.test",
@@ -271,7 +271,7 @@ patches = st.sampled_from([b"", *map(orjson.dumps, USUAL_PATCHES * 2), *ODD_PATC
 
 @dataclass(frozen=True)
 class Count:
-    """A reaction that no fixed verdict can give: one replica more, up to three."""
+    """A reaction that depends on the object: one replica more, up to three."""
 
     def __call__(self, shown: Json | None) -> Verdict:
         spec: Any = (shown or {}).get("spec")
@@ -305,7 +305,7 @@ reactions = st.one_of(*[patching] * 6, *[allowing] * 2, st.just(Count()), denyin
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A worker: the first condition that holds of the object decides; where none does, it allows."""
+    """A worker: the first condition that holds decides; without one, it allows."""
 
     table: tuple[tuple[Condition, Reaction], ...]
 
@@ -320,19 +320,19 @@ reflexes = st.tuples(conditions, reactions)
 behaviours = st.builds(Behaviour, st.one_of(st.tuples(), st.tuples(reflexes), st.tuples(reflexes, reflexes)))
 
 
-# A whole case.
+# A complete case.
 
 
 @dataclass(frozen=True)
 class Case:
-    """One review and everybody who has a say in it."""
+    """One review with its webhooks, workers and authorizer."""
 
     phase: Phase
     webhooks: list[Webhook]
     request: Json
     behaviours: list[Behaviour]
     habits: list[tuple[int, int]]
-    """Webhook by place, and how many changes of it a memory knows already."""
+    """By index of the webhook: how many of its changes are cached."""
 
     def answer(self, name: str, shown: Json | None) -> Verdict:
         return self.behaviours[int(name[1 : name.index(".")])](shown)
@@ -362,7 +362,7 @@ def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
 
 
 orders = st.lists(st.integers(0, 7), max_size=24)
-"""Which of the calls that are out ends next, by its place among them; the oldest where this runs out."""
+"""The index of the open call that ends next; after the last index, the oldest."""
 
 
 # Patches, valid and broken, against a document.
@@ -383,7 +383,7 @@ def pointers(document: object, path: str = "") -> list[str]:
 
 @st.composite
 def patches_against(draw: st.DrawFn, target: object) -> list[dict[str, Any]]:
-    """Operations that often apply: their paths exist, or nearly."""
+    """Operations that often apply: most of their paths exist."""
     known = st.sampled_from(pointers(target))
     path = st.one_of(
         known,

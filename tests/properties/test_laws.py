@@ -1,4 +1,4 @@
-"""The laws of the evaluation, by the numbers under which its docstring states them."""
+"""The laws of the evaluation, with the numbers of its docstring."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ def test_2_equal_to_a_serial_run(case: Case, order: list[int], remembering: bool
     trace = drive(case, order, remembering=remembering)
     said = response(trace, level)
     note(f"serial: {reference}\nresponse: {said}")
-    # The object, by the response's patch where there may be one, and as the evaluation holds it in any case.
+    # The object after the response's patch, if any, and the object of the evaluation.
     final = final_object(trace, said)
     assert same(trace.evaluation.final_object, reference.held)
     assert same(final, reference.held if not reference.rejections else trace.request.object)
     assert said.pop("patchType", None) == ("JSONPatch" if "patch" in said else None)
     assert ("patch" in said) is not same(final, trace.request.object)
     said.pop("patch", None)
-    # Everything else, to the last letter.
+    # Everything else, exactly.
     assert said == reference.response()
-    # The calls whose verdicts counted are the serial run's, and so is what they were shown.
+    # The calls whose verdicts counted, and their objects, are those of the serial run.
     counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
     assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
 
@@ -91,7 +91,7 @@ def test_2_equal_to_a_serial_run(case: Case, order: list[int], remembering: bool
 def test_2_equal_to_a_serial_run_where_there_is_room_for_few_calls(
     case: Case, order: list[int], room: int
 ) -> None:
-    # A serial run never has more than one call out, so that room for one is enough.
+    # A serial run has at most one open call, so room for one is enough.
     assert drive_in_little_room(case, order, room).answer() == drive(case, order).answer()
 
 
@@ -175,7 +175,7 @@ def test_5_the_patch_is_sound_and_absent_where_nothing_changed(
 
 
 def strictly(document: Any, operations: list[dict[str, Any]]) -> None:
-    """Walk every operation to where it points: what it needs is there, and indices are plain numbers."""
+    """Check that the path of every operation exists, and that indices are plain numbers."""
     for operation in operations:
         assert set(operation) == {"op", "path"} | ({"value"} if operation["op"] != "remove" else set())
         *parents, last = [
@@ -251,7 +251,7 @@ def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool) ->
     assert len(trace.made) <= len(case.webhooks) * (rounds + changes)
     each = Counter((call.index, id(call.payload)) for call in trace.made)
     assert not each or max(each.values()) <= rounds
-    # Every call was used, thrown away with its verdict, or withdrawn before it had one.
+    # Every call was used, discarded with its verdict, or cancelled before its verdict.
     used = [outcome.call for outcome in evaluation.outcomes if outcome.call is not None]
     ahead = [call for call in trace.made if call.is_ahead]
     assert evaluation.kept_ahead == sum(call.is_ahead for call in used)

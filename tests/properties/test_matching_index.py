@@ -1,4 +1,4 @@
-"""The index of a Selection answers as if it had not been asked before."""
+"""The index of a Selection gives the same answers with and without its cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of patches and of the difference between two documents."""
+"""Laws of applying patches and of computing them."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_where_the_strict_library_applies_a_patch_the_result_is_the_same(data: A
 
 
 def differs(operation: dict[str, Any]) -> bool:
-    """Whether the API server reads this otherwise than RFC 6902, so that both may succeed differently."""
-    # It refuses operations on the whole document; and 1 is not true there, as it is for Python.
+    """Whether the API server differs from RFC 6902, so that the results may differ."""
+    # It refuses operations on the whole document, and 1 does not equal true, as it does in Python.
     return operation["op"] == "test" or "" in (operation["path"], operation.get("from"))
 
 
