@@ -19,7 +19,7 @@ from gateway.snapshot import ClusterView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.config.model import Config, Kubernetes
+    from gateway.config.model import Config, KubernetesSettings
     from gateway.kubernetes.custom_resources import CustomResources
     from gateway.kubernetes.namespaces import ClusterNamespaces
 
@@ -96,7 +96,7 @@ class ClusterFollower:
         namespaces = self._current.namespaces
         return None if namespaces is None else (self._current.is_connected, len(namespaces.by_name))
 
-    async def prepare(self, settings: Kubernetes | None, *, is_start: bool) -> Cluster:
+    async def prepare(self, settings: KubernetesSettings | None, *, is_start: bool) -> Cluster:
         """Return the cluster of *settings*: the current one if they are the same, else a new one.
 
         At the start this waits for custom resources without a limit, and does not wait for namespaces. Later

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
     from gateway.registration.backend import Backend
     from gateway.registration.coverage_gaps import CoverageGap
     from gateway.registration.plan import Plan, RegistrationOptions
@@ -182,7 +182,7 @@ def _as_yaml(made: Plan) -> str:
     return head + "---\n".join(map(to_yaml, made.documents))
 
 
-def _apply(made: Plan, cluster: Kubernetes, *, force: bool) -> str:
+def _apply(made: Plan, cluster: KubernetesSettings, *, force: bool) -> str:
     import asyncio
 
     from gateway.kubernetes.apply import apply

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from gateway.config.credentials import roots_among
+from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_subdomain
 from gateway.core.webhook import HttpsClient, WorkerRef

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from gateway.config.credentials import NoCredentialError, certificate_key, public_key, roots_among
+from gateway.config.credential_files import NoCredentialError, certificate_key, public_key, roots_among
 from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.config.parsing import parse_yaml
 from gateway.text import described, did_you_mean, one_of, printable, shown, url_without_secrets
 
@@ -86,7 +86,7 @@ class Kubeconfig:
     user: KubeconfigUser
 
 
-def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
+def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings | None:
     """Return the ``kubernetes`` group in *fields*, of a file in *folder*."""
     if fields is None:
         return None
@@ -107,7 +107,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> Kubernetes | None:
         fields.problem("context", "needs kubeconfig: a pod's service account has no contexts")
     custom_resources = fields.boolean("customResources")
     fields.finish()
-    return Kubernetes(path, context, custom_resources)
+    return KubernetesSettings(path, context, custom_resources)
 
 
 def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:

@@ -86,7 +86,7 @@ class Authentication:
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
+class KubernetesSettings:
     """The cluster whose namespaces are watched, and perhaps its custom resources."""
 
     kubeconfig: Path | None = None
@@ -124,7 +124,7 @@ class GatewaySettings:
     audit_level: AuditLevel = "Metadata"
     webhook_users: WebhookUsers | None = None
     """The gateway's credentials for HTTPS webhooks; None: none are sent."""
-    kubernetes: Kubernetes | None = None
+    kubernetes: KubernetesSettings | None = None
     """None: no cluster is watched, and Namespace documents have all namespaces."""
 
 

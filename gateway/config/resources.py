@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 import orjson
 
 from gateway.config import addresses
-from gateway.config.credentials import (
+from gateway.config.credential_files import (
     read_basic_auth_file,
     read_ca_bundle,
     read_ca_file,

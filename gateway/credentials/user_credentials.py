@@ -16,7 +16,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.credentials import NoCredentialError
+from gateway.config.credential_files import NoCredentialError
 from gateway.config.files import MissingFileError, UnusableFileError
 from gateway.config.kubeconfig import read_token
 from gateway.credentials.exec_plugin import CredentialsError, ExecCredentialSource

@@ -13,7 +13,7 @@ from gateway.config.files import MAX_FILE_BYTES, UnusableFileError, list_files, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
     from gateway.errors import Problem
 
     Json = dict[str, Any]
@@ -31,7 +31,7 @@ def from_files(paths: Sequence[Path]) -> tuple[list[Json], list[Problem]]:
     return [one.content for one in documents if one.content is not None and not one.report.found], problems
 
 
-def from_cluster(cluster: Kubernetes) -> list[Json]:
+def from_cluster(cluster: KubernetesSettings) -> list[Json]:
     """Return the webhook configurations of *cluster*.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
     from gateway.importing.destinations import Destination
     from gateway.importing.sync_plan import Choice, SyncPlan
     from gateway.kubernetes.api_client import ApiClient
@@ -185,7 +185,7 @@ class Sync:
         await write(api, document, FIELD_MANAGER)
 
 
-async def run_once(settings: Kubernetes, sync: Sync) -> int:
+async def run_once(settings: KubernetesSettings, sync: Sync) -> int:
     """Synchronize once, with retries after conflicts, and return the exit status."""
     from gateway.kubernetes.access import connect
     from gateway.kubernetes.webhook_configurations import list_webhook_configurations
@@ -203,7 +203,7 @@ async def run_once(settings: Kubernetes, sync: Sync) -> int:
         await api.close()
 
 
-async def watch(settings: Kubernetes, sync: Sync) -> int:
+async def watch(settings: KubernetesSettings, sync: Sync) -> int:
     """Synchronize after every change in the cluster until SIGTERM or SIGINT; return the exit status."""
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.webhook_configurations import WebhookConfigurations

@@ -28,7 +28,7 @@ from cryptography.x509.verification import (
     VerificationError,
 )
 
-from gateway.config.credentials import certificates
+from gateway.config.credential_files import certificates
 from gateway.config.files import UnusableFileError, read_file
 from gateway.core.webhook import HttpsClient
 from gateway.inspection.model import REGISTER, Finding, Severity

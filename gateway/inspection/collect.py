@@ -19,7 +19,7 @@ from gateway.kubernetes.access import connect
 from gateway.kubernetes.webhook_configurations import list_items, list_webhook_configurations
 
 if TYPE_CHECKING:
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
     from gateway.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
@@ -28,7 +28,7 @@ _FORBIDDEN, _NOT_FOUND = 403, 404
 _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 
-async def collect(cluster: Kubernetes, name: str | None) -> ClusterState:
+async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState:
     """Return the objects related to the gateway's registrations in *cluster*, or to those called *name*.
 
     Raises:

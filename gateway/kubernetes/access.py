@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 
-from gateway.config.credentials import roots_among
+from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
 from gateway.credentials.exec_plugin import CredentialsError
@@ -25,7 +25,7 @@ from gateway.text import without_url_secrets
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_AFTER_S: Final = 180.0
@@ -35,7 +35,7 @@ RENEW_FAILED_AFTER_S: Final = 1.0
 server is down every look-up fails."""
 
 
-def connect(settings: Kubernetes, service_account: Path = SERVICE_ACCOUNT) -> ApiClient:
+def connect(settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUNT) -> ApiClient:
     """Return a client for the API server of *settings*; it has sent nothing yet.
 
     Reads files: do not call it on the event loop.
@@ -93,7 +93,7 @@ class ClusterAccess:
     So that changed tokens, certificates, roots and kubeconfigs take effect.
     """
 
-    def __init__(self, settings: Kubernetes, service_account: Path = SERVICE_ACCOUNT) -> None:
+    def __init__(self, settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUNT) -> None:
         self._settings = settings
         self._service_account = service_account
         self._current: _SharedClient | None = None

@@ -19,7 +19,7 @@ from gateway.kubernetes.api_client import ApiStatusError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
     from gateway.kubernetes.api_client import ApiClient
 
 _APPLY: Final = "application/apply-patch+yaml"
@@ -32,7 +32,11 @@ _CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 201, 403, 404, 409
 
 
 async def apply(
-    settings: Kubernetes, documents: Sequence[Mapping[str, object]], *, field_manager: str, force: bool
+    settings: KubernetesSettings,
+    documents: Sequence[Mapping[str, object]],
+    *,
+    field_manager: str,
+    force: bool,
 ) -> list[str]:
     """Apply *documents*, and return a line for each, as ``KIND/NAME applied (created)``.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gateway.config.custom import Combined, Key, ResourceStatus
-    from gateway.config.model import Config, Kubernetes
+    from gateway.config.model import Config, KubernetesSettings
     from gateway.errors import Problem
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,9 @@ GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 class CustomResources:
     """A cluster's custom resources, from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
-    def __init__(self, settings: Kubernetes, changed: Callable[[], None], pace: Pace | None = None) -> None:
+    def __init__(
+        self, settings: KubernetesSettings, changed: Callable[[], None], pace: Pace | None = None
+    ) -> None:
         """*changed* is called after every change, also of a status, once all resources have been read."""
         self.settings = settings
         self.combined: Combined | None = None
@@ -134,7 +136,9 @@ def _log(problem: Problem) -> None:
     log.error("%s", problem)
 
 
-async def read_once(settings: Kubernetes, files: Config, refused: Callable[[Problem], None] = _log) -> Config:
+async def read_once(
+    settings: KubernetesSettings, files: Config, refused: Callable[[Problem], None] = _log
+) -> Config:
     """Return the configuration of *files* and the cluster's custom resources; write no status.
 
     *refused* is called with each problem of a resource.

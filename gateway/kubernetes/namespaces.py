@@ -26,7 +26,7 @@ from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gateway.config.model import Kubernetes
+    from gateway.config.model import KubernetesSettings
 
     Result = Namespace | Failed | None
     """None: there is no such namespace."""
@@ -43,7 +43,7 @@ _TYPE: Final = {"apiVersion": "v1", "kind": "Namespace"}
 class ClusterNamespaces:
     """A cluster's namespaces, followed from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
-    def __init__(self, settings: Kubernetes, pace: Pace | None = None) -> None:
+    def __init__(self, settings: KubernetesSettings, pace: Pace | None = None) -> None:
         self.settings = settings
         self._access = ClusterAccess(settings)
         self._store = Store(namespace_of)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
 
 
-def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[[Problem], None]) -> Config:
+def with_custom_resources(
+    config: Config, target: KubernetesSettings, refused: Callable[[Problem], None]
+) -> Config:
     """Return *config* with the custom resources of the cluster *target*, if *config* enables them.
 
     *refused* is called with each problem of a resource.
@@ -42,7 +44,9 @@ def with_custom_resources(config: Config, target: Kubernetes, refused: Callable[
     return asyncio.run(read_once(target, config, refused))
 
 
-def select(configured: Kubernetes | None, kubeconfig: Path | None, context: str | None) -> Kubernetes:
+def select(
+    configured: KubernetesSettings | None, kubeconfig: Path | None, context: str | None
+) -> KubernetesSettings:
     """Return the cluster that a command is for.
 
     In this order: *kubeconfig*; a kubeconfig in the configuration; $KUBECONFIG; the cluster of the pod that
@@ -64,4 +68,4 @@ def select(configured: Kubernetes | None, kubeconfig: Path | None, context: str 
         kubeconfig = Path.home() / ".kube" / "config"
         if not kubeconfig.exists():
             raise GatewayError("no cluster: there is no ~/.kube/config; use --kubeconfig FILE")
-    return Kubernetes(kubeconfig, context)
+    return KubernetesSettings(kubeconfig, context)

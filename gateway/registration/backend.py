@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.config.client_config import url_problems
-from gateway.config.credentials import certificates
+from gateway.config.credential_files import certificates
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_label
 from gateway.text import shown

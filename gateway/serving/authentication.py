@@ -20,7 +20,7 @@ import logging
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.credentials import NoCredentialError, basic_credentials, bearer_tokens
+from gateway.config.credential_files import NoCredentialError, basic_credentials, bearer_tokens
 from gateway.config.files import MissingFileError, UnusableFileError, read_file
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint

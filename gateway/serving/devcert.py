@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway.config.credentials import certificates
+from gateway.config.credential_files import certificates
 from gateway.errors import ConfigError
 from gateway.serving.files import read_as
 

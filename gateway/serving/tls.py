@@ -18,7 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gateway.config import files
-from gateway.config.credentials import certificates
+from gateway.config.credential_files import certificates
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
 

@@ -9,7 +9,7 @@ import yaml
 
 from gateway.config.kubeconfig import KubeconfigUser, read_kubeconfig
 from gateway.config.load import load
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def test_a_kubeconfig_is_relative_to_the_file_that_names_it(
     tmp_path: Path, written: dict[str, str], context: str | None
 ) -> None:
     loaded = load([write(tmp_path, written, kubeconfig())]).gateway.kubernetes
-    assert loaded == Kubernetes(tmp_path / "kube", context)
+    assert loaded == KubernetesSettings(tmp_path / "kube", context)
 
 
 def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_path: Path) -> None:
-    assert load([write(tmp_path, {})]).gateway.kubernetes == Kubernetes()
+    assert load([write(tmp_path, {})]).gateway.kubernetes == KubernetesSettings()
     assert load([write(tmp_path, None)]).gateway.kubernetes is None
 
 

@@ -13,7 +13,7 @@ from gateway.config.addresses import target
 from gateway.config.client_config import url_problems
 from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import connect
 from gateway.registration.backend import parse_url
@@ -102,13 +102,13 @@ def test_server_of_a_kubeconfig(server: str, tmp_path: Path) -> None:
 def test_urls_that_the_client_for_kubernetes_refuses(cluster: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "kube").write_text(yaml.safe_dump(kubeconfig(clusters=[{"name": "one", "cluster": cluster}])))
     with pytest.raises(ClusterError) as raised:
-        connect(Kubernetes(tmp_path / "kube"))
+        connect(KubernetesSettings(tmp_path / "kube"))
     assert SECRET not in str(raised.value)
 
 
 def test_name_of_an_api_server(tmp_path: Path) -> None:
     cluster = {"server": f"https://u:{SECRET}@a:8443/path?{SECRET}#{SECRET}"}
     (tmp_path / "kube").write_text(yaml.safe_dump(kubeconfig(clusters=[{"name": "one", "cluster": cluster}])))
-    found = connect(Kubernetes(tmp_path / "kube"))
+    found = connect(KubernetesSettings(tmp_path / "kube"))
     assert SECRET not in found.url
     assert found.url.startswith("https://a:8443/path")

@@ -9,7 +9,7 @@ import pytest
 
 from gateway import __version__
 from gateway.config.addresses import parse_host_port
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.dispatch.pool import RESOLVE_EVERY_S
 from gateway.dispatch.targets import DnsName, parse_target
 from gateway.process.supervisor import _STOP_MARGIN_S
@@ -205,7 +205,7 @@ def test_the_pods_conform_to_the_restricted_pod_security_standard(name: str) -> 
 def test_the_gateway_may_read_namespaces_and_create_access_reviews_and_nothing_else(
     config: Config,
 ) -> None:
-    assert config.gateway.kubernetes == Kubernetes()
+    assert config.gateway.kubernetes == KubernetesSettings()
     account = only("ServiceAccount", pod(GATEWAY)["serviceAccountName"])
     assert account["automountServiceAccountToken"] is False
     assert pod(GATEWAY)["automountServiceAccountToken"] is True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.credentials import exec_plugin
 from gateway.errors import ClusterError
 from gateway.kubernetes import access, namespaces
@@ -45,7 +45,7 @@ def encoded(blob: trustme.Blob) -> str:
     return base64.b64encode(blob.bytes()).decode()
 
 
-def reach(settings: Kubernetes, **options: Any) -> None:
+def reach(settings: KubernetesSettings, **options: Any) -> None:
     """Read a namespace, as whoever *settings* say."""
 
     async def scenario() -> None:
@@ -64,7 +64,7 @@ def test_a_token_and_roots_inside_the_kubeconfig(
 ) -> None:
     tls_server.token = "secret"
     roots = {"certificate-authority-data": encoded(authority.cert_pem)}
-    reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, token="secret")))
+    reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, roots, token="secret")))
 
 
 def test_files_are_relative_to_the_kubeconfig(
@@ -74,8 +74,8 @@ def test_files_are_relative_to_the_kubeconfig(
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     (tmp_path / "token").write_text("secret\n")
     file = tls_server.kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, tokenFile="token")
-    reach(Kubernetes(file))
-    reach(Kubernetes(file, "test"))
+    reach(KubernetesSettings(file))
+    reach(KubernetesSettings(file, "test"))
 
 
 @pytest.mark.parametrize("is_inline", [True, False])
@@ -95,23 +95,23 @@ def test_a_client_certificate(
         issued.cert_chain_pems[0].write_to_path(str(tmp_path / "me.crt"))
         issued.private_key_pem.write_to_path(str(tmp_path / "me.key"))
         user = {"client-certificate": "me.crt", "client-key": "me.key"}
-    reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, **user)))
+    reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, roots, **user)))
     with pytest.raises(ClusterError):
-        reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots)))
+        reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, roots)))
 
 
 def test_a_server_is_known_by_another_name(
     tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
 ) -> None:
     roots = {"certificate-authority-data": encoded(authority.cert_pem)}
-    reach(Kubernetes(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "api.test"})))
+    reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "api.test"})))
     with pytest.raises(ClusterError, match=r"Hostname mismatch|not valid for"):
-        reach(Kubernetes(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "other.test"})))
+        reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "other.test"})))
 
 
 def test_a_server_that_is_not_trusted_is_told_nothing(tls_server: ApiServer, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"(?i)certificate.verify.failed"):
-        reach(Kubernetes(tls_server.kubeconfig(tmp_path, token="secret")))
+        reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, token="secret")))
     assert tls_server.requests == []
 
 
@@ -136,7 +136,7 @@ def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: st
         "args": [],
         "env": [{"name": "OTHER", "value": "thing"}],
     }
-    reach(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+    reach(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_plugin_that_fails_is_one_line(
     server: ApiServer, tmp_path: Path, plugin: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
-        reach(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        reach(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -178,7 +178,7 @@ def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
     plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", f"echo $$ > {started}; sleep 600; true"]}
 
     async def scenario() -> None:
-        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
         told = list[object]()
         namespaces.look_up("red", 60, told.append)
         await namespaces.close()
@@ -209,7 +209,7 @@ def test_a_token_that_was_refused_is_made_anew_once_for_all(
     plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", script]}
 
     async def scenario() -> None:
-        api = await asyncio.to_thread(connect, Kubernetes(server.kubeconfig(tmp_path, exec=plugin)))
+        api = await asyncio.to_thread(connect, KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
         for token in ("first", "second"):
             server.token = token
             (tmp_path / "token").write_text(token)
@@ -229,7 +229,7 @@ def test_impersonation(server: ApiServer, tmp_path: Path) -> None:
         "as-uid": "7",
         "as-user-extra": {"Scope": ["x", "y"]},
     }
-    reach(Kubernetes(server.kubeconfig(tmp_path, token="t", **user)))
+    reach(KubernetesSettings(server.kubeconfig(tmp_path, token="t", **user)))
     assert server.authorizations == ["Bearer t"]
     assert server.impersonations == [
         [
@@ -244,7 +244,7 @@ def test_impersonation(server: ApiServer, tmp_path: Path) -> None:
 
 
 def test_a_server_whose_certificate_is_not_verified(tls_server: ApiServer, tmp_path: Path) -> None:
-    reach(Kubernetes(tls_server.kubeconfig(tmp_path, {"insecure-skip-tls-verify": True}, token="t")))
+    reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {"insecure-skip-tls-verify": True}, token="t")))
 
 
 def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
@@ -258,25 +258,25 @@ def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
     plugin = {"apiVersion": V1, "command": "echo", "args": [json.dumps({"status": status})]}
     roots = {"certificate-authority-data": encoded(authority.cert_pem)}
     with pytest.raises(ClusterError, match="prints a certificate and no token"):
-        reach(Kubernetes(tls_server.kubeconfig(tmp_path, roots, exec=plugin)))
+        reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, roots, exec=plugin)))
     assert tls_server.requests == []
 
 
 @pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
 def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
     with pytest.raises(ClusterError, match="token: has characters that a header must not have") as caught:
-        reach(Kubernetes(server.kubeconfig(tmp_path, token=token)))
+        reach(KubernetesSettings(server.kubeconfig(tmp_path, token=token)))
     assert "ret" not in str(caught.value)
 
 
 def test_a_password_in_the_url_is_not_told(server: ApiServer, tmp_path: Path) -> None:
     url = server.url.replace("://", "://me:secret@")
     with pytest.raises(ClusterError, match="404"):
-        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+        reach(KubernetesSettings(server.kubeconfig(tmp_path, {"server": url})))
     assert server.authorizations == ["Basic bWU6c2VjcmV0"]
     server.faults["get"].append(hang_up)
     with pytest.raises(ClusterError, match=server.url) as caught:
-        reach(Kubernetes(server.kubeconfig(tmp_path, {"server": url})))
+        reach(KubernetesSettings(server.kubeconfig(tmp_path, {"server": url})))
     assert "secret" not in str(caught.value)
 
 
@@ -296,7 +296,7 @@ def pod(
 def test_a_pods_service_account_and_its_renewed_token(tls_server: ApiServer, pod: Path) -> None:
     async def scenario() -> None:
         tls_server.token = "first"
-        api = await asyncio.to_thread(connect, Kubernetes(), pod)
+        api = await asyncio.to_thread(connect, KubernetesSettings(), pod)
         await api.get("/api/v1/namespaces/red")
         tls_server.token = "second"
         (pod / "token").write_text("second")
@@ -313,7 +313,7 @@ def test_a_renewed_token_is_used_before_the_old_one_ends(
     monkeypatch.setattr(access, "RENEW_AFTER_S", 0.0)
 
     async def scenario() -> None:
-        lent = ClusterAccess(Kubernetes(), pod)
+        lent = ClusterAccess(KubernetesSettings(), pod)
         async with lent.api() as first:
             await first.get("/api/v1/namespaces/red")
             (pod / "token").write_text("second")
@@ -330,9 +330,9 @@ def test_a_renewed_token_is_used_before_the_old_one_ends(
 def test_a_client_is_made_anew_after_failures_but_not_after_each(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = list[Kubernetes]()
+    made = list[KubernetesSettings]()
 
-    def counted(settings: Kubernetes, service_account: Path) -> Any:
+    def counted(settings: KubernetesSettings, service_account: Path) -> Any:
         made.append(settings)
         return connect(settings, service_account)
 
@@ -340,7 +340,7 @@ def test_a_client_is_made_anew_after_failures_but_not_after_each(
     monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 60.0)
 
     async def scenario() -> None:
-        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
         for _ in range(3):
             server.faults["get"].append(refuse(403))
             with pytest.raises(ClusterError):
@@ -360,7 +360,7 @@ def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp
     clients = list[Any]()
 
     async def scenario() -> None:
-        lent = ClusterAccess(Kubernetes(server.kubeconfig(tmp_path)))
+        lent = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
         await lent.close()
         async with lent.api() as first, lent.api() as second:
             clients.extend((first, second))
@@ -374,13 +374,13 @@ def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp
 def test_what_is_no_pod_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is not a pod"):
-        connect(Kubernetes(), tmp_path)
+        connect(KubernetesSettings(), tmp_path)
 
 
 def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
     (pod / "token").unlink()
     with pytest.raises(ClusterError, match=r"no .*token; is automountServiceAccountToken false"):
-        connect(Kubernetes(), pod)
+        connect(KubernetesSettings(), pod)
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_a_kubeconfig_that_cannot_be_used_says_why(
 ) -> None:
     file = server.kubeconfig(tmp_path, cluster, **user)
     with pytest.raises(ClusterError) as caught:
-        connect(Kubernetes(file))
+        connect(KubernetesSettings(file))
     assert why in str(caught.value)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)

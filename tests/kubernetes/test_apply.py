@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.errors import ClusterError
 from gateway.kubernetes.apply import apply
 from tests.kubernetes.server import ApiServer, hang_up, refuse
@@ -28,7 +28,7 @@ def document(kind: str = "MutatingWebhookConfiguration", **members: Any) -> dict
 
 
 def applied(server: ApiServer, folder: Path, *documents: dict[str, Any], force: bool = False) -> list[str]:
-    settings = Kubernetes(server.kubeconfig(folder))
+    settings = KubernetesSettings(server.kubeconfig(folder))
     return asyncio.run(apply(settings, documents, field_manager="us", force=force))
 
 

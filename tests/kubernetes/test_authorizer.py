@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.core.conditions import AccessCheck, AccessDecision
 from gateway.kubernetes.namespaces import ClusterNamespaces
 from tests.kubernetes.server import ApiServer, refuse
@@ -27,7 +27,7 @@ def decisions(
     server: ApiServer, folder: Path, checks: Sequence[AccessCheck] = (CHECK,), timeout_s: float = LONG_S
 ) -> list[AccessDecision]:
     async def scenario() -> list[AccessDecision]:
-        cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(folder)))
+        cluster = ClusterNamespaces(KubernetesSettings(server.kubeconfig(folder)))
         results: list[AccessDecision] = []
         for check in checks:
             cluster.authorize(check, timeout_s, results.append)
@@ -91,7 +91,7 @@ def test_a_late_answer_is_an_error(server: ApiServer, tmp_path: Path) -> None:
 
 def test_a_cancelled_check_has_no_result(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
-        cluster = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        cluster = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
         results: list[AccessDecision] = []
         cluster.authorize(CHECK, LONG_S, results.append)()
         cluster.authorize(CHECK, LONG_S, results.append)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed, FailureReason
 from gateway.errors import ClusterError
@@ -140,7 +140,7 @@ def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -
 def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         server.put("red", team="a")
-        namespaces = ClusterNamespaces(Kubernetes(server.kubeconfig(tmp_path)))
+        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
         found = await namespaces.get("red")
         assert found is not None
         assert found.labels["team"] == "a"

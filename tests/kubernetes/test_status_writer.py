@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.custom import CustomResource, ResourceStatus
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.errors import ClusterError, Problem
 from gateway.kubernetes import status_writer
@@ -49,7 +49,7 @@ def run(
     """Run *scenario* with a function that writes the statuses of statuses."""
 
     async def main() -> None:
-        access = ClusterAccess(Kubernetes(server.kubeconfig(folder)))
+        access = ClusterAccess(KubernetesSettings(server.kubeconfig(folder)))
         watched: dict[Key, CustomResource] = {}
         writer = StatusWriter(access, watched.get, "me")
 
@@ -108,7 +108,7 @@ def test_a_replica_skips_what_another_has_written_and_creates_no_second_event(
         server.apply(pool())
         stale = judged(server, "p", "wrong")
         seen = {stale.resource.key: stale.resource}
-        access = ClusterAccess(Kubernetes(server.kubeconfig(tmp_path)))
+        access = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
         first, second, late = (StatusWriter(access, seen.get, name) for name in ("1", "2", "3"))
         for writer in (first, second, late):
             writer.use([stale])

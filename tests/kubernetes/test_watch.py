@@ -12,7 +12,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.kubernetes import access
 from gateway.kubernetes.namespaces import ClusterNamespaces
 from gateway.kubernetes.watch import Pace
@@ -34,7 +34,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[object, object, N
 
 @asynccontextmanager
 async def followed(file: Path, pace: Pace = FAST) -> AsyncIterator[ClusterNamespaces]:
-    namespaces = ClusterNamespaces(Kubernetes(file), pace)
+    namespaces = ClusterNamespaces(KubernetesSettings(file), pace)
     await namespaces.start()
     try:
         yield namespaces

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli import main
-from gateway.config.model import Kubernetes
+from gateway.config.model import KubernetesSettings
 from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.yaml_output import to_yaml
@@ -206,7 +206,7 @@ class Recorded(list[dict[str, Any]]):
 
     refusal: ClusterError | None = None
 
-    async def apply(self, settings: Kubernetes, made: Any, **options: Any) -> list[str]:
+    async def apply(self, settings: KubernetesSettings, made: Any, **options: Any) -> list[str]:
         if self.refusal is not None:
             raise self.refusal
         self.append({"settings": settings, "documents": made, **options})
@@ -231,7 +231,7 @@ def test_apply_prints_the_lines_of_the_result_only(run: Run, cluster: Recorded, 
     (applied,) = cluster
     assert applied.pop("documents") == documents(printed)
     assert applied == {
-        "settings": Kubernetes(tmp_path / "k", "c"),
+        "settings": KubernetesSettings(tmp_path / "k", "c"),
         "field_manager": "admission-gateway",
         "force": True,
     }
@@ -240,10 +240,10 @@ def test_apply_prints_the_lines_of_the_result_only(run: Run, cluster: Recorded, 
 def test_which_cluster(
     run: Run, cluster: Recorded, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def target(*arguments: str) -> Kubernetes:
+    def target(*arguments: str) -> KubernetesSettings:
         status, _, err = run(*SERVICE, "--apply", *arguments)
         assert status == 0, err
-        found: Kubernetes = cluster[-1]["settings"]
+        found: KubernetesSettings = cluster[-1]["settings"]
         return found
 
     status, out, err = run(*SERVICE, "--apply")
@@ -256,12 +256,12 @@ def test_which_cluster(
     (tmp_path / ".kube").mkdir()
     home = tmp_path / ".kube" / "config"
     home.touch()
-    assert target() == Kubernetes(home)
+    assert target() == KubernetesSettings(home)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert target() == Kubernetes(None)
-    assert target("--context", "c") == Kubernetes(home, "c")
+    assert target() == KubernetesSettings(None)
+    assert target("--context", "c") == KubernetesSettings(home, "c")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "env"))
-    assert target() == Kubernetes(tmp_path / "env")
+    assert target() == KubernetesSettings(tmp_path / "env")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
     assert run(*SERVICE, "--apply")[0] == 1
 
@@ -271,9 +271,9 @@ def test_which_cluster(
     }
     (tmp_path / "named").write_text(json.dumps(kubeconfig))
     (config / "gateway.yaml").write_text(f"{head}kubernetes: {{kubeconfig: {tmp_path}/named, context: c}}\n")
-    assert target() == Kubernetes(tmp_path / "named", "c")
-    assert target("--context", "d") == Kubernetes(tmp_path / "named", "d")
-    assert target("--kubeconfig", str(tmp_path / "k")) == Kubernetes(tmp_path / "k")
+    assert target() == KubernetesSettings(tmp_path / "named", "c")
+    assert target("--context", "d") == KubernetesSettings(tmp_path / "named", "d")
+    assert target("--kubeconfig", str(tmp_path / "k")) == KubernetesSettings(tmp_path / "k")
 
 
 def test_a_refusal_of_the_cluster_is_one_line(run: Run, cluster: Recorded, tmp_path: Path) -> None:
