@@ -15,7 +15,7 @@ from gateway.core.review import decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
-from tests.properties.strategies import Judge
+from tests.properties.strategies import FakeConditions
 
 DEEP_REVIEW = body(document(oldObject="deep")).replace(b'"deep"', b'{"a":' * 300 + b"1" + b"}" * 300)
 """Only the request nests deeply, not the object."""
@@ -283,7 +283,7 @@ def test_a_webhook_that_is_not_reinvoked_fails_open_once(reinvocation_policy: st
     )
     broken = webhook(
         "b",
-        match_conditions=Judge(ALWAYS, breaks=ALWAYS),
+        match_conditions=FakeConditions(ALWAYS, breaks=ALWAYS),
         failure_policy="Ignore",
         reinvocation_policy=reinvocation_policy,
     )
@@ -301,7 +301,7 @@ def test_a_webhook_that_would_match_only_in_the_second_round_does_not_fail_open_
 
 
 def test_a_webhook_that_is_reinvoked_fails_open_in_the_second_round() -> None:
-    breaks_later = Judge(ALWAYS, breaks=("label", ("team", "b")))
+    breaks_later = FakeConditions(ALWAYS, breaks=("label", ("team", "b")))
     first = webhook(
         "a", match_conditions=breaks_later, failure_policy="Ignore", reinvocation_policy="IfNeeded"
     )
@@ -312,30 +312,32 @@ def test_a_webhook_that_is_reinvoked_fails_open_in_the_second_round() -> None:
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
 def test_a_webhook_that_is_not_reinvoked_is_excluded_by_its_condition_once(failure_policy: str) -> None:
-    excluded = webhook("a", match_conditions=Judge(("label", ("team", "c"))), failure_policy=failure_policy)
+    excluded = webhook(
+        "a", match_conditions=FakeConditions(("label", ("team", "c"))), failure_policy=failure_policy
+    )
     evaluation = settle([excluded, webhook("b")], request(), {"b": patch(add("/x", 1))})
     assert settled(evaluation) == "b"
     assert [exclusion.condition for _, exclusion in evaluation.exclusions] == ["holds"]
 
 
 def test_conditions_of_a_webhook_that_is_not_reinvoked_and_cannot_reject_are_not_evaluated() -> None:
-    def questions_after_the_change(failure_policy: str) -> int:
+    def tasks_after_the_change(failure_policy: str) -> int:
         asking = webhook(
             "a",
-            match_conditions=Judge(("label", ("team", "b")), takes_long=True),
+            match_conditions=FakeConditions(("label", ("team", "b")), takes_long=True),
             failure_policy=failure_policy,
         )
         evaluation = begin([asking, webhook("b")])
         calls = [*evaluation.start()]
-        (question,) = evaluation.take_condition_tasks()
-        assert isinstance(question, LongEvaluation)
-        (call,) = [*calls, *evaluation.complete_condition_task(question, question())]
+        (task,) = evaluation.take_condition_tasks()
+        assert isinstance(task, LongEvaluation)
+        (call,) = [*calls, *evaluation.complete_condition_task(task, task())]
         evaluation.receive(call, TO_TEAM_B)
         return len(evaluation.take_condition_tasks())
 
-    assert questions_after_the_change("Ignore") == 0
+    assert tasks_after_the_change("Ignore") == 0
     # Its conditions may fail on the changed object, which would reject the request.
-    assert questions_after_the_change("Fail") == 1
+    assert tasks_after_the_change("Fail") == 1
 
 
 def test_the_second_round_speculates_too() -> None:

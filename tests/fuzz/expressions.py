@@ -1,4 +1,4 @@
-"""matchConditions: an expression is refused with its place, or judged, and always in the same way.
+"""matchConditions: an expression is refused with its place, or evaluated, and always in the same way.
 
 An input is text, or pieces of expressions that people write, put into each other; and an object.
 """
@@ -108,9 +108,9 @@ def _run(source: Source) -> None:
         before = orjson.dumps(request)
     except TypeError:
         return  # nests deeper than can be written here
-    result = _judge(conditions, request)
+    result = _evaluate(conditions, request)
     assert orjson.dumps(request) == before, "it changed the object"
-    again = _judge(conditions, request)
+    again = _evaluate(conditions, request)
     assert again == result
     if isinstance(result, Failed):
         assert result.reason is FailureReason.CONDITION
@@ -119,18 +119,18 @@ def _run(source: Source) -> None:
         assert result is None or isinstance(result, Excluded)
 
 
-def _judge(conditions: list[Any], request: dict[str, Any]) -> ConditionResult:
-    """Return the result, once all questions are answered and all work is done."""
+def _evaluate(conditions: list[Any], request: dict[str, Any]) -> ConditionResult:
+    """Return the result, after all its tasks."""
     seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
-    answers: dict[AccessCheck, AccessDecision] = {}
-    result = CompiledConditions(conditions).evaluate(seen, answers)
+    decisions: dict[AccessCheck, AccessDecision] = {}
+    result = CompiledConditions(conditions).evaluate(seen, decisions)
     while isinstance(result, Unresolved):
-        assert not set(result.checks) & set(answers), "it asks for what it was told"
-        answers.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)
+        assert not set(result.checks) & set(decisions), "a check with a known decision"
+        decisions.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)
         if result.evaluation is not None:
             result = result.evaluation()
         else:
-            result = CompiledConditions(conditions).evaluate(seen, answers)
+            result = CompiledConditions(conditions).evaluate(seen, decisions)
     return result
 
 

@@ -16,7 +16,7 @@ from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Failed, FailureReason
 from tests.core.build import known
-from tests.properties.strategies import ANSWERS, NAMESPACES, Case
+from tests.properties.strategies import DECISIONS, NAMESPACES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,9 @@ class Trace:
     made: list[Call] = field(default_factory=list)
     """In the order of the evaluation."""
     out: list[Call] = field(default_factory=list)
-    questions: list[ConditionTask] = field(default_factory=list)
+    tasks: list[ConditionTask] = field(default_factory=list)
     """Open checks of conditions."""
-    asked: list[ConditionTask] = field(default_factory=list)
+    all_tasks: list[ConditionTask] = field(default_factory=list)
     withdrawn: list[Call] = field(default_factory=list)
     shown: list[Json | None] = field(default_factory=list)
     """The object after each step that changed it."""
@@ -53,11 +53,11 @@ class Trace:
         self.made += calls
         self.out += calls
         has_condition_tasks = self.evaluation.has_condition_tasks
-        questions = self.evaluation.take_condition_tasks()
-        assert has_condition_tasks is bool(questions)
-        assert not set(questions) & set(self.asked), "the same question twice"
-        self.questions += questions
-        self.asked += questions
+        tasks = self.evaluation.take_condition_tasks()
+        assert has_condition_tasks is bool(tasks)
+        assert not set(tasks) & set(self.all_tasks), "the same task twice"
+        self.tasks += tasks
+        self.all_tasks += tasks
         has_withdrawn = self.evaluation.has_withdrawn
         unwanted = self.evaluation.take_withdrawn()
         assert has_withdrawn is bool(unwanted)
@@ -104,26 +104,24 @@ def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Tra
     while not trace.evaluation.done:
         end_one(case, trace, order[step] if step < len(order) else 0)
         step += 1
-    for question in trace.questions:
-        assert not trace.evaluation.complete_condition_task(question, answer_to(question)), (
-            "calls after the end"
-        )
+    for task in trace.tasks:
+        assert not trace.evaluation.complete_condition_task(task, result_of(task)), "calls after the end"
     return trace
 
 
-def answer_to(question: ConditionTask) -> AccessDecision | ConditionResult:
-    return ANSWERS[question] if isinstance(question, AccessCheck) else question()
+def result_of(task: ConditionTask) -> AccessDecision | ConditionResult:
+    return DECISIONS[task] if isinstance(task, AccessCheck) else task()
 
 
 def end_one(case: Case, trace: Trace, choice: int) -> None:
     """End the open call or check that *choice* selects."""
-    position = choice % (len(trace.out) + len(trace.questions))
+    position = choice % (len(trace.out) + len(trace.tasks))
     if position < len(trace.out):
         call = trace.out.pop(position)
         trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
     else:
-        question = trace.questions.pop(position - len(trace.out))
-        trace.take(trace.evaluation.complete_condition_task(question, answer_to(question)))
+        task = trace.tasks.pop(position - len(trace.out))
+        trace.take(trace.evaluation.complete_condition_task(task, result_of(task)))
 
 
 def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
@@ -132,9 +130,9 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
     evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
-    questions: list[ConditionTask] = []
+    tasks: list[ConditionTask] = []
     for step in itertools.count():
-        questions += evaluation.take_condition_tasks()
+        tasks += evaluation.take_condition_tasks()
         for call in evaluation.take_withdrawn():
             if call in trace.out:
                 trace.out.remove(call)
@@ -150,9 +148,9 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
             position = order[step] % len(trace.out) if step < len(order) else 0
             call = trace.out.pop(position)
             queue += evaluation.receive(call, verdict_of(case, call))
-        elif questions:
-            question = questions.pop()
-            queue += evaluation.complete_condition_task(question, answer_to(question))
+        elif tasks:
+            task = tasks.pop()
+            queue += evaluation.complete_condition_task(task, result_of(task))
         else:
             break
     assert evaluation.done

@@ -47,8 +47,8 @@ class Serial:
     annotations: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[str, Json | None]] = field(default_factory=list)
     failed_open: list[str] = field(default_factory=list)
-    answers: dict[AccessCheck, AccessDecision] = field(default_factory=dict)
-    """All answers of the authorizer."""
+    decisions: dict[AccessCheck, AccessDecision] = field(default_factory=dict)
+    """All decisions of the authorizer."""
 
     def run(
         self,
@@ -98,7 +98,7 @@ class Serial:
         if matched is not True or hook.match_conditions is None:
             return matched
         seen = ConditionInput(self.request.document, self.held, self.request.old_object)
-        result = hook.match_conditions.evaluate(seen, self.answers)
+        result = hook.match_conditions.evaluate(seen, self.decisions)
         if isinstance(result, Unresolved) and result.evaluation is not None:
             result = result.evaluation()
         return result if isinstance(result, Failed) else result is None

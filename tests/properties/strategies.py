@@ -108,12 +108,12 @@ def holds(condition: Condition, shown: Json | None) -> bool:
 
 # matchConditions.
 
-ANSWERS = {AccessCheck(b"may"): AccessDecision(allowed=True), AccessCheck(b"may not"): AccessDecision()}
+DECISIONS = {AccessCheck(b"may"): AccessDecision(allowed=True), AccessCheck(b"may not"): AccessDecision()}
 """Answers of the authorizer."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class FakeConditions:
     """Conditions without CEL: about the object, perhaps with a check of the authorizer."""
 
     condition: Condition
@@ -127,29 +127,31 @@ class Judge:
         return self.check is not None
 
     def evaluate(
-        self, seen: ConditionInput, answers: Mapping[AccessCheck, AccessDecision]
+        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         if self.takes_long:
-            return Unresolved(evaluation=LongEvaluation(self, lambda: self.think(seen, answers)))
-        return self.think(seen, answers)
+            return Unresolved(evaluation=LongEvaluation(self, lambda: self.decide(seen, decisions)))
+        return self.decide(seen, decisions)
 
-    def think(self, seen: ConditionInput, answers: Mapping[AccessCheck, AccessDecision]) -> ConditionResult:
-        if self.check is not None and self.check not in answers:
+    def decide(
+        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> ConditionResult:
+        if self.check is not None and self.check not in decisions:
             return Unresolved((self.check,))
         if not holds(self.condition, seen.object):
             return Excluded("holds")
         if self.breaks is not None and holds(self.breaks, seen.object):
             return Failed(FailureReason.CONDITION, "no such key: x", 403)
-        if self.check is not None and not answers[self.check].allowed:
+        if self.check is not None and not decisions[self.check].allowed:
             return Excluded("may")
         return None
 
 
-judges = st.builds(
-    Judge,
+conditions_of_webhooks = st.builds(
+    FakeConditions,
     conditions,
     st.one_of(st.none(), st.none(), conditions),
-    st.sampled_from([None, *ANSWERS]),
+    st.sampled_from([None, *DECISIONS]),
     st.sampled_from([False, False, True]),
 )
 
@@ -207,7 +209,7 @@ def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webh
             reinvocation_policy=draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"]))
             if phase == "mutate"
             else "Never",
-            match_conditions=draw(st.one_of(st.none(), st.none(), st.none(), judges)),
+            match_conditions=draw(st.one_of(st.none(), st.none(), st.none(), conditions_of_webhooks)),
         )
         for number in range(draw(st.sampled_from([*range(max_size + 1), *range(3, max_size + 1)])))
     ]

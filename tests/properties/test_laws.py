@@ -29,7 +29,7 @@ from tests.properties.driving import (
     verdict_of,
 )
 from tests.properties.serial import Serial
-from tests.properties.strategies import ANSWERS, NAMESPACES, Case, cases, orders
+from tests.properties.strategies import DECISIONS, NAMESPACES, Case, cases, orders
 
 if TYPE_CHECKING:
     from gateway.core.decision import AuditLevel
@@ -40,7 +40,7 @@ levels = st.sampled_from(["None", "Metadata", "Request"])
 
 def serial(case: Case, level: AuditLevel) -> Serial:
     asked = decode(orjson.dumps(review_of(case)))
-    reference = Serial(asked, level, case.phase == "mutate", answers=ANSWERS)
+    reference = Serial(asked, level, case.phase == "mutate", decisions=DECISIONS)
     reference.run(case.webhooks, known(NAMESPACES, asked), case.answer)
     return reference
 
