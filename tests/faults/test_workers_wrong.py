@@ -1,7 +1,7 @@
 """Workers that send wrong verdicts: other webhooks are not affected.
 
-One webhook's policy lies. Another webhook asks the same worker, over the same stream; a third one asks
-another pool, on whose stream calls go by the same numbers.
+One webhook's policy is faulty. Another webhook uses the same worker and stream; a third one uses another pool,
+whose stream has the same ids of calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATE = "DEADLINE_EXCEEDED: no answer within 1s"
 
 
 @dataclass(frozen=True)
-class Lie:
+class Fault:
     """The script of a policy, and the result of its own webhook."""
 
     script: dict[str, Any]
@@ -50,17 +50,17 @@ class Lie:
     """Timeout of its own webhook: short if the answer never comes."""
 
 
-LIES = {
+FAULTS = {
     # A verdict may cross its cancellation, which is no fault.
-    "late": Lie({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False, timeout_s=1),
-    "twice": Lie({"twice": True}),
-    "unknown id": Lie({"wrong_id": True}, LATE, timeout_s=1),
-    "another's id": Lie({"others_id": True}, f"(?:{LATE})?", timeout_s=1),
-    "garbage": Lie({"garbage": True}, "malformed answer: no ReviewResponse"),
-    "no outcome": Lie({"empty": True}, "malformed answer: a verdict without an outcome", ends_stream=False),
-    "the end": Lie({"end": True}, "UNAVAILABLE: the worker ended the stream|"),
-    "flood": Lie({"flood": True}),
-    "9 MiB": Lie({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
+    "late": Fault({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False, timeout_s=1),
+    "twice": Fault({"twice": True}),
+    "unknown id": Fault({"wrong_id": True}, LATE, timeout_s=1),
+    "another's id": Fault({"others_id": True}, f"(?:{LATE})?", timeout_s=1),
+    "garbage": Fault({"garbage": True}, "malformed answer: no ReviewResponse"),
+    "no outcome": Fault({"empty": True}, "malformed answer: a verdict without an outcome", ends_stream=False),
+    "the end": Fault({"end": True}, "UNAVAILABLE: the worker ended the stream|"),
+    "flood": Fault({"flood": True}),
+    "9 MiB": Fault({"big": 9 << 20}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
 }
 
 
@@ -72,22 +72,22 @@ def streams(gateway: GatewayProcess) -> int:
     return report["streams"]
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_answer_affects_only_its_own_webhook(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, name: str
 ) -> None:
-    lie = LIES[name]
-    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    fault = FAULTS[name]
+    wrong, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     configuration = (
-        pool_document("liar", liar.target)
+        pool_document("wrong", wrong.target)
         + pool_document("other", other.target)
-        + webhook_document("validate", "lie", "liar", lie.script, timeoutSeconds=lie.timeout_s)
-        + webhook_document("validate", "honest", "liar", {"delay_ms": 20})
-        + webhook_document("validate", "report", "liar", {"report": True})
+        + webhook_document("validate", "fault", "wrong", fault.script, timeoutSeconds=fault.timeout_s)
+        + webhook_document("validate", "honest", "wrong", {"delay_ms": 20})
+        + webhook_document("validate", "report", "wrong", {"report": True})
         + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})
     )
     gateway = start_gateway(configure(tmp_path, configuration))
-    for pool in ("liar", "other"):
+    for pool in ("wrong", "other"):
         wait_until_ready(gateway, 1, pool)
     before = streams(gateway)
     with (
@@ -95,23 +95,23 @@ def test_a_wrong_answer_affects_only_its_own_webhook(
         Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=8, rate=100) as elsewhere,
     ):
         honest.wait_for(10)
-        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=4, count=8) as lies:
-            lies.finish()
+        with Load(gateway, "/validate/fault?timeout=10s", REVIEW, connections=4, count=8) as faulty:
+            faulty.finish()
         for load in (honest, elsewhere):
             wait_past(load, 20)
-        wait_until_ready(gateway, 1, "liar")
+        wait_until_ready(gateway, 1, "wrong")
     assert all_well(elsewhere.tally), elsewhere.tally
     assert all_well(honest.tally), honest.tally
-    tally = lies.tally
+    tally = faulty.tally
     assert tally.answered == tally.allowed + tally.failed == 8, tally
-    assert bool(tally.failed) <= bool(lie.cause), tally
-    if not re.fullmatch(lie.cause, ""):
+    assert bool(tally.failed) <= bool(fault.cause), tally
+    if not re.fullmatch(fault.cause, ""):
         assert tally.failed == 8, tally
     for text in tally.texts:
-        assert re.fullmatch(rf'failed calling webhook "h0\.lie\.test": (?:{lie.cause})', text), text
+        assert re.fullmatch(rf'failed calling webhook "h0\.fault\.test": (?:{fault.cause})', text), text
     # Not one for each wrong verdict: the gateway does not reconnect all the time.
     replaced = streams(gateway) - before
-    assert 1 <= replaced <= 10 if lie.ends_stream else replaced == 0
+    assert 1 <= replaced <= 10 if fault.ends_stream else replaced == 0
     assert gateway.metric("admission_gateway_reviews_in_flight") == 0
     assert "Traceback" not in gateway.log
 
@@ -119,27 +119,24 @@ def test_a_wrong_answer_affects_only_its_own_webhook(
 def test_a_verdict_with_the_id_of_another_call_affects_only_that_worker(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """The ids that a worker was given on its stream are its own, and what it says of them is its word.
-
-    On the streams of others they mean other calls: there a denial stays one, whatever the liar allows.
-    """
-    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    """Ids belong to one stream. On the streams of other workers the same ids are other calls."""
+    wrong, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     deny = {"delay_ms": 20, "deny": {"message": "no", "code": 403}}
-    lie = {"others_id": True}
+    fault = {"others_id": True}
     configuration = (
-        pool_document("liar", liar.target)
+        pool_document("wrong", wrong.target)
         + pool_document("other", other.target)
-        + webhook_document("validate", "lie", "liar", lie, lie, timeoutSeconds=1)
+        + webhook_document("validate", "fault", "wrong", fault, fault, timeoutSeconds=1)
         + webhook_document("validate", "elsewhere", "other", deny)
     )
     gateway = start_gateway(configure(tmp_path, configuration))
-    for pool in ("liar", "other"):
+    for pool in ("wrong", "other"):
         wait_until_ready(gateway, 1, pool)
     with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=16, rate=200) as elsewhere:
-        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=8, count=32) as lies:
-            lies.finish()
+        with Load(gateway, "/validate/fault?timeout=10s", REVIEW, connections=8, count=32) as faulty:
+            faulty.finish()
         wait_past(elsewhere, 20)
-    assert lies.tally.answered == 32, lies.tally
+    assert faulty.tally.answered == 32, faulty.tally
     assert elsewhere.tally.denied == elsewhere.tally.sent, elsewhere.tally
 
 
@@ -147,23 +144,23 @@ def test_a_worker_that_floods_does_not_affect_other_pools(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """The gateway ends each flooded stream, and reconnects with back-off."""
-    liar, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    wrong, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     configuration = (
-        pool_document("liar", liar.target)
+        pool_document("wrong", wrong.target)
         + pool_document("other", other.target)
-        + webhook_document("validate", "lie", "liar", {"flood": True})
-        + webhook_document("validate", "report", "liar", {"report": True})
+        + webhook_document("validate", "fault", "wrong", {"flood": True})
+        + webhook_document("validate", "report", "wrong", {"report": True})
         + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})
     )
     gateway = start_gateway(configure(tmp_path, configuration))
-    for pool in ("liar", "other"):
+    for pool in ("wrong", "other"):
         wait_until_ready(gateway, 1, pool)
     with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=8, rate=100) as elsewhere:
-        with Load(gateway, "/validate/lie?timeout=10s", REVIEW, connections=4, count=50) as lies:
-            lies.finish()
+        with Load(gateway, "/validate/fault?timeout=10s", REVIEW, connections=4, count=50) as faulty:
+            faulty.finish()
         wait_past(elsewhere, 20)
     assert all_well(elsewhere.tally), elsewhere.tally
-    assert lies.tally.answered == 50, lies.tally
+    assert faulty.tally.answered == 50, faulty.tally
 
     def flooded() -> int:
         """Return how many unsolicited verdicts the worker could send."""
