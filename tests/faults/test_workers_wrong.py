@@ -1,7 +1,7 @@
 """Workers that send wrong verdicts: other webhooks are not affected.
 
-One webhook's policy is faulty. Another webhook uses the same worker and stream; a third one uses another pool,
-whose stream has the same ids of calls.
+One webhook's policy is faulty. Another webhook uses the same worker and stream; a third one uses another
+pool, whose stream has the same ids of calls.
 """
 
 from __future__ import annotations
