@@ -76,7 +76,7 @@ class Payload:
 
     @property
     def seen(self) -> ConditionInput:
-        """What matchConditions look at."""
+        """The input of matchConditions for the present object."""
         if self._seen is None:
             self._seen = ConditionInput(self.request.document, self.object, self.request.old_object)
         return self._seen
