@@ -128,7 +128,7 @@ class _Review:
         if request is not None:
             self._look_up(request)
         else:
-            turns = self._admission.snapshot.backends.turns
+            turns = self._admission.snapshot.backends.read_queue
             self._cancel_stage = turns.begin(self._decode(body), self._look_up, self._failed)
 
     def _decode(self, body: bytes) -> Generator[None, None, AdmissionRequest]:

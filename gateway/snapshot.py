@@ -15,8 +15,7 @@ from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
 from gateway.core.webhook import HttpsClient
 from gateway.dispatch.backends import Backends
-from gateway.dispatch.outlier_detection import PREFERENCE
-from gateway.dispatch.pool import Pool, tls_fingerprint
+from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.work_queue import WorkQueue
 
@@ -120,7 +119,7 @@ class Pools:
         self._metrics = metrics
         self._targets = targets
         self._timers = TimerWheel(asyncio.get_running_loop())
-        self._turns = WorkQueue(weight=BODIES_WEIGHT)
+        self._read_queue = WorkQueue(weight=BODIES_WEIGHT)
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None
@@ -203,7 +202,7 @@ class Pools:
             dict(self._pools),
             resolver.resolve,
             self._timers.now,
-            turns=self._turns,
+            read_queue=self._read_queue,
             servers=dict(self._servers),
         )
         return Snapshot(

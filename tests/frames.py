@@ -64,7 +64,7 @@ def take(call: StreamingCall, read: bytes) -> list[bytes]:
     """Have *call* process *read* to its end, and return the messages that were complete with it."""
     call.http2.receive(read)
     messages = []
-    while call.has_rest:
+    while call.has_more:
         found = call.next_message()
         if found is not None:
             messages.append(bytes(found))

@@ -1,4 +1,4 @@
-"""Who is asked: worker pools, their endpoints, and the calls in flight on them.
+"""Outbound calls: worker pools and HTTPS webhooks, their endpoints, and the calls in flight.
 
-The only part that knows gRPC.
+The only package of the gateway that imports gRPC.
 """

@@ -1,9 +1,9 @@
-"""Worker messages from their bytes, with bounds on how many parts they have and how long each step takes.
+"""Parses worker messages with bounds on the number of their parts and on the time of each step.
 
-A message of 8 MiB can hold four million warnings, causes of a denial or unknown fields, which would be
-seconds of work and gigabytes of objects for the event loop. Large messages are divided at the verdicts in
-them, and of a large verdict the outline is read first: which field has how many bytes. Everything here goes
-in steps, so that others can go on in between.
+A message of 8 MiB can contain four million warnings, causes of a denial or unknown fields: seconds of work
+and gigabytes of objects for the event loop. Large messages are therefore divided at their verdicts, and a
+large verdict is scanned first: which field has how many bytes. All functions run in steps, between which the
+loop can do other work.
 
 Source: the encoding of Protocol Buffers (protobuf.dev/programming-guides/encoding); the worker contract
 (protos/README.md).
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 MAX_PARTS: Final = 20_000
-"""Warnings, audit annotations and causes of one answer. A user is shown a twentieth of that at most."""
+"""Warnings, audit annotations and causes of one answer. A user sees a twentieth of that at most."""
 
 MAX_FIELDS: Final = 100_000
-"""Fields in all parts of one answer, unknown ones included. A part has three at most."""
+"""Fields in all parts of one answer, including unknown ones. A part has at most three."""
 
 MAX_VERDICTS: Final = 100_000
 """Verdicts in one message."""
 
 WHOLE_BYTES: Final = 64 * 1024
-"""What has no more than this is parsed as it is: a millisecond or two at worst."""
+"""Messages up to this size are parsed at once: two milliseconds at worst."""
 
 _STEP_FIELDS: Final = 500
-"""Of an outline, half a millisecond."""
+"""Fields that one step scans: half a millisecond."""
 
 # Field numbers.
 _VERDICTS: Final = worker_pb2.VerdictBatch.VERDICTS_FIELD_NUMBER
@@ -47,14 +47,14 @@ _RESOURCE_EXHAUSTED: Final = 8
 
 
 class TooManyPartsError(DecodeError):
-    """An answer that allows the request and has more than ``MAX_PARTS`` parts."""
+    """An answer that allows the request has more than ``MAX_PARTS`` parts."""
 
 
 def pieces(message: bytes | bytearray) -> Iterator[bytes | bytearray | memoryview]:
-    """Yield *message*, a VerdictBatch, as several that together say the same, less what is too much to read.
+    """Yield *message*, a VerdictBatch, as several smaller ones of equal meaning.
 
-    An empty piece is a step that made none. An answer with more than ``MAX_PARTS`` parts becomes an error in
-    its place. A denial stays one, with the first of its parts: nothing that it says besides takes it back.
+    An empty piece marks a step without a result. An answer with more than ``MAX_PARTS`` parts is replaced by
+    an error; a denial keeps its first parts, because no later part can revoke it.
 
     Raises:
         DecodeError: *message* is no VerdictBatch, or has more than ``MAX_VERDICTS`` verdicts.
@@ -83,12 +83,12 @@ def pieces(message: bytes | bytearray) -> Iterator[bytes | bytearray | memoryvie
 
 
 def read_response(message: bytes) -> Generator[bytes, None, worker_pb2.ReviewResponse]:
-    """Return the answer in *message*; of a denial with more than ``MAX_PARTS`` parts the first ones.
+    """Return the answer in *message*; a denial with more than ``MAX_PARTS`` parts keeps the first ones.
 
-    Yields nothing of interest, after each step.
+    Yields after each step.
 
     Raises:
-        TooManyPartsError: it allows the request, and has more.
+        TooManyPartsError: the answer allows the request, and has more parts.
         DecodeError: *message* is no ReviewResponse.
     """
     shortened = None if len(message) <= WHOLE_BYTES else (yield from _shortened(message, 0, len(message)))
@@ -98,7 +98,7 @@ def read_response(message: bytes) -> Generator[bytes, None, worker_pb2.ReviewRes
 def _shortened_verdict(
     message: bytes | bytearray, begin: int, end: int
 ) -> Generator[bytes, None, worker_pb2.Verdict | None]:
-    """Return what takes the place of a verdict with too many parts; None if it may stay."""
+    """Return the replacement of a verdict with too many parts; None if it needs none."""
     view = memoryview(message)
     answers: list[tuple[int, int]] = []
     rest: list[memoryview] = []
@@ -119,7 +119,7 @@ def _shortened_verdict(
         if len(answers) == 1:
             response = yield from _shortened(message, *answers[0])
         else:
-            # Said more than once they count as one, made of all.
+            # Repeated occurrences of the field are merged.
             joined = b"".join(view[content:stop] for content, stop in answers)
             response = yield from _shortened(joined, 0, len(joined))
         if response is None:
@@ -136,7 +136,7 @@ def _shortened_verdict(
 def _shortened(
     message: bytes | bytearray, begin: int, end: int
 ) -> Generator[bytes, None, worker_pb2.ReviewResponse | None]:
-    """Return an answer with too many parts as far as it is read; None if it is to be read as a whole."""
+    """Return the first parts of an answer with too many; None if it has not too many."""
     view = memoryview(message)
     parts = inside = 0
     for number, start, content, stop in _fields(message, begin, end):
@@ -160,7 +160,7 @@ def _shortened(
 
 
 def _count(message: bytes | bytearray, begin: int, end: int) -> Generator[bytes, None, int]:
-    """Return how many fields there are, or one more than ``MAX_FIELDS``."""
+    """Return the number of fields, at most ``MAX_FIELDS`` plus one."""
     count = 0
     for count, _ in enumerate(_fields(message, begin, end), 1):
         if count > MAX_FIELDS:
@@ -179,9 +179,9 @@ def _beginning(answer: memoryview, status: memoryview) -> worker_pb2.ReviewRespo
 
 
 def _fields(message: bytes | bytearray, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each field: its number, where it begins, where its content begins, and where it ends.
+    """Yield each field: its number, its start, the start of its content, and its end.
 
-    What has no length of its own, such as a number, ends where its content begins.
+    A field without a length, such as a number, has no content: it ends where that would start.
     """
     while position < end:
         start = position
@@ -197,14 +197,14 @@ def _fields(message: bytes | bytearray, position: int, end: int) -> Iterator[tup
             case 5:
                 content = position = position + 4
             case kind:
-                raise DecodeError(f"wire type {kind}, which nobody has used for long")
+                raise DecodeError(f"unsupported wire type {kind}")
         if position > end or tag >> 32:
-            raise DecodeError("a field that does not end where its message does")
+            raise DecodeError("a field that exceeds its message")
         yield tag >> 3, start, content, position
 
 
 def _varint(message: bytes | bytearray, position: int, end: int) -> tuple[int, int]:
-    """Return a number of variable length, and where it ends."""
+    """Return a varint and its end."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:
@@ -214,4 +214,4 @@ def _varint(message: bytes | bytearray, position: int, end: int) -> tuple[int, i
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise DecodeError("a number without an end")
+    raise DecodeError("a varint that does not end")

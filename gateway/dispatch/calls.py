@@ -1,60 +1,85 @@
-"""Calls in flight: those of one review to one worker, in one slot of a table and one entry of the timer."""
+"""Calls in flight, and the interfaces between the parts that make, carry and observe them.
+
+The calls of one review to one endpoint form a group: one entry in a table and one in the timer wheel, instead
+of a task, a future or a timer for each call.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+import contextlib
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from gateway.dispatch.verdicts import failed_deadline, failed_status
+from gateway.dispatch.verdicts import failed_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gateway.core.call import Call
     from gateway.core.deadline import Deadline
     from gateway.core.verdict import Failed, Verdict
-    from gateway.dispatch.backends import Endpoint
-    from gateway.dispatch.rpc import CallStatus
+    from gateway.dispatch.timer_wheel import TimerWheel
+
+EndpointState = Literal["ready", "connecting", "down", "draining", "ejected", "unhealthy", "stalled"]
 
 MAX_CALLS: Final = 64
-"""In one slot: as many as have room in the low bits of an id on the stream."""
+"""Calls in a group: as many as the low bits of a call id on the stream can number."""
+
+
+class Endpoint(Protocol):
+    """One address that takes calls: a worker, or an HTTPS server."""
+
+    calls: InFlightCalls
+
+    @property
+    def state(self) -> EndpointState:
+        """``ready`` if the endpoint takes its share of the calls."""
+
+    def submit(self, group: CallGroup) -> None:
+        """Send the calls of *group*; the observer gets each verdict, at the deadline at the latest."""
+
+    def withdraw(self, group: CallGroup, index: int, code: str) -> None:
+        """Cancel a call and count it with status *code*; the observer is not called."""
+
+    def count_retries(self, number: int) -> None:
+        """Count calls that are sent here because another endpoint was lost with them."""
 
 
 class Transport(Protocol):
-    """What takes calls to the worker: a stream, or calls of their own."""
+    """Carries calls to the worker: a stream, or unary calls."""
 
     def submit(self, group: CallGroup) -> None:
-        """Send the calls that are still wanted."""
+        """Send the calls of *group* that are still open."""
 
     def withdraw(self, group: CallGroup, index: int) -> None:
-        """Forget a call, and tell the worker that its answer is no longer wanted."""
+        """Drop a call; a worker that has received it is notified."""
 
 
 class CallObserver(Protocol):
-    """Who wants the verdicts. For each call of a slot one of the first two is called, and at most once."""
+    """Receives the results of calls. For each call at most one of the first two methods is called, once."""
 
     def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
         """Take the verdict of a call."""
 
     def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
-        """Take back calls that were lost with the worker; *failure* is the verdict if nobody else is asked.
+        """Retry calls whose worker was lost; *failure* is the verdict of calls that cannot be retried.
 
-        The same address may be asked again if *may_reuse*: a new connection may lead to another worker.
+        *may_reuse*: the same endpoint may be used again, because a new connection may reach another worker.
         """
 
     def hedge(self, group: CallGroup) -> int:
-        """Ask another endpoint too, and return for how many calls; the first answer counts."""
+        """Send calls to a second endpoint too, and return how many; the first answer counts."""
 
 
 class HedgeTimer(Protocol):
-    """What is set while calls are out."""
+    """A timer that hedges a group unless it is cancelled."""
 
     def cancel(self) -> None:
-        """Have it not strike."""
+        """Stop the timer."""
 
 
 class CallGroup:
-    """Calls that show one payload to one worker and have one deadline, on their way there and back."""
+    """Calls of one review to one endpoint that share the payload and the deadline."""
 
     __slots__ = (
         "calls",
@@ -63,7 +88,6 @@ class CallGroup:
         "expires_at",
         "first_started",
         "hedge_peer",
-        "hedge_timer",
         "hedge_timer",
         "is_second_attempt",
         "namespace_json",
@@ -87,57 +111,101 @@ class CallGroup:
         self.endpoint = endpoint
         self.namespace_json = namespace_json
         self.started = self.first_started = started
-        """When this endpoint was asked, and when the first one was: seconds on the clock of
-        ``TimerWheel.now``, as is the deadline."""
+        """When the group was created, and when the first attempt was: seconds on the monotonic clock."""
         self.deadline = deadline
         self.expires_at = deadline.at
-        """The same instant again, for the timer wheel."""
+        """The instant of the deadline, for the timer wheel."""
         self.calls: list[Call | None] = []
         """At most ``MAX_CALLS``; None where a call has ended."""
         self.open_count = 0
-        """How many have not ended."""
+        """How many calls have not ended."""
         self.transport: Transport | None = None
-        """None before they were submitted."""
+        """None before the submission."""
         self.number = 0
-        """On the stream that carries them; 0 before they were written."""
+        """Number of the group on its stream; 0 before it is written."""
         self.was_sent = False
-        """Whether the worker may have seen any of them."""
+        """Whether the worker may have received any of the calls."""
         self.is_second_attempt = False
-        """Whether another endpoint was asked before."""
+        """Whether this is a retry or a hedge."""
         self.hedge_peer: CallGroup | None = None
-        """The slot of the same calls at another endpoint, where both are asked. The observer undoes it."""
+        """The group with the same calls at another endpoint, while both are open. The observer clears it."""
         self.hedge_timer: HedgeTimer | None = None
-        """What has the calls asked twice after a while."""
-
-    def add(self, call: Call) -> None:
-        """Add a call, before the submission."""
-        self.calls.append(call)
-        self.open_count += 1
 
     def expire(self) -> None:
-        """End the calls because their deadline struck."""
-        struck = [(index, call) for index, call in enumerate(self.calls) if call is not None]
-        for index, _ in struck:
+        """End the open calls because the deadline has passed."""
+        expired = [(index, call) for index, call in enumerate(self.calls) if call is not None]
+        for index, _ in expired:
             self.endpoint.withdraw(self, index, "DEADLINE_EXCEEDED")
         failure = failed_deadline(self.deadline)
-        for _, call in struck:
+        for _, call in expired:
             self.observer.on_verdict(self, call, failure)
 
 
-class BackoffTransport:
-    """Takes calls while the worker may not be called upon again yet: they fail as those before them did."""
+class InFlightCalls:
+    """The calls in flight at one endpoint, up to its ``maxInFlight``."""
 
-    def __init__(self, retry: Callable[[CallGroup, Failed, str], None], why: CallStatus) -> None:
-        """Give calls back to *retry*; *why* is how the ones before them ended."""
-        self._retry = retry
-        self._why = why
+    def __init__(self, max_in_flight: int, timers: TimerWheel) -> None:
+        self.free = max_in_flight
+        """How many more calls may be in flight."""
+        self.groups: dict[CallGroup, None] = {}
+        """Submitted groups with open calls, the oldest first."""
+        self._ignorable: dict[CallGroup, None] = {}
+        """Groups with calls of webhooks with failurePolicy Ignore."""
+        self._max_in_flight = max_in_flight
+        self._timers = timers
+        self._idle: asyncio.Event | None = None
 
-    def submit(self, group: CallGroup) -> None:
-        """Fail the calls; not before this has returned, since whoever asks is in the middle of something."""
-        asyncio.get_running_loop().call_soon(self._fail, group)
+    @property
+    def count(self) -> int:
+        """How many calls are in flight."""
+        return self._max_in_flight - self.free
 
-    def withdraw(self, group: CallGroup, index: int) -> None:
-        """Forget a call."""
+    def reserve(self, group: CallGroup, call: Call) -> None:
+        """Add *call* to *group*, which is not submitted yet; from now on the call counts as in flight."""
+        group.calls.append(call)
+        group.open_count += 1
+        self.free -= 1
+        if call.invocation.webhook.failure_policy == "Ignore":
+            self._ignorable[group] = None
 
-    def _fail(self, group: CallGroup) -> None:
-        self._retry(group, failed_status(self._why.code, self._why.details), self._why.code)
+    def enter(self, group: CallGroup) -> None:
+        """Start the deadline of *group*, which is submitted now."""
+        self._timers.add(group)
+        self.groups[group] = None
+
+    def release(self, group: CallGroup, index: int) -> None:
+        """Remove a call that has ended."""
+        self.free += 1
+        group.calls[index] = None
+        group.open_count -= 1
+        if not group.open_count:
+            self._timers.remove(group)
+            self.groups.pop(group, None)
+            if self._ignorable:
+                self._ignorable.pop(group, None)
+            if group.hedge_timer is not None:
+                group.hedge_timer.cancel()
+        if self._idle is not None and self.free == self._max_in_flight:
+            self._idle.set()
+
+    def shed(self, failure: Failed) -> bool:
+        """Make room: end a call of a webhook with failurePolicy Ignore; return False if there is none.
+
+        Its observer gets *failure* in a later iteration of the loop, because the caller is not reentrant.
+        """
+        while self._ignorable:
+            group = next(iter(self._ignorable))
+            for index, call in enumerate(group.calls):
+                if call is not None and call.invocation.webhook.failure_policy == "Ignore":
+                    group.endpoint.withdraw(group, index, "CANCELLED")
+                    asyncio.get_running_loop().call_soon(group.observer.on_verdict, group, call, failure)
+                    return True
+            del self._ignorable[group]
+        return False
+
+    async def wait_until_idle(self, grace_s: float) -> None:
+        """Wait up to *grace_s* seconds until no call is in flight."""
+        if self.count:
+            self._idle = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), grace_s)

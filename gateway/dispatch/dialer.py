@@ -1,4 +1,4 @@
-"""How a worker's address is reached: its TLS, gRPC channels to it, and connections for a stream.
+"""Connections to one address of a worker: its TLS, gRPC channels, and connections for streams.
 
 Source: gRPC core's channel arguments (grpc/impl/channel_arg_names.h) and the keepalive guide.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.dispatch.cpu_budget import Account
+from gateway.dispatch.cpu_budget import CpuAccount
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
 from gateway.dispatch.stream_connection import StreamConnection
 from gateway.errors import ConfigError, Problem
@@ -26,55 +26,54 @@ if TYPE_CHECKING:
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.stream_connection import StreamConnectionOwner
 
-CONNECT_WITHIN_S: Final = 5.0
-"""For the connection, its TLS and the first word of the worker's."""
+CONNECT_TIMEOUT_S: Final = 5.0
+"""For the connection, its TLS, and the worker's SETTINGS."""
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # A dead peer is noticed within 40 s; servers must allow a ping every 30 s without data.
+    # A dead peer is detected within 40 s; servers must allow a ping every 30 s without data.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # A worker that comes back is used again at once, not after gRPC's two minutes.
+    # A worker that restarts is used again at once, not after gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A retry is the pool's decision: it knows the deadline and the webhook's sideEffects.
+    # The driver retries: it has the deadline and the webhook's sideEffects.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # Each endpoint is to have a connection of its own, also where two pools name the same address.
+    # Each endpoint has its own connection, also where two pools name the same address.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
 
 
-# It logs a traceback for every grpc-message that is not UTF-8, so that a worker could fill the log.
+# cygrpc logs a traceback for every grpc-message that is not UTF-8: a worker could fill the log.
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
 
 
 class Unreachable(Exception):
-    """No stream could be opened; the text says why."""
+    """No stream could be opened; the text has the reason."""
 
 
 class Dialer:
-    """One address, and the credentials for it as they were when this was made."""
+    """Opens connections to one address, with the TLS files as they were at construction."""
 
     def __init__(self, address: str, tls: WorkerTls | None, server_name: str | None) -> None:
-        """Take note of *address*, a gRPC name that stands for one address; nothing is opened yet.
+        """Prepare connections to *address*, a gRPC name of a single address.
 
-        *server_name* is what the worker's certificate must be for; None: what the address says.
+        *server_name* is the name that the worker's certificate must have; None: the name in the address.
 
         Raises:
-            ConfigError: a file that *tls* names cannot be used, or *server_name* is none.
+            ConfigError: a file in *tls* cannot be used, or *server_name* is not a host name.
         """
         self.address = address
-        self.account = Account()
-        """What the bytes of the workers at this address have cost."""
+        self.account = CpuAccount()
         self._server_name = server_name
         self._connections: set[StreamConnection] = set()
-        """Those whose connection may still be there."""
+        """Connections that may still be open."""
         self._credentials: grpc.ChannelCredentials | None = None
         self._ssl: ssl.SSLContext | None = None
         if tls is not None:
@@ -87,10 +86,10 @@ class Dialer:
             )
 
     def open_channel(self) -> grpc.aio.Channel:
-        """Return a new channel, for calls of their own."""
+        """Return a new channel for unary calls."""
         options = list(_OPTIONS)
         if self._credentials is None:
-            # What an HTTP/2 server logs as the host; the default would show a percent-encoded socket path.
+            # The :authority of the calls; the default would be a percent-encoded socket path.
             options.append(("grpc.default_authority", self._server_name or "localhost"))
             return grpc.aio.insecure_channel(self.address, options=options)
         if self._server_name is not None:
@@ -98,10 +97,10 @@ class Dialer:
         return grpc.aio.secure_channel(self.address, self._credentials, options=options)
 
     async def dial(self, path: str, owner: StreamConnectionOwner) -> StreamConnection:
-        """Return a new connection on which a call of the streaming method *path* has begun.
+        """Return a new connection on which a call of the streaming method *path* has started.
 
         Raises:
-            Unreachable: there is nobody, or nobody who speaks HTTP/2.
+            Unreachable: no connection, or no HTTP/2.
         """
         loop = asyncio.get_running_loop()
         scheme, _, rest = self.address.partition(":")
@@ -116,11 +115,11 @@ class Dialer:
         server_hostname = None if self._ssl is None else name
         is_up = False
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 if is_unix:
                     sock = await _connected(_socket_path(scheme, rest))
-                    # asyncio's own loops keep the socket, and close it. uvloop has but its number until the
-                    # connection is made: closed a second time, it may be somebody else's.
+                    # asyncio's own loops keep the socket and close it. uvloop has only its number until the
+                    # connection is made: closed twice, the number may belong to another socket.
                     is_kept = isinstance(loop, asyncio.BaseEventLoop)
                     try:
                         await loop.create_unix_connection(
@@ -139,48 +138,48 @@ class Dialer:
                 await connection.settled
             is_up = True
         except TimeoutError:
-            raise Unreachable(f"{self.address}: no answer within {CONNECT_WITHIN_S:g}s") from None
+            raise Unreachable(f"{self.address}: no answer within {CONNECT_TIMEOUT_S:g}s") from None
         except (OSError, EOFError) as error:
             raise Unreachable(f"{self.address}: {_reason(error)}") from None
         finally:
             if not is_up and connection in self._connections:
                 connection.abort()
             elif not is_up:
-                connection.forsake()
+                connection.discard()
         return connection
 
-    async def knock(self) -> bool:
-        """Return whether somebody who speaks HTTP/2 is there."""
+    async def is_reachable(self) -> bool:
+        """Return whether the address accepts a connection with HTTP/2."""
         try:
-            connection = await self.dial("/", _Nobody())
+            connection = await self.dial("/", _IgnoreEvents())
         except Unreachable:
             return False
         await connection.close()
         return True
 
     async def close(self) -> None:
-        """End all connections for streams; those of channels are the channels'."""
+        """Close all connections for streams; channels close their own."""
         await asyncio.gather(*(connection.close() for connection in tuple(self._connections)))
 
 
-class _Nobody:
-    """Owns a connection on which nothing is wanted but the worker's first word."""
+class _IgnoreEvents:
+    """The owner of a connection that only has to reach the worker's SETTINGS."""
 
     def received(self, message: bytes | bytearray) -> None:
-        """Read nothing."""
+        """Ignored."""
 
     def writable(self) -> None:
-        """Write nothing."""
+        """Ignored."""
 
     def leaving(self) -> None:
-        """Let it leave."""
+        """Ignored."""
 
     def ended(self, status: CallStatus) -> None:
-        """Let it end."""
+        """Ignored."""
 
 
 async def _connected(path: str) -> socket.socket:
-    """Return a socket connected to *path*; uvloop itself would take a zero for the end of the path."""
+    """Return a socket connected to *path*; uvloop itself would cut the path at a NUL."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         await asyncio.get_running_loop().sock_connect(sock, path)
@@ -191,7 +190,7 @@ async def _connected(path: str) -> socket.socket:
 
 
 def _socket_path(scheme: str, path: str) -> str:
-    """Return the path of a socket as the kernel has it (unix(7)): an abstract one begins with a zero."""
+    """Return the path of a socket as in unix(7): an abstract one begins with a NUL."""
     if scheme == "unix-abstract":
         return f"\0{path}"
     return path.removeprefix("//") if path.startswith("///") else path
@@ -204,7 +203,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_name(name: str, address: str) -> None:
-    # Found out only after each connection, it would leave a socket behind every time.
+    # Otherwise every connection would fail on it, and leave a socket behind.
     try:
         name.removesuffix(".").encode("idna")
     except UnicodeError as error:
@@ -219,13 +218,13 @@ def _ssl_context(tls: WorkerTls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=file, cadata=roots)
         if tls.cert_file is not None:
             file = tls.cert_file
-            # A password, so that nobody is asked for one on a terminal.
+            # An empty password, so that OpenSSL does not prompt for one on a terminal.
             context.load_cert_chain(tls.cert_file, tls.key_file, password="")
     except OSError as error:  # ssl.SSLError is one
         reason = error.strerror if error.filename or not isinstance(error, ssl.SSLError) else str(error)
         raise ConfigError([Problem(str(file), "", f"cannot be used: {reason}")]) from None
     context.set_alpn_protocols(["h2"])
-    # As grpc does for calls of their own: what caFile has is trusted, whoever signed it.
+    # As gRPC does for unary calls: each certificate in caFile is trusted, also an intermediate one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 

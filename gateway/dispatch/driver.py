@@ -1,7 +1,7 @@
-"""Drives one evaluation with real workers: hands its calls to endpoints and its verdicts back.
+"""Drives one evaluation: sends its calls to endpoints and returns the verdicts to it.
 
-It owns what the evaluation does not know: time, endpoints, and the calls still out. When the evaluation is
-done, or the caller goes away, nothing of it stays behind.
+The evaluation is pure; the driver owns time, endpoints and the calls in flight. Nothing remains of it when
+the evaluation is done or cancelled.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backends
 
-    Place = tuple[str | HttpsClient, float, int]
-    """Calls that can go together: those for one backend with one timeout that show the same payload."""
+    GroupKey = tuple[str | HttpsClient, float, int]
+    """Calls of a step that share a group: the same backend, timeout and payload."""
 
 
 LARGE_PATCH_BYTES: Final = 16 * 1024
-"""Of an answer. Longer patches are applied in turns with others; up to that it takes some milliseconds."""
+"""Longer patches are applied in steps, in turns with others; shorter ones take some milliseconds at most."""
 
-WORTH_ASKING_S: Final = 0.01
-"""Of time left, without which nobody else is asked."""
+MIN_RETRY_S: Final = 0.01
+"""Remaining time below which there is no retry and no hedge."""
 
 
 class EvaluationDriver:
-    """One evaluation under way.
+    """One evaluation and its calls.
 
-    ``done`` is called once with the finished evaluation, or ``crashed`` once with an exception that can only
-    be a bug; neither after :meth:`cancel`.
+    ``done`` is called once with the finished evaluation, or ``crashed`` once with an exception, which is a
+    bug; neither after :meth:`cancel`.
     """
 
     __slots__ = (
@@ -55,11 +55,11 @@ class EvaluationDriver:
         "_deadline",
         "_done",
         "_evaluation",
-        "_has_doubled",
+        "_groups",
+        "_has_hedged",
         "_is_over",
         "_namespace_json",
         "_now",
-        "_out",
         "_resolve",
     )
 
@@ -78,15 +78,15 @@ class EvaluationDriver:
         self._condition_tasks: dict[ConditionTask, Callable[[], None]] = {}
         """Tasks of matchConditions that are not complete, each with the function that cancels it."""
         self._applying: dict[Call, Callable[[], None]] = {}
-        """Calls whose patches are being applied, with what ends that."""
+        """Calls whose patches are being applied, each with the function that cancels it."""
         namespace = evaluation.namespace
         self._namespace_json = namespace.json if isinstance(namespace, Namespace) else b""
         self._deadline = deadline
         self._done = done
         self._crashed = crashed
-        self._out: list[CallGroup] = []
-        """All slots of this review's, those included whose calls have ended."""
-        self._is_over = self._has_doubled = False
+        self._groups: list[CallGroup] = []
+        """All groups of this review, including those whose calls have ended."""
+        self._is_over = self._has_hedged = False
 
     def start(self) -> None:
         """Make the first calls. ``done`` may be called before this returns."""
@@ -96,22 +96,22 @@ class EvaluationDriver:
             self._crash(error)
 
     def cancel(self) -> None:
-        """Give up: all calls are withdrawn, and nobody is told."""
+        """Withdraw all calls; neither ``done`` nor ``crashed`` is called any more."""
         self._is_over = True
-        for group in self._out:
+        for group in self._groups:
             for index, call in enumerate(group.calls):
                 if call is not None:
                     group.endpoint.withdraw(group, index, "CANCELLED")
-        self._forget()
+        self._release()
 
     def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
-        """Tell the evaluation how a call ended, and make the calls it wants next."""
+        """Give the verdict of a call to the evaluation, and make the calls that follow from it."""
         if self._is_over:
             return
         other = group.hedge_peer
         if other is not None and call in other.calls:
             if type(verdict) is Failed:
-                # The other endpoint may still tell.
+                # The other endpoint may still answer.
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
         call.elapsed_s = self._now() - group.first_started
@@ -125,16 +125,16 @@ class EvaluationDriver:
             self._receive(call, verdict)
 
     def _apply(self, group: CallGroup, call: Call, verdict: Allowed) -> None:
-        """Apply the patch of *verdict* in steps, then tell the evaluation. At the deadline it is too late."""
+        """Apply the patch of *verdict* in steps, then give it to the evaluation; it fails at the deadline."""
 
-        def end(counts: Verdict) -> None:
+        def end(result: Verdict) -> None:
             self._applying.pop(call)()
-            if counts is not verdict:
+            if result is not verdict:
                 call.applied = None
-            self._receive(call, counts)
+            self._receive(call, result)
 
-        turns = self._backends.patch_queue(call.invocation.webhook.backend)
-        stop = turns.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
+        queue = self._backends.patch_queue(call.invocation.webhook.backend)
+        stop = queue.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
         hedge_timer = asyncio.get_running_loop().call_later(
             group.deadline.remaining_s(self._now()), lambda: end(failed_deadline(group.deadline))
         )
@@ -155,20 +155,20 @@ class EvaluationDriver:
             self._crash(error)
 
     def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
-        """Ask another endpoint for *calls* where that is allowed and worth it; the rest has failed.
+        """Retry *calls* at another endpoint where that is allowed and there is time; the others have failed.
 
-        What the worker may have seen is asked again only where its webhook has no side effects.
+        Calls that the worker may have received are retried only if their webhook has no side effects.
         """
         if self._is_over:
             return
         other = group.hedge_peer
         if other is not None:
-            # What was put to another endpoint too may still be answered there.
+            # Hedged calls may still be answered by the other endpoint.
             calls = [call for call in calls if call not in other.calls]
         try:
-            moved = [] if group.was_sent else list(calls)
-            moved = moved or [call for call in calls if _may_be_repeated(call)]
-            second = self._submit_elsewhere(group, moved, may_reuse=may_reuse)
+            retried = [] if group.was_sent else list(calls)
+            retried = retried or [call for call in calls if _may_be_repeated(call)]
+            second = self._submit_elsewhere(group, retried, may_reuse=may_reuse)
         except Exception as error:
             self._crash(error)
             return
@@ -179,18 +179,18 @@ class EvaluationDriver:
                 self.on_verdict(group, call, failure)
 
     def hedge(self, group: CallGroup) -> int:
-        """Ask another endpoint too for what may be asked twice, and return for how many calls."""
+        """Send the repeatable calls of *group* to a second endpoint too, and return how many."""
         if self._is_over or group.hedge_peer is not None:
             return 0
         try:
             repeated = [call for call in group.calls if call is not None and _may_be_repeated(call)]
-            second = self._submit_elsewhere(group, repeated, is_extra=True)
+            second = self._submit_elsewhere(group, repeated, is_hedge=True)
         except Exception as error:
             self._crash(error)
             return 0
         if second is None:
             return 0
-        self._has_doubled = True
+        self._has_hedged = True
         group.hedge_peer, second.hedge_peer = second, group
         return second.open_count
 
@@ -200,27 +200,26 @@ class EvaluationDriver:
         calls: Sequence[Call],
         *,
         may_reuse: bool = False,
-        is_extra: bool = False,
+        is_hedge: bool = False,
     ) -> CallGroup | None:
-        """Ask another endpoint for *calls* of *group*, and return their slot; None if that cannot be.
+        """Send *calls* of *group* to another endpoint; return their group, or None if that is not possible.
 
-        A pool with one address only is asked there again if *may_reuse*. What is asked although the first can
-        still answer, *is_extra*, is for endpoints in rotation only.
+        The only endpoint of a pool is used again if *may_reuse*. A hedge is sent to a ready endpoint only.
         """
         now = self._now()
-        if not calls or group.is_second_attempt or group.deadline.remaining_s(now) < WORTH_ASKING_S:
+        if not calls or group.is_second_attempt or group.deadline.remaining_s(now) < MIN_RETRY_S:
             return None
         backend = self._backends.find(calls[0].invocation.webhook.client)
-        endpoint = None if backend is None else backend.another(group.endpoint, may_reuse=may_reuse)
-        if endpoint is None or (is_extra and endpoint.state != "ready"):
+        endpoint = None if backend is None else backend.alternative_to(group.endpoint, may_reuse=may_reuse)
+        if endpoint is None or (is_hedge and endpoint.state != "ready"):
             return None
         second = CallGroup(self, endpoint, self._namespace_json, now, group.deadline)
         second.is_second_attempt = True
         second.first_started = group.first_started
         for call in calls:
-            if not endpoint.is_full:
-                endpoint.reserve(second, call)
-        self._out.append(second)
+            if endpoint.calls.free:
+                endpoint.calls.reserve(second, call)
+        self._groups.append(second)
         endpoint.submit(second)
         return second
 
@@ -233,18 +232,18 @@ class EvaluationDriver:
         except Exception as error:
             self._crash(error)
 
-    def _forget(self) -> None:
-        """Let go of all that knows this run: cycles that only the garbage collector would find."""
+    def _release(self) -> None:
+        """Drop all references to this driver: cycles would wait for the garbage collector."""
         for withdraw in self._condition_tasks.values():
             withdraw()
         self._condition_tasks.clear()
         for cancel in self._applying.values():
             cancel()
         self._applying.clear()
-        if self._has_doubled:
-            for group in self._out:
+        if self._has_hedged:
+            for group in self._groups:
                 group.hedge_peer = None
-        self._out.clear()
+        self._groups.clear()
 
     def _crash(self, error: Exception) -> None:
         self.cancel()
@@ -252,18 +251,18 @@ class EvaluationDriver:
 
     def _carry_out(self, calls: Iterable[Call]) -> None:
         evaluation = self._evaluation
-        # A call that fails at once can lead to more; a queue instead of recursion, which long lists of
-        # webhooks would exhaust.
-        queue, first = deque(calls), len(self._out)
-        slots: dict[Place, CallGroup] = {}
+        # A call that fails at once can lead to more calls. A queue, because recursion would be too deep for
+        # long lists of webhooks.
+        queue, first = deque(calls), len(self._groups)
+        groups: dict[GroupKey, CallGroup] = {}
         while True:
-            # First of all, so that unwanted calls do not take the places of wanted ones.
+            # First, so that withdrawn calls make room for new ones.
             if evaluation.has_withdrawn:
                 self._withdraw(evaluation.take_withdrawn())
             if evaluation.done or not queue:
                 break
             call = queue.popleft()
-            failure = self._place(call, slots) if evaluation.wants(call) else None
+            failure = self._add_to_group(call, groups) if evaluation.wants(call) else None
             if failure is not None:
                 queue.extend(evaluation.refused(call, failure))
         if not evaluation.done:
@@ -271,53 +270,53 @@ class EvaluationDriver:
                 # Half of the time is left for the webhooks.
                 timeout_s = self._deadline.remaining_s(self._now()) / 2
                 self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
-            for group in self._out[first:]:
+            for group in self._groups[first:]:
                 group.endpoint.submit(group)
         elif not self._is_over:
             self._is_over = True
-            self._forget()
+            self._release()
             self._done(evaluation)
 
-    def _place(self, call: Call, slots: dict[Place, CallGroup]) -> Failed | None:
-        """Give *call* a place at an endpoint, one for all calls of a step to a pool, or say why not."""
+    def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:
+        """Reserve room for *call* at an endpoint, the same one for all calls of a step to a backend."""
         webhook = call.invocation.webhook
-        place = webhook.backend, webhook.timeout_s, id(call.payload)
-        group = slots.get(place)
-        if group is None or group.endpoint.is_full or len(group.calls) == MAX_CALLS:
-            found = self._slot(call, slots)
+        key = webhook.backend, webhook.timeout_s, id(call.payload)
+        group = groups.get(key)
+        if group is None or not group.endpoint.calls.free or len(group.calls) == MAX_CALLS:
+            found = self._new_group(call, groups)
             if isinstance(found, Failed):
                 return found
-            group = slots[place] = found
-        group.endpoint.reserve(group, call)
+            group = groups[key] = found
+        group.endpoint.calls.reserve(group, call)
         return None
 
-    def _slot(self, call: Call, slots: dict[Place, CallGroup]) -> CallGroup | Failed:
-        """Return a new slot for *call* and those like it, or why there is none."""
+    def _new_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> CallGroup | Failed:
+        """Return a new group for *call*; Failed if there is no time or no endpoint."""
         webhook = call.invocation.webhook
         now = self._now()
         deadline = self._deadline.capped(webhook.timeout_s, now)
         if deadline.has_passed(now):
             return failed_deadline(deadline)
         wanted = webhook.backend
-        endpoint = next((slot.endpoint for (backend, *_), slot in slots.items() if backend == wanted), None)
-        if endpoint is None or endpoint.is_full:
+        endpoint = next((group.endpoint for (name, *_), group in groups.items() if name == wanted), None)
+        if endpoint is None or not endpoint.calls.free:
             backend = self._backends.find(webhook.client)
             if backend is None:
                 return failed_status("UNAVAILABLE", f"no worker pool {wanted}")
-            # Nobody has to go for a call that may turn out useless.
+            # No call is ended for one that is made ahead of its turn and may be discarded.
             found = backend.choose(may_shed=webhook.failure_policy == "Fail" and not call.is_ahead)
             if isinstance(found, Failed):
                 return found
             endpoint = found
         group = CallGroup(self, endpoint, self._namespace_json, now, deadline)
-        self._out.append(group)
+        self._groups.append(group)
         return group
 
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
             if call in self._applying:
                 self._applying.pop(call)()
-            for group in self._out:
+            for group in self._groups:
                 if call in group.calls:
                     group.endpoint.withdraw(group, group.calls.index(call), "CANCELLED")
 

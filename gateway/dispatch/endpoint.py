@@ -1,4 +1,4 @@
-"""One address of a pool: the connection to it, the calls in flight on it, and its outlier in the pool."""
+"""One worker of a pool: its transports, the calls in flight there, and its state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from gateway.dispatch.calls import InFlightCalls
 from gateway.dispatch.health import HealthWatch
-from gateway.dispatch.in_flight import InFlightCalls
 from gateway.dispatch.outlier_detection import OutlierState
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
@@ -15,10 +15,9 @@ from gateway.dispatch.transport import WorkerTransport
 if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed, Verdict
-    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.calls import CallGroup, EndpointState
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.hedging import Hedging
-    from gateway.dispatch.outlier_detection import State
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
@@ -28,60 +27,62 @@ log = logging.getLogger(__name__)
 LONGEST_CALL_S: Final = 30.0
 """The longest timeoutSeconds of a webhook."""
 
-LOOK_EVERY_S: Final = 0.1
-"""Whether a connection that is left has anything left to do."""
+DRAIN_POLL_S: Final = 0.1
+"""Interval of the checks whether a replaced transport is idle."""
 
-MAX_LEAVING: Final = 8
-"""Connections on their way out. A worker that drains again and again is taken at its word so often."""
+MAX_DRAINING: Final = 8
+"""Replaced transports at a time; further drain notices of the worker are ignored meanwhile."""
 
 MAX_STREAM_PAYLOAD_BYTES: Final = 64 * 1024
-"""Larger requests go by a call of their own, so that those behind them on the stream do not wait."""
+"""Larger requests are sent as unary calls, so that they do not delay others on the stream."""
 
 
-class WorkerEndpoint(InFlightCalls):
-    """A worker, as far as the gateway can see it. Make it on a running event loop."""
+class WorkerEndpoint:
+    """One address of a pool. Create it on a running event loop."""
 
     def __init__(
         self,
         dialer: Dialer,
         settings: WorkerPool,
-        deadlines: TimerWheel,
+        timers: TimerWheel,
         metrics: PoolMetrics,
         hedging: Hedging | None = None,
     ) -> None:
-        super().__init__(settings.max_in_flight, deadlines)
         self.address = dialer.address
-        self.state: State = "connecting"
+        self.state: EndpointState = "connecting"
+        self.calls = InFlightCalls(settings.max_in_flight, timers)
         self.outlier = OutlierState()
-        self.failures = 0
-        self.ban: CallStatus | None = None
-        """How the stream ended for which the worker is banned, or was the last time."""
+        self.failed_attempts = 0
+        self.ban_status: CallStatus | None = None
+        self._connectivity: EndpointState = "connecting"
+        """The state apart from ``outlier``."""
         self._hedging = hedging
-        self._reach: State = "connecting"
         self._health: HealthWatch | None = None
         self._dialer = dialer
         self._settings = settings
         self._metrics = metrics
-        self._is_closing = self._was_reached = False
-        self._connection = self._connect()
-        self._leaving: set[WorkerTransport] = set()
+        self._now = timers.now
+        self._is_closing = self._was_connected = False
+        self._transport = self._open_transport()
+        self._draining: set[WorkerTransport] = set()
+        """Replaced transports with calls in flight."""
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.remember(self.address)
 
     def __repr__(self) -> str:
-        transport = "stream" if self._connection.is_streaming else "unary"
-        return f"<WorkerEndpoint {self.address} {self.state} {transport}, {self.in_flight} in flight>"
+        transport = "stream" if self._transport.is_streaming else "unary"
+        return f"<WorkerEndpoint {self.address} {self.state} {transport}, {self.calls.count} in flight>"
 
     def submit(self, group: CallGroup) -> None:
-        """Ask the worker; the observer is told each verdict, at the deadline at the latest."""
+        """Send the calls of *group*; the observer gets each verdict, at the deadline at the latest."""
         if not group.open_count:
             return
-        self._enter(group)
+        self.calls.enter(group)
         if self._hedging is not None and not group.is_second_attempt:
-            self._hedging.asked(group)
+            self._hedging.submitted(group)
         payload_bytes = next(len(call.payload.json) for call in group.calls if call is not None)
         is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(group.namespace_json) > MAX_BATCH_BYTES
-        group.transport = transport = self._connection.transport(is_large=is_large)
+        group.transport = transport = self._transport.choose(is_large=is_large)
         transport.submit(group)
 
     def withdraw(self, group: CallGroup, index: int, code: str) -> None:
@@ -90,16 +91,16 @@ class WorkerEndpoint(InFlightCalls):
         if transport is not None:
             self._count_one(group, code)
             transport.withdraw(group, index)
-        self._let_go(group, index)
+        self.calls.release(group, index)
 
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
-        """Settle a call, unless it has ended; *code* is its gRPC status, None if it was counted already."""
+        """End a call unless it has ended; *code* is its gRPC status, None if it was counted already."""
         call = group.calls[index]
         if call is None:
             return
         if code is not None:
             self._count_one(group, code)
-        self._let_go(group, index)
+        self.calls.release(group, index)
         if self._hedging is not None and code in (None, "OK"):
             self._hedging.answered(group)
         group.observer.on_verdict(group, call, verdict)
@@ -113,15 +114,16 @@ class WorkerEndpoint(InFlightCalls):
         *,
         may_reuse: bool = False,
     ) -> None:
-        """Give a call back that was lost with the worker, or all of the slot's; *code* is its gRPC status.
+        """Have the observer retry a call that was lost with the worker, or all of *group*.
 
-        Somebody else may be asked, or the same address if *may_reuse*; else the *failure* is the verdict.
+        *code* is its gRPC status, and *failure* the verdict if it cannot be retried. *may_reuse*: this
+        endpoint may be used again.
         """
-        places = range(len(group.calls)) if index is None else (index,)
-        lost = [call for place in places if (call := group.calls[place]) is not None]
-        for place in places:
-            if group.calls[place] is not None:
-                self._let_go(group, place)
+        indices = range(len(group.calls)) if index is None else (index,)
+        lost = [call for lost_index in indices if (call := group.calls[lost_index]) is not None]
+        for lost_index in indices:
+            if group.calls[lost_index] is not None:
+                self.calls.release(group, lost_index)
         if lost:
             self.count(code, len(lost))
             group.observer.retry(group, lost, failure, may_reuse=may_reuse)
@@ -129,113 +131,108 @@ class WorkerEndpoint(InFlightCalls):
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
         if code == "OK":
-            self.failures = 0
-            self.outlier.answered(self._timers.now())
+            self.failed_attempts = 0
+            self.outlier.succeeded(self._now())
         else:
             self.outlier.failed(code, number)
         self._metrics.called(self.address, code, number)
 
     def count_retries(self, number: int) -> None:
-        """Count calls that are asked here since another worker was lost with them."""
+        """Count calls that are sent here because another endpoint was lost with them."""
         self._metrics.retries += number
 
     @property
     def last_received_at(self) -> float:
-        """When the worker gave a sign of life last, in monotonic seconds."""
-        return max(connection.last_received_at for connection in (self._connection, *self._leaving))
+        """When anything was last received from the worker, in monotonic seconds."""
+        return max(transport.last_received_at for transport in (self._transport, *self._draining))
 
     def probe(self) -> None:
-        """Ask for a sign of life."""
-        self._connection.probe()
+        """Make the worker send something, which updates ``last_received_at``."""
+        self._transport.probe()
 
     def watch_health(self) -> None:
-        """Follow what the worker says of its own health, if it says anything."""
+        """Watch the worker's health, if it serves gRPC health checks."""
         if self._health is None:
-            self._health = HealthWatch(self._dialer, self._told)
+            self._health = HealthWatch(self._dialer, self._on_health)
 
-    def judge(self) -> None:
-        """Bring the state up to date after a change in the endpoint's outlier."""
-        self.state = self.outlier.state if self._reach == "ready" else self._reach
+    def update_state(self) -> None:
+        """Derive the state anew from the connectivity and ``outlier``."""
+        self.state = self.outlier.state if self._connectivity == "ready" else self._connectivity
 
-    def ready(self, connection: WorkerTransport) -> None:
-        """The worker was reached."""
-        if connection is self._connection:
-            if self._reach != "ready":
+    def ready(self, transport: WorkerTransport) -> None:
+        """The worker is connected."""
+        if transport is self._transport:
+            if self._connectivity != "ready":
                 self.outlier.reset()
                 if self._health is not None:
-                    self._health.again()
-            if self._reach in ("down", "draining"):
-                log.info("worker %s is back" if self._was_reached else "worker %s is reached", self.address)
-            self._was_reached = True
-            self._reach = "ready"
-            self.judge()
+                    self._health.restart()
+            if self._connectivity in ("down", "draining"):
+                text = "worker %s connected again" if self._was_connected else "worker %s connected"
+                log.info(text, self.address)
+            self._was_connected = True
+            self._connectivity = "ready"
+            self.update_state()
 
-    def lost(self, connection: WorkerTransport, why: str) -> None:
+    def lost(self, transport: WorkerTransport, reason: str) -> None:
         """The worker was lost, or cannot be reached."""
-        if connection is not self._connection:
+        if transport is not self._transport:
             return
-        self.failures += 1
-        if self._reach not in ("down", "draining"):
-            if self._was_reached:
-                log.warning("worker %s is down: %s", self.address, why)
+        self.failed_attempts += 1
+        if self._connectivity not in ("down", "draining"):
+            if self._was_connected:
+                log.warning("worker %s lost; reconnecting: %s", self.address, reason)
             else:
-                # A worker that starts at the same time as its gateway is no cause for hedge_timer.
-                log.info("worker %s is not reached yet: %s", self.address, why)
-            self._reach = "down"
-            self.judge()
+                # Expected of a worker that starts at the same time as the gateway.
+                log.info("worker %s not reachable yet; connecting: %s", self.address, reason)
+            self._connectivity = "down"
+            self.update_state()
 
-    def banned(self, connection: WorkerTransport, status: CallStatus) -> None:
-        """The worker broke the protocol on *connection*, whose call ended with *status*: ask it nothing.
-
-        For how long depends on how often it did so.
-        """
+    def banned(self, transport: WorkerTransport, status: CallStatus) -> None:
+        """The worker violated the protocol on *transport*: ban it, for longer each time."""
         if self._is_closing:
             return
-        self.ban, for_s = status, self.outlier.ban(self._timers.now())
+        self.ban_status, ban_s = status, self.outlier.ban(self._now())
         log.warning(
-            "worker %s broke the protocol: %s. It is asked nothing for %g s",
-            self.address,
-            status.details,
-            for_s,
+            "worker %s violated the protocol; no calls for %g s: %s", self.address, ban_s, status.details
         )
-        self._reach = "down"
-        self.judge()
-        if connection is not self._connection:
-            self._connection.drop(f"the worker is left alone after it broke the protocol: {status.details}")
+        self._connectivity = "down"
+        self.update_state()
+        if transport is not self._transport:
+            self._transport.drop(f"banned after a protocol violation: {status.details}")
 
-    def draining(self, connection: WorkerTransport, distrust: str = "") -> None:
-        """The worker is going away: whatever else is at the address is asked over a new connection.
+    def draining(self, transport: WorkerTransport, distrust: str = "") -> None:
+        """The worker accepts no further calls on *transport*: open a new one to the same address.
 
-        So it is where the connection is not to be trusted any more, for the reason that *distrust* names.
+        *distrust* is the reason if the gateway decided that itself.
         """
-        if connection is not self._connection or self._is_closing or len(self._leaving) >= MAX_LEAVING:
+        if transport is not self._transport or self._is_closing or len(self._draining) >= MAX_DRAINING:
             return
         if distrust:
-            log.warning("worker %s %s: its stream is replaced", self.address, distrust)
+            log.warning("stream of worker %s replaced: %s", self.address, distrust)
         else:
-            log.info("worker %s is draining", self.address)
-        self._reach = "draining"
-        self.judge()
-        self.failures += 1
-        self._leaving.add(connection)
-        self._connection = self._connect()
-        connection.leave()
-        task = asyncio.get_running_loop().create_task(self._see_off(connection))
+            log.info("worker %s is draining; connecting again", self.address)
+        self._connectivity = "draining"
+        self.update_state()
+        self.failed_attempts += 1
+        self._draining.add(transport)
+        self._transport = self._open_transport()
+        transport.finish_writing()
+        task = asyncio.get_running_loop().create_task(self._close_when_idle(transport))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self, grace_s: float) -> None:
-        """Let calls in flight end for up to *grace_s* seconds, then end them and the connections."""
-        self._reach = "draining"
-        self.judge()
+        """Close all connections; calls in flight get up to *grace_s* seconds."""
+        self._connectivity = "draining"
+        self.update_state()
         self._is_closing = True
         if self._health is not None:
             await self._health.close()
-        await self._wait_until_idle(grace_s)
+        await self.calls.wait_until_idle(grace_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(connection.close() for connection in (self._connection, *self._leaving)))
+        await asyncio.gather(*(transport.close() for transport in (self._transport, *self._draining)))
         await self._dialer.close()
         self._metrics.forget(self.address)
 
@@ -244,18 +241,18 @@ class WorkerEndpoint(InFlightCalls):
         if code == "DEADLINE_EXCEEDED":
             self.outlier.timed_out(group.started)
 
-    def _told(self, is_serving: bool) -> None:
+    def _on_health(self, is_serving: bool) -> None:
         self.outlier.is_serving = is_serving
-        self.judge()
+        self.update_state()
 
-    def _connect(self) -> WorkerTransport:
-        return WorkerTransport(self._dialer, self._settings.transport, self, self._metrics, self._timers.now)
+    def _open_transport(self) -> WorkerTransport:
+        return WorkerTransport(self._dialer, self._settings.transport, self, self._metrics, self._now)
 
-    async def _see_off(self, connection: WorkerTransport) -> None:
-        """Close a connection that is left, once all that was asked over it is or must have been answered."""
-        for _ in range(int(LONGEST_CALL_S / LOOK_EVERY_S)):
-            await asyncio.sleep(LOOK_EVERY_S)
-            if not connection.is_busy:
+    async def _close_when_idle(self, transport: WorkerTransport) -> None:
+        """Close a replaced transport once its calls are answered or past their deadlines."""
+        for _ in range(int(LONGEST_CALL_S / DRAIN_POLL_S)):
+            await asyncio.sleep(DRAIN_POLL_S)
+            if not transport.is_busy:
                 break
-        await connection.close()
-        self._leaving.discard(connection)
+        await transport.close()
+        self._draining.discard(transport)

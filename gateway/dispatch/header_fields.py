@@ -1,4 +1,4 @@
-"""Header fields of a response or of trailers, refused where HTTP/2 calls them malformed.
+"""Header fields of a response or of trailers; malformed ones are a violation.
 
 Source: RFC 9113, sections 8.2.1 (names and values), 8.2.2 (connection-specific fields) and 8.3
 (pseudo-header fields); RFC 9110, section 5.5 (control characters in values).
@@ -22,14 +22,14 @@ _CONNECTION_SPECIFIC: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 _SINGLE: Final = frozenset({b"content-type", b"grpc-status", b"grpc-message"})
-"""Fields of which a second one would leave open which counts."""
+"""Fields that must not be repeated."""
 
 
 def read_fields(block: Iterable[tuple[bytes, bytes]], *, is_response: bool) -> dict[str, str]:
-    """Return the fields of a *block* by name, that of a response or of trailers.
+    """Return the fields of a *block* by name.
 
     Raises:
-        Violation: they are malformed. The text names the rule and the field, and repeats no value.
+        Violation: a field is malformed. The text names the rule and the field, and contains no value.
     """
     fields: dict[bytes, bytes] = {}
     for name, value in block:
@@ -55,5 +55,5 @@ def read_fields(block: Iterable[tuple[bytes, bytes]], *, is_response: bool) -> d
     return {name.decode(): value.decode("latin-1") for name, value in fields.items()}
 
 
-def _malformed(what: str) -> Violation:
-    return Violation(PROTOCOL_ERROR, f"malformed headers from the worker: {what}")
+def _malformed(reason: str) -> Violation:
+    return Violation(PROTOCOL_ERROR, f"malformed headers: {reason}")

@@ -1,16 +1,16 @@
-"""An HTTP/2 connection with one stream on it, the client's side: bytes in, bytes out, and no socket.
+"""The client side of an HTTP/2 connection with one stream: bytes in, bytes out, no socket.
 
-The long-lived stream to a worker does not go through grpc.aio, whose every read and write is handed through a
-completion queue, a polling thread and a pair of sockets: ten changes of thread for a review that travels
-alone, where two will do. Here a message is one write of the event loop that has the review, and its answer
-one read. ``hyperframe`` writes frames and ``hpack`` knows header blocks; ``h2``, of the same family, cannot
-go on reading after a GOAWAY, which is how servers announce that they are leaving.
+The stream to a worker does not use grpc.aio, which passes every read and write through a completion queue, a
+polling thread and a pair of sockets: ten changes of thread for a single review, where two suffice. Here a
+message is one write of the event loop, and its answer one read. ``hyperframe`` writes frames and ``hpack``
+codes header blocks. ``h2``, of the same family, stops reading after a GOAWAY, with which servers announce
+their shutdown.
 
-Only what one call needs is there: one stream, number 1, for as long as the connection lives. A peer that does
-what HTTP/2 forbids ends it, and nothing is raised.
+Only the needs of one call are implemented: one stream, number 1, for the life of the connection. A peer that
+violates HTTP/2 ends it; nothing is raised.
 
-What the connection brings is processed in steps, each of which costs at most a few milliseconds of CPU
-whatever the peer sent. The caller decides when the next step is taken.
+Input is processed in steps of at most a few milliseconds of CPU time, whatever the peer sent. The caller
+decides when the next step runs.
 
 Source: RFC 9113 (sections 3.4, 4, 5.2, 6, 7 and 8); RFC 7541 (section 4.2).
 """
@@ -42,25 +42,25 @@ _STREAM: Final = 1
 _FRAME_HEAD: Final = struct.Struct(">HBBBL")
 """Length (16 and 8 bits), type, flags, stream (31 bits)."""
 _MAX_FRAME_BYTES: Final = 16_384
-"""What may be sent to a peer, and is taken from one, that has not said otherwise."""
+"""The initial SETTINGS_MAX_FRAME_SIZE of both sides."""
 _MAX_HEADERS_BYTES: Final = 16 * 1024
-"""Of a header block, and of the fields in it with 32 bytes for each (RFC 9113, 6.5.2): the limit of gRPC's
+"""Limit of a header block, and of the fields in it plus 32 bytes for each (RFC 9113, 6.5.2): that of gRPC's
 own clients."""
 _FIRST_WINDOW_BYTES: Final = 65_535
 _LARGEST_WINDOW_BYTES: Final = 2**31 - 1
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""What the peer may send before it is told to go on: twice the longest message, so that none is held up."""
+"""Receive window: twice the longest message, so that no message waits for a WINDOW_UPDATE."""
 
 STEP_FRAMES: Final = 64
-"""Frames that one step processes at most: less than a millisecond."""
-MAX_FRAMES_FOR_NOTHING: Final = 10_000
-"""Pings, settings, DATA frames of a few bytes and the like that may come before a call is answered."""
+"""Frames in one step: less than a millisecond."""
+MAX_UNPRODUCTIVE_FRAMES: Final = 10_000
+"""PING, SETTINGS, small DATA frames and the like in one window, or before a call is answered."""
 MAX_HEADER_BLOCKS: Final = 10
-"""On a connection. A gRPC call has two: the response and its trailers."""
+"""Limit for the connection. A gRPC call has two: the response and its trailers."""
 _MAX_SETTINGS: Final = 32
-"""In one frame. RFC 9113 defines six, and extensions a handful."""
+"""Settings in one frame. RFC 9113 defines six, and extensions a few."""
 _SMALL_DATA_BYTES: Final = 256
-"""DATA frames with less count as frames for nothing."""
+"""Smaller DATA frames count as unproductive."""
 
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 3, 6, 8, 11
 """Error codes of RFC 9113, section 7."""
@@ -85,7 +85,7 @@ _END_HEADERS, _PADDED, _HAS_PRIORITY = 0x4, 0x8, 0x20
 """Flags."""
 
 _FRAME_BYTES: Final = {_PRIORITY: 5, _RST_STREAM: 4, _PING: 8, _WINDOW_UPDATE: 4}
-"""Of the frames that have one length."""
+"""Length of the frame types that have only one."""
 _STREAMS: Final[dict[int, tuple[int, ...]]] = {
     _RST_STREAM: (_STREAM,),
     _SETTINGS: (0,),
@@ -93,54 +93,54 @@ _STREAMS: Final[dict[int, tuple[int, ...]]] = {
     _GOAWAY: (0,),
     _WINDOW_UPDATE: (0, _STREAM),
 }
-"""On which streams frames may come."""
+"""Streams on which frames of these types are allowed."""
 
 
 class Violation(Exception):
-    """The peer did what it must not, or what cannot be used; the text says what."""
+    """The peer violated the protocol, or sent an unusable answer; the text has the reason."""
 
     def __init__(self, error_code: int, text: str, status: str = "INTERNAL") -> None:
         super().__init__(text)
         self.error_code = error_code
         self.status = status
-        """Name of the gRPC status in which the call ends."""
+        """Name of the gRPC status of the call."""
 
     @property
     def is_misconduct(self) -> bool:
-        """Whether the peer broke the rules of HTTP/2, rather than answered what cannot be used."""
+        """Whether the peer violated HTTP/2; False: its answer is unusable."""
         return self.error_code not in (NO_ERROR, CANCEL)
 
 
 class Http2Owner(Protocol):
-    """Whom the stream reports to. ``headers`` and ``data`` may raise a Violation."""
+    """Receives the events of the stream. ``headers`` and ``data`` may raise a Violation."""
 
     def headers(self, fields: Iterable[tuple[bytes, bytes]], *, ends: bool) -> None:
-        """Take a block of fields as they came; *ends*: the peer sends nothing after it."""
+        """Take a block of fields; *ends*: it is the last frame of the stream."""
 
     def data(self, body: bytes, *, ends: bool) -> bool:
-        """Take a piece of the body; return whether the step is to end with it."""
+        """Take a part of the body; return whether the step should end with it."""
 
     def reset(self, error_code: int | None) -> None:
-        """The peer gave the stream up; None: it has not even looked at it."""
+        """The peer reset the stream; None: it did not process the stream at all."""
 
     def violated(self, violation: Violation) -> None:
-        """The peer cannot be understood, and was told so."""
+        """The connection was ended for a violation by the peer."""
 
 
 class Http2Stream:
-    """The client's side. After every method, :attr:`output` holds what is to be written to the connection."""
+    """The client side. The caller writes :attr:`output` to the connection after every method."""
 
     def __init__(self, request: Iterable[tuple[str, str]], owner: Http2Owner) -> None:
-        """Begin with the fields of the *request*, whose body is to follow."""
+        """Start a request with the fields *request*; its body follows."""
         self.output = bytearray()
         self.is_over = False
-        """Whether anything that still comes is ignored; the owner may say so."""
+        """Whether further input is ignored; the owner may set it."""
         self.is_settled = False
-        """Whether the peer has introduced itself as one that speaks HTTP/2."""
+        """Whether the peer's SETTINGS have come."""
         self.is_leaving = False
-        """Whether the peer takes no further streams on this connection; this one goes on."""
-        self.has_rest = False
-        """Whether a frame that was received may still have to be processed."""
+        """Whether the peer has sent GOAWAY; this stream goes on."""
+        self.has_more = False
+        """Whether there may be unprocessed frames."""
         self._owner = owner
         self._input = b""
         self._position = 0
@@ -148,7 +148,7 @@ class Http2Stream:
         self._ends = False
         self._blocks = 0
         self._decoder = hpack.Decoder(max_header_list_size=_MAX_HEADERS_BYTES)
-        self._unacknowledged_bytes = self._frames_for_nothing = 0
+        self._unacknowledged_bytes = self._unproductive_frames = 0
         self._unsent: deque[memoryview] = deque()
         self._connection_window = self._stream_window = self._first_window = _FIRST_WINDOW_BYTES
         self._max_frame_bytes = _MAX_FRAME_BYTES
@@ -165,11 +165,11 @@ class Http2Stream:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the peer's flow control holds something back."""
+        """Whether the peer's flow control blocks output."""
         return bool(self._unsent)
 
     def send(self, body: bytes) -> None:
-        """Send a piece of the body, as far as the peer lets it, the rest as soon as it does."""
+        """Send a part of the body as far as flow control allows; the rest follows."""
         self._unsent.append(memoryview(body))
         self._pump()
 
@@ -179,50 +179,48 @@ class Http2Stream:
         self._pump()
 
     def reset_window(self) -> None:
-        """Count anew what comes for nothing; to be called now and then, so that only a flood counts."""
-        self._frames_for_nothing = 0
+        """Begin a new window for unproductive frames; the caller does so periodically."""
+        self._unproductive_frames = 0
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Send a PING frame."""
         self._write(PingFrame(opaque_data=b"alive?  "))
 
     def cancel(self) -> None:
-        """Give the stream up, and the connection with it."""
+        """Cancel the stream, and end the connection."""
         if not self.is_over:
             self.is_over = True
-            self.has_rest = False
+            self.has_more = False
             self._write(RstStreamFrame(_STREAM, CANCEL))
             self._write(GoAwayFrame(0, error_code=NO_ERROR))
 
     def receive(self, read: bytes) -> None:
-        """Take what the connection brought; :meth:`advance` processes it."""
+        """Add received bytes, which :meth:`advance` processes."""
         if not self.is_over:
             self._input = self._input[self._position :] + read
             self._position = 0
-            self.has_rest = True
+            self.has_more = True
 
     @property
     def unread_bytes(self) -> int:
-        """How much was received and not processed."""
+        """Received bytes that are not processed."""
         return len(self._input) - self._position
 
     def advance(self) -> None:
-        """Take a step: up to ``STEP_FRAMES`` frames, and no more than one header block."""
+        """Process a step: up to ``STEP_FRAMES`` frames, and at most one header block."""
         received = self._input
         try:
             for _ in range(STEP_FRAMES):
                 begin = self._position + _FRAME_HEAD.size
                 if begin > len(received):
-                    self.has_rest = False
+                    self.has_more = False
                     break
                 high, low, kind, flags, stream = _FRAME_HEAD.unpack_from(received, self._position)
                 end = begin + (high << 8 | low)
                 if end - begin > _MAX_FRAME_BYTES:
-                    raise Violation(
-                        FRAME_SIZE_ERROR, f"what the worker sent is no HTTP/2: {end - begin} bytes a frame"
-                    )
+                    raise Violation(FRAME_SIZE_ERROR, f"invalid HTTP/2: a frame of {end - begin} bytes")
                 if end > len(received):
-                    self.has_rest = False
+                    self.has_more = False
                     break
                 self._position = end
                 if (
@@ -233,44 +231,42 @@ class Http2Stream:
         except Violation as violation:
             self.fail(violation)
         if self.is_over or self._position == len(received):
-            self.has_rest = False
+            self.has_more = False
             self._input, self._position = b"", 0
 
     def fail(self, violation: Violation) -> None:
-        """End the connection for a *violation* of the peer's."""
+        """End the connection for a *violation* by the peer."""
         if not self.is_over:
             self.is_over = True
-            self.has_rest = False
+            self.has_more = False
             self._write(GoAwayFrame(0, error_code=violation.error_code))
             self._owner.violated(violation)
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
-        """Process a frame; return whether the step is to end with it."""
-        self._frames_for_nothing += 1
-        if self._frames_for_nothing > MAX_FRAMES_FOR_NOTHING:
-            raise Violation(ENHANCE_YOUR_CALM, "a flood of frames from the worker")
+        """Process a frame; return whether the step should end with it."""
+        self._unproductive_frames += 1
+        if self._unproductive_frames > MAX_UNPRODUCTIVE_FRAMES:
+            raise Violation(ENHANCE_YOUR_CALM, "too many frames without data")
         if not self.is_settled and kind != _SETTINGS:
-            raise Violation(PROTOCOL_ERROR, "what the worker sent is no HTTP/2: no SETTINGS")
+            raise Violation(PROTOCOL_ERROR, "invalid HTTP/2: the first frame is not SETTINGS")
         if self._block is not None and kind != _CONTINUATION:
-            raise Violation(PROTOCOL_ERROR, "headers of the worker's that do not end")
+            raise Violation(PROTOCOL_ERROR, "header block not continued")
         if kind == _DATA:
             return self._take_data(flags, stream, payload)
         if kind in (_HEADERS, _CONTINUATION):
             return self._take_headers(kind, flags, stream, payload)
-        # Of frames of unknown types nothing is known.
+        # Frames of unknown types are ignored.
         if kind < _CONTINUATION:
             self._take_control(kind, flags, stream, payload)
         return False
 
     def _take_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if len(payload) != _FRAME_BYTES.get(kind, len(payload)):
-            raise Violation(
-                FRAME_SIZE_ERROR, f"a {_NAMES[kind]} frame with {len(payload)} bytes from the worker"
-            )
+            raise Violation(FRAME_SIZE_ERROR, f"{_NAMES[kind]} frame with {len(payload)} bytes")
         if stream not in _STREAMS.get(kind, (stream,)):
-            raise Violation(PROTOCOL_ERROR, f"a {_NAMES[kind]} frame on stream {stream} from the worker")
+            raise Violation(PROTOCOL_ERROR, f"{_NAMES[kind]} frame on stream {stream}")
         if kind == _SETTINGS:
             self._take_settings(flags, payload)
         elif kind == _PING and not flags & _ACK:
@@ -282,14 +278,14 @@ class Http2Stream:
         elif kind == _RST_STREAM:
             self._owner.reset(int.from_bytes(payload))
         elif kind == _PUSH_PROMISE:
-            raise Violation(PROTOCOL_ERROR, "a push from the worker, which was forbidden")
+            raise Violation(PROTOCOL_ERROR, "PUSH_PROMISE frame, although push is disabled")
 
     def _take_data(self, flags: int, stream: int, payload: bytes) -> bool:
         if stream != _STREAM:
-            raise Violation(PROTOCOL_ERROR, "data from the worker where none may be")
+            raise Violation(PROTOCOL_ERROR, "DATA frame on another stream")
         self._unacknowledged_bytes += len(payload)
         if self._unacknowledged_bytes > WINDOW_BYTES:
-            raise Violation(FLOW_CONTROL_ERROR, "more data from the worker than it may send")
+            raise Violation(FLOW_CONTROL_ERROR, "flow control window exceeded")
         if self._unacknowledged_bytes > WINDOW_BYTES // 2:
             for number in (0, _STREAM):
                 self._write(WindowUpdateFrame(number, self._unacknowledged_bytes))
@@ -297,29 +293,25 @@ class Http2Stream:
         if flags & _PADDED:
             payload = _without_padding(payload)
         if len(payload) >= _SMALL_DATA_BYTES:
-            self._frames_for_nothing -= 1
+            self._unproductive_frames -= 1
         return self._owner.data(payload, ends=bool(flags & _END_STREAM))
 
     def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
         if stream != _STREAM or (self._block is None and kind == _CONTINUATION):
-            raise Violation(PROTOCOL_ERROR, "headers from the worker where none may be")
+            raise Violation(PROTOCOL_ERROR, "HEADERS or CONTINUATION frame out of place")
         if self._block is None:
             self._block = bytearray()
             self._ends = bool(flags & _END_STREAM)
             self._blocks += 1
             if self._blocks > MAX_HEADER_BLOCKS:
-                raise Violation(
-                    ENHANCE_YOUR_CALM, f"more than {MAX_HEADER_BLOCKS} blocks of headers from the worker"
-                )
+                raise Violation(ENHANCE_YOUR_CALM, f"more than {MAX_HEADER_BLOCKS} header blocks")
             if flags & _PADDED:
                 payload = _without_padding(payload)
             if flags & _HAS_PRIORITY:
                 payload = payload[5:]
         self._block += payload
         if len(self._block) > _MAX_HEADERS_BYTES:
-            raise Violation(
-                ENHANCE_YOUR_CALM, f"more than {_MAX_HEADERS_BYTES} bytes of headers from the worker"
-            )
+            raise Violation(ENHANCE_YOUR_CALM, f"header block of more than {_MAX_HEADERS_BYTES} bytes")
         if not flags & _END_HEADERS:
             return False
         block, self._block = bytes(self._block), None
@@ -327,34 +319,30 @@ class Http2Stream:
             _check_size_updates(block)
             decoded = self._decoder.decode(block, raw=True)
         except HPACKError as error:
-            # Its text can hold a memory address: the same answer would read differently each time.
-            raise Violation(
-                PROTOCOL_ERROR, f"headers of the worker's that cannot be read: {type(error).__name__}"
-            ) from None
+            # The error's text can contain a memory address, which is different each time.
+            raise Violation(PROTOCOL_ERROR, f"invalid header block: {type(error).__name__}") from None
         self._owner.headers(decoded, ends=self._ends)
         return True
 
     def _take_goaway(self, payload: bytes) -> None:
         if len(payload) < 8:
-            raise Violation(FRAME_SIZE_ERROR, f"a GOAWAY frame with {len(payload)} bytes from the worker")
+            raise Violation(FRAME_SIZE_ERROR, f"GOAWAY frame with {len(payload)} bytes")
         self.is_leaving = True
         if int.from_bytes(payload[:4]) & _LARGEST_WINDOW_BYTES < _STREAM:
             self._owner.reset(None)
 
     def _take_settings(self, flags: int, payload: bytes) -> None:
         if len(payload) % 6 or (flags & _ACK and payload):
-            raise Violation(FRAME_SIZE_ERROR, f"a SETTINGS frame with {len(payload)} bytes from the worker")
+            raise Violation(FRAME_SIZE_ERROR, f"SETTINGS frame with {len(payload)} bytes")
         if len(payload) // 6 > _MAX_SETTINGS:
-            raise Violation(
-                ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame from the worker"
-            )
+            raise Violation(ENHANCE_YOUR_CALM, f"SETTINGS frame with more than {_MAX_SETTINGS} settings")
         if flags & _ACK:
             return
         settings = dict(struct.iter_unpack(">HL", payload))
         window = settings.get(SettingsFrame.INITIAL_WINDOW_SIZE, self._first_window)
         max_frame_bytes = settings.get(SettingsFrame.MAX_FRAME_SIZE, self._max_frame_bytes)
         if window > _LARGEST_WINDOW_BYTES or not _MAX_FRAME_BYTES <= max_frame_bytes < 2**24:
-            raise Violation(PROTOCOL_ERROR, "settings of the worker's that may not be")
+            raise Violation(PROTOCOL_ERROR, "invalid HTTP/2 SETTINGS")
         self._stream_window += window - self._first_window
         self._first_window, self._max_frame_bytes = window, max_frame_bytes
         self.is_settled = True
@@ -363,9 +351,7 @@ class Http2Stream:
 
     def _take_window(self, stream: int, increment: int) -> None:
         if not increment or stream not in (0, _STREAM):
-            raise Violation(
-                PROTOCOL_ERROR, f"a window of stream {stream} opened by {increment} by the worker"
-            )
+            raise Violation(PROTOCOL_ERROR, f"WINDOW_UPDATE frame of {increment} on stream {stream}")
         if stream == 0:
             self._connection_window += increment
         else:
@@ -374,13 +360,13 @@ class Http2Stream:
 
     def _open_windows(self) -> None:
         if max(self._connection_window, self._stream_window) > _LARGEST_WINDOW_BYTES:
-            raise Violation(FLOW_CONTROL_ERROR, "a window of the worker's that is too large")
+            raise Violation(FLOW_CONTROL_ERROR, "flow control window too large")
         self._pump()
 
     # -- writing ----------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Write what the peer's windows have room for."""
+        """Write as much as the peer's windows allow."""
         unsent = self._unsent
         while unsent and not self.is_over:
             piece = unsent[0]
@@ -389,7 +375,7 @@ class Http2Stream:
                 return
             self.output += _FRAME_HEAD.pack(room >> 8, room & 0xFF, _DATA, 0, _STREAM)
             self.output += piece[:room]
-            self._frames_for_nothing = max(0, self._frames_for_nothing - room // 1024)
+            self._unproductive_frames = max(0, self._unproductive_frames - room // 1024)
             self._connection_window -= room
             self._stream_window -= room
             if room == len(piece):
@@ -406,15 +392,15 @@ class Http2Stream:
 
 def _without_padding(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
-        raise Violation(PROTOCOL_ERROR, "a frame from the worker with more padding than payload")
+        raise Violation(PROTOCOL_ERROR, "frame with more padding than payload")
     return payload[1 : len(payload) - payload[0]]
 
 
 def _check_size_updates(block: bytes) -> None:
-    """Refuse more dynamic table size updates than a block may begin with: each costs what a field does."""
+    """Refuse more dynamic table size updates than a block may begin with: each costs as much as a field."""
     position = 0
     for _ in range(2):
         if position < len(block) and block[position] & 0xE0 == 0x20:
             position += hpack.hpack.decode_integer(block[position:], 5)[1]
     if position < len(block) and block[position] & 0xE0 == 0x20:
-        raise Violation(PROTOCOL_ERROR, "headers of the worker's with more than two size updates")
+        raise Violation(PROTOCOL_ERROR, "header block with more than two size updates")

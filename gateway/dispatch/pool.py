@@ -1,7 +1,7 @@
-"""A worker pool: which addresses its targets stand for, and which endpoint takes the next call.
+"""A worker pool: resolves its targets to endpoints, and chooses the endpoint of the next call.
 
-gRPC looks names up again only when a connection is lost, so the pool does it on a timer: new workers behind
-a headless Service get their share within seconds.
+gRPC resolves names again only when a connection is lost. The pool does it periodically, so that new workers
+behind a headless Service get calls within seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.config.files import fingerprint
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.endpoint import LONGEST_CALL_S, WorkerEndpoint
 from gateway.dispatch.hedging import Hedging
-from gateway.dispatch.outlier_detection import PREFERENCE, OutlierDetector
+from gateway.dispatch.outlier_detection import OutlierDetector
 from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed
-    from gateway.dispatch.backends import Endpoint
+    from gateway.dispatch.calls import Endpoint, EndpointState
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -33,32 +33,43 @@ log = logging.getLogger(__name__)
 
 RESOLVE_EVERY_S: Final = 5.0
 
+PREFERENCE: Final[dict[EndpointState, int]] = {
+    "ready": 0,
+    "ejected": 1,
+    "unhealthy": 1,
+    "stalled": 2,
+    "connecting": 2,
+    "down": 3,
+    "draining": 4,
+}
+"""If no endpoint is ready, those with the lowest number are used."""
+
 
 class Pool:
-    """The endpoints of one WorkerPool. Make and start it on a running event loop."""
+    """The endpoints of one WorkerPool. Create and start it on a running event loop."""
 
     def __init__(
         self,
         settings: WorkerPool,
         targets: Sequence[str],
-        deadlines: TimerWheel,
+        timers: TimerWheel,
         metrics: PoolMetrics,
         pick: Callable[[int], int] = random.randrange,
     ) -> None:
         self.settings = settings
         self.tls_files = tls_fingerprint(settings)
-        """Of the files as they were when the channels were made."""
+        """Fingerprint of the files when the endpoints were created."""
         self.endpoints: tuple[WorkerEndpoint, ...] = ()
         self._targets = [parse_target(target) for target in targets]
-        self._timers = deadlines
+        self._timers = timers
         self._metrics = metrics
         self._pick = pick
-        self._outlier_detector = OutlierDetector(deadlines.now, metrics)
-        self._hedging = None if settings.hedge is None else Hedging(settings.hedge, deadlines, metrics)
+        self._outlier_detector = OutlierDetector(timers.now, metrics)
+        self._hedging = None if settings.hedge is None else Hedging(settings.hedge, timers, metrics)
         self._addresses: dict[DnsName | Addresses, dict[str, str | None]] = {}
-        """What each target was last found to stand for."""
+        """The last result for each target."""
         self._unresolved = ""
-        self._no_room = failed_status(
+        self._full = failed_status(
             "RESOURCE_EXHAUSTED",
             f"worker pool {settings.name}: {settings.max_in_flight} calls are in flight "
             "on each endpoint (maxInFlight)",
@@ -67,41 +78,41 @@ class Pool:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Look names up and make the endpoints; they connect on their own."""
+        """Resolve the targets and create the endpoints, which connect on their own."""
         await self._resolve()
         if any(isinstance(target, DnsName) for target in self._targets):
             self._resolver = asyncio.create_task(self._keep_resolving())
 
     def choose(self, *, may_shed: bool = False) -> WorkerEndpoint | Failed:
-        """Return the endpoint for the next calls: the less loaded of two that are in rotation.
+        """Return the endpoint of the next calls: the power of two choices among those that are ready.
 
-        Failed when there is none, or when all are at the pool's ``maxInFlight``. Before that a call of a
-        webhook with failurePolicy Ignore is ended to make room, if *may_shed*.
+        Failed if there is none, or if all are at the pool's ``maxInFlight``. In that case a call of a webhook
+        with failurePolicy Ignore is ended to make room, if *may_shed*.
         """
         endpoints = self.endpoints
         if len(endpoints) == 1:
             chosen = endpoints[0]
         elif not endpoints:
-            why = self._unresolved or "it has no endpoints"
-            return failed_status("UNAVAILABLE", f"worker pool {self.settings.name}: {why}")
+            reason = self._unresolved or "it has no endpoints"
+            return failed_status("UNAVAILABLE", f"worker pool {self.settings.name}: {reason}")
         else:
-            self._outlier_detector.look_after(endpoints)
+            self._outlier_detector.watch(endpoints)
             chosen = self._less_loaded(_most_preferred(endpoints))
-        return self._make_room(may_shed=may_shed) if chosen.is_full else chosen
+        return chosen if chosen.calls.free else self._make_room(may_shed=may_shed)
 
-    def another(self, endpoint: Endpoint, *, may_reuse: bool) -> WorkerEndpoint | None:
-        """Return the best endpoint that has room, other than *endpoint*; None if there is none.
+    def alternative_to(self, endpoint: Endpoint, *, may_reuse: bool) -> WorkerEndpoint | None:
+        """Return the best other endpoint that has room; None if there is none.
 
-        If it is the only one of the pool it is itself returned where *may_reuse*.
+        If *endpoint* is the only one of the pool, it is returned itself where *may_reuse*.
         """
         if self.endpoints == (endpoint,):
             return self.endpoints[0] if may_reuse else None
-        others = [other for other in self.endpoints if other is not endpoint and not other.is_full]
+        others = [other for other in self.endpoints if other is not endpoint and other.calls.free]
         others = [other for other in others if other.state not in ("down", "draining")]
         return self._less_loaded(_most_preferred(others)) if others else None
 
     async def wait_until_ready(self, timeout_s: float) -> bool:
-        """Return whether an endpoint was reached within *timeout_s* seconds."""
+        """Return whether an endpoint is ready within *timeout_s* seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         while not any(endpoint.state == "ready" for endpoint in self.endpoints):
@@ -111,7 +122,7 @@ class Pool:
         return True
 
     async def close(self, grace_s: float) -> None:
-        """End all endpoints; calls in flight get up to *grace_s* seconds."""
+        """Close all endpoints; calls in flight get up to *grace_s* seconds."""
         if self._resolver is not None:
             self._resolver.cancel()
             await asyncio.gather(self._resolver, return_exceptions=True)
@@ -120,12 +131,12 @@ class Pool:
         await asyncio.gather(*(endpoint.close(grace_s) for endpoint in endpoints), *self._closing)
 
     def _make_room(self, *, may_shed: bool) -> WorkerEndpoint | Failed:
-        """Return an endpoint at which a call was ended for another, or why there is no room."""
+        """Return an endpoint at which another call was ended; Failed if there is none."""
         if may_shed:
             for endpoint in _most_preferred(self.endpoints):
-                if endpoint.shed(self._no_room):
+                if endpoint.calls.shed(self._full):
                     return endpoint
-        return self._no_room
+        return self._full
 
     def _less_loaded(self, endpoints: Sequence[WorkerEndpoint]) -> WorkerEndpoint:
         if len(endpoints) == 1:
@@ -133,10 +144,10 @@ class Pool:
         first = self._pick(len(endpoints))
         second = self._pick(len(endpoints) - 1)
         one, other = endpoints[first], endpoints[second + (second >= first)]
-        chosen = one if one.in_flight <= other.in_flight else other
-        if chosen.is_full:
-            # Two of many are full; a refusal has to mean that all are.
-            chosen = min(endpoints, key=lambda endpoint: endpoint.in_flight)
+        chosen = one if one.calls.free >= other.calls.free else other
+        if not chosen.calls.free:
+            # Two of many are full; a refusal must mean that all are.
+            chosen = max(endpoints, key=lambda endpoint: endpoint.calls.free)
         return chosen
 
     async def _keep_resolving(self) -> None:
@@ -145,13 +156,13 @@ class Pool:
             try:
                 await self._resolve()
             except ConfigError as error:
-                # A TLS file that is being replaced: the endpoints stay, and the next look finds it whole.
-                log.error("worker pool %s: %s", self.settings.name, error)
+                # A TLS file is being replaced: the endpoints stay, and the next attempt reads all of it.
+                log.error("worker pool %s: endpoints not updated: %s", self.settings.name, error)
 
     async def _resolve(self) -> None:
-        """Make the endpoints those that the targets stand for now.
+        """Update the endpoints to the addresses of the targets.
 
-        A name that cannot be looked up keeps the addresses it had.
+        A name that cannot be resolved keeps its last addresses.
         """
         unresolved = []
         for target in self._targets:
@@ -161,13 +172,13 @@ class Pool:
                 unresolved.append(f"{target} cannot be resolved: {error.strerror or error}")
         reason = "; ".join(unresolved)
         if reason and reason != self._unresolved:
-            log.warning("worker pool %s: %s", self.settings.name, reason)
+            log.warning("worker pool %s: name resolution failed: %s", self.settings.name, reason)
         self._unresolved = reason
         wanted: dict[str, str | None] = {}
         for target in self._targets:
             wanted.update(self._addresses.get(target, {}))
         kept = {endpoint.address: endpoint for endpoint in self.endpoints}
-        # All before the first endpoint: one whose TLS files cannot be read is to leave nothing behind.
+        # All dialers before the first endpoint: if TLS files cannot be read, nothing is left to close.
         dialers = {
             address: self._dialer(address, host) for address, host in wanted.items() if address not in kept
         }
@@ -193,7 +204,7 @@ class Pool:
 
 
 def _most_preferred(endpoints: Sequence[WorkerEndpoint]) -> Sequence[WorkerEndpoint]:
-    """Return those to choose from: the ones that are ready, or the best there are."""
+    """Return the ready endpoints, or the best of the others."""
     ready = [endpoint for endpoint in endpoints if endpoint.state == "ready"]
     if ready:
         return ready
@@ -202,7 +213,7 @@ def _most_preferred(endpoints: Sequence[WorkerEndpoint]) -> Sequence[WorkerEndpo
 
 
 def tls_fingerprint(settings: WorkerPool) -> object:
-    """Return what differs once a TLS file of a pool has changed: channels read them when they are made."""
+    """Return a value that changes with the pool's TLS files, which endpoints read at their creation."""
     tls = settings.tls
     files = (tls.ca_file, tls.cert_file, tls.key_file) if tls is not None else ()
     return fingerprint([file for file in files if file is not None])

@@ -1,6 +1,6 @@
-"""One gRPC call of a streaming method, on an HTTP/2 stream of its own: messages and, in the end, a status.
+"""One gRPC call of a streaming method on its own HTTP/2 stream: messages and, at the end, a status.
 
-Whatever a worker answers that gRPC forbids ends the call with a status, and nothing is raised.
+An answer that violates gRPC ends the call with a status; nothing is raised.
 
 Source: gRPC over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md, with its mapping of HTTP/2 error codes); mapping of HTTP
 statuses (grpc/doc/http-grpc-status-mapping.md).
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""gRPC's own receive limit of 4 MiB is too small for the update of a large object, which carries it twice."""
+"""gRPC's default of 4 MiB is too small for the update of a large object, which contains the object twice."""
 
 _COPIED_BYTES: Final = 64 * 1024
 
@@ -49,25 +49,25 @@ _HTTP_STATUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CallStatus:
-    """How a call ended."""
+    """The status of a call."""
 
     code: str
     """Name of a gRPC status."""
     details: str
     is_misconduct: bool = field(default=False, compare=False)
-    """Whether the worker broke the rules of the protocol, so that it is to be left alone for a while."""
+    """Whether the worker violated the protocol, so that it is banned for a while."""
 
 
 class StreamingCall:
-    """The client's side of a call. After every method ``http2.output`` is to be written to the connection."""
+    """The client side of a call. The caller writes ``http2.output`` to the connection after every method."""
 
     def __init__(self, path: str, authority: str, scheme: str) -> None:
-        """Begin the call of the method *path* at *authority*; *scheme* is ``http`` or ``https``."""
+        """Start a call of the method *path* at *authority*; *scheme* is ``http`` or ``https``."""
         self.status: CallStatus | None = None
-        """How the call ended; None while it goes on."""
+        """None while the call is open."""
         self._partial = bytearray()
         self._wanted_bytes = _MESSAGE_HEAD.size
-        """What ``_partial`` must hold for the next step: the head of a message, or all of it."""
+        """Bytes that ``_partial`` must have for the next step: the head of a message, or all of it."""
         self._has_response = False
         fields = {
             ":method": "POST",
@@ -87,43 +87,43 @@ class StreamingCall:
     def cancel(self) -> None:
         """End the call from this side."""
         self.http2.cancel()
-        self._forget()
+        self._discard()
         self._end(CallStatus("CANCELLED", "the stream was closed"))
 
     @property
-    def has_rest(self) -> bool:
-        """Whether :meth:`next_message` may have something to do."""
-        return self.http2.has_rest or len(self._partial) >= self._wanted_bytes
+    def has_more(self) -> bool:
+        """Whether :meth:`next_message` may have input to process."""
+        return self.http2.has_more or len(self._partial) >= self._wanted_bytes
 
     def next_message(self) -> bytes | bytearray | None:
-        """Take a step in what was received, and return a message if one is complete with it."""
+        """Process one step of the input, and return a message if that completes one."""
         if len(self._partial) < self._wanted_bytes:
             self.http2.advance()
             if len(self._partial) < self._wanted_bytes:
                 return None
         try:
-            return self._cut()
+            return self._take_message()
         except Violation as violation:
             self.fail(violation)
             return None
 
     def fail(self, violation: Violation) -> None:
-        """End the call for what the worker did."""
-        self._forget()
+        """End the call for a *violation* by the worker."""
+        self._discard()
         self.http2.fail(violation)
 
     # -- called by the HTTP/2 stream --------------------------------------------------------------
 
     def headers(self, fields: Iterable[tuple[bytes, bytes]], *, ends: bool) -> None:
-        """Take the worker's headers or trailers."""
+        """Take a block of headers or trailers."""
         if self._has_response and not ends:
-            raise Violation(PROTOCOL_ERROR, "headers from the worker where none may be")
+            raise Violation(PROTOCOL_ERROR, "HEADERS frame out of place")
         found = read_fields(fields, is_response=not self._has_response)
         if not self._has_response:
             http_status = found[":status"]
             if http_status.startswith("1"):
                 if ends:
-                    raise Violation(PROTOCOL_ERROR, "an informational response that ends the stream")
+                    raise Violation(PROTOCOL_ERROR, "informational response that ends the stream")
                 return
             self._check_response(http_status, found.get("content-type", ""))
             self._has_response = True
@@ -134,25 +134,25 @@ class StreamingCall:
             self._end(CallStatus("OK" if number == 0 else status_name(number), details))
 
     def data(self, body: bytes, *, ends: bool) -> bool:
-        """Take a piece of the worker's messages; return whether a message, or its head, is complete."""
+        """Take DATA; return whether a message, or its head, is complete."""
         if not self._has_response:
-            raise Violation(PROTOCOL_ERROR, "data from the worker where none may be")
+            raise Violation(PROTOCOL_ERROR, "DATA frame out of place")
         self._partial += body
         if ends:
             raise Violation(NO_ERROR, "the worker ended the stream without a status")
         return len(self._partial) >= self._wanted_bytes
 
     def reset(self, error_code: int | None) -> None:
-        """The worker gave the call up."""
-        what = (
-            "takes no calls on this connection"
+        """The worker ended the call with RST_STREAM, or with a GOAWAY that excludes it (None)."""
+        text = (
+            "the worker accepts no calls on this connection"
             if error_code is None
-            else f"reset the stream: error {error_code}"
+            else f"the worker reset the stream: error {error_code}"
         )
-        self._end(CallStatus(_RESET_STATUSES.get(error_code, "INTERNAL"), f"the worker {what}"))
+        self._end(CallStatus(_RESET_STATUSES.get(error_code, "INTERNAL"), text))
 
     def violated(self, violation: Violation) -> None:
-        """The worker cannot be understood."""
+        """The worker violated the protocol."""
         self._end(CallStatus(violation.status, str(violation), violation.is_misconduct))
 
     def _check_response(self, http_status: str, content_type: str) -> None:
@@ -163,14 +163,14 @@ class StreamingCall:
             text = f"expected content-type application/grpc, found {content_type[:100] or 'none'}"
             raise Violation(CANCEL, text, "UNKNOWN")
 
-    def _cut(self) -> bytes | bytearray | None:
-        """Return the message at the beginning of what has come, or None and note how much is wanted of it."""
+    def _take_message(self) -> bytes | bytearray | None:
+        """Return the message at the start of the input; None if it is not complete."""
         partial, head_bytes = self._partial, _MESSAGE_HEAD.size
         is_compressed, length = _MESSAGE_HEAD.unpack_from(partial)
         if is_compressed:
-            raise Violation(CANCEL, "a compressed message, which was not asked for")
+            raise Violation(CANCEL, "compressed message, although no encoding was accepted")
         if length > MAX_MESSAGE_BYTES:
-            text = f"a message larger than max ({length} vs. {MAX_MESSAGE_BYTES} bytes)"
+            text = f"message larger than max ({length} vs. {MAX_MESSAGE_BYTES} bytes)"
             raise Violation(CANCEL, text, "RESOURCE_EXHAUSTED")
         end = head_bytes + length
         if len(partial) < end:
@@ -181,13 +181,13 @@ class StreamingCall:
             message = bytes(partial[head_bytes:end])
             del partial[:end]
             return message
-        # What is large is passed on as it is: to copy it takes milliseconds.
+        # A large message is passed on without a copy, which takes milliseconds.
         self._partial = partial[end:]
         del partial[end:]
         del partial[:head_bytes]
         return partial
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         self._partial.clear()
         self._wanted_bytes = _MESSAGE_HEAD.size
 

@@ -1,8 +1,8 @@
-"""One ReviewStream: calls go out in batches, verdicts come back in any order.
+"""One ReviewStream: calls are sent in batches, verdicts come back in any order.
 
-What is asked while the loop reads what has come, or while the worker has no room, goes out together in the
-next message, so batches grow with the load and nothing ever waits for company. Per review there is an entry
-in a table; no task, future or timer per call, and none per message.
+Calls made while the loop processes input, or while flow control blocks the stream, share the next message:
+batches grow with the load, and no call waits for a batch to fill. A review has an entry in a table; there is
+no task, future or timer for each call, and none for each message.
 
 Source: the worker contract (protos/README.md).
 """
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 1024 * 1024
-"""Payload bytes after which a batch is full: well below gRPC's limit of 8 MiB, and short enough on the wire
-that the next batch does not wait long behind it."""
+"""Payload bytes at which a batch is full: well below gRPC's limit of 8 MiB, and little enough that the next
+batch does not wait long."""
 
 STEP_VERDICTS: Final = 32
-"""After which others may go on: each ends a call, which may end a review."""
+"""Verdicts in one step: each ends a call, which may end a review."""
 
 
 class StreamOwner(Protocol):
-    """Whom a stream reports to."""
+    """Receives the results and events of a stream."""
 
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
@@ -57,17 +57,17 @@ class StreamOwner(Protocol):
         """Count calls that ended with gRPC status *code*."""
 
     def opened(self) -> None:
-        """The worker was reached."""
+        """The stream is connected."""
 
     def draining(self, distrust: str = "") -> None:
-        """The worker is going away and wants nothing new; or what it did, for which it is to get no more."""
+        """The worker accepts no further calls, or should get none for the reason *distrust*."""
 
     def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
-        """The stream is over; *unanswered* calls are given back."""
+        """The stream has ended; *unanswered* groups have open calls."""
 
 
 class ReviewStream:
-    """A stream, from when it is wanted to its end. Make it on a running event loop."""
+    """A stream from before its connection to its end. Create it on a running event loop."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class ReviewStream:
         now: Callable[[], float],
     ) -> None:
         self.connection: StreamConnection | None = None
-        """None before the worker was reached."""
+        """None before the worker is connected."""
         self._owner = owner
         self._metrics = metrics
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._queue: dict[CallGroup, None] = {}
-        """In the order of arrival. A dictionary, so that calls that are withdrawn leave it at once."""
+        """Groups to be written, in order of arrival. A dictionary, because withdrawn groups are removed."""
         self._written: dict[int, CallGroup] = {}
-        """By number. The id of a call is the number times ``MAX_CALLS`` and its index."""
+        """Groups by number. The id of a call is the number times ``MAX_CALLS``, plus its index."""
         self._cancelled: list[int] = []
         self._unsolicited = UnsolicitedLimiter()
         self._last_number = 0
@@ -93,16 +93,16 @@ class ReviewStream:
         self._dialing = self._loop.create_task(self._dial(dial))
 
     def submit(self, group: CallGroup) -> None:
-        """Send calls with the next batch."""
+        """Send the open calls of *group* with the next batch."""
         self._queue[group] = None
         self._wake()
 
     def withdraw(self, group: CallGroup, index: int) -> None:
-        """Forget a call; the worker is told if it has seen it."""
+        """Drop a call; a worker that has received it is notified."""
         if group.number in self._written:
-            number = group.number * MAX_CALLS + index
-            self._cancelled.append(number)
-            self._unsolicited.expect(number)
+            call_id = group.number * MAX_CALLS + index
+            self._cancelled.append(call_id)
+            self._unsolicited.withdrawn(call_id)
             if group.open_count == 1:
                 del self._written[group.number]
             self._wake()
@@ -110,35 +110,29 @@ class ReviewStream:
             self._queue.pop(group, None)
 
     def finish_writing(self) -> None:
-        """Tell the worker, once all calls are answered, that nothing more will come.
+        """Half-close the stream once all calls are answered.
 
-        Not before: a plain worker may end the stream at the end of its input, whatever it still owes. What is
-        queued still goes: to a worker that drains it is a batch that crossed the notice, and whoever comes
-        after it may not be there yet.
+        Not before: a simple worker may end the stream at the end of its input, although calls are open.
+        Queued calls are still sent: to a draining worker they are a batch that crossed its notice, and its
+        successor may not be reachable yet.
         """
         self._is_finishing = True
         self._wake()
 
-    def reset_window(self) -> None:
-        """Count anew what the worker says for nothing."""
-        self._unsolicited.reset_window()
-        if self.connection is not None:
-            self.connection.reset_window()
-
-    def lose(self, why: str) -> None:
-        """End the stream, whose worker is not there any more."""
-        self._break(CallStatus("UNAVAILABLE", why))
+    def drop(self, reason: str) -> None:
+        """End the stream as UNAVAILABLE."""
+        self._break(CallStatus("UNAVAILABLE", reason))
 
     async def close(self) -> None:
-        """End the stream; calls still on it are given back to the owner."""
+        """End the stream as CANCELLED."""
         self._dialing.cancel()
         await asyncio.gather(self._dialing, return_exceptions=True)
         self._break(CallStatus("CANCELLED", "the stream was closed"))
 
-    # -- called by the connection -----------------------------------------------------------------------
+    # -- called by the connection -----------------------------------------------------------------
 
     def received(self, message: bytes | bytearray) -> Iterator[int]:
-        """Take a batch of verdicts, in steps that each yield how many calls they have answered."""
+        """Take a batch of verdicts in steps; each yields how many calls it has answered."""
         if self._is_over:
             return
         try:
@@ -151,22 +145,22 @@ class ReviewStream:
         except Flood as flood:
             self._break(CallStatus("INTERNAL", str(flood), flood.is_misconduct))
         except DecodeError as error:
-            self._break(CallStatus("INTERNAL", f"the worker sent something that is no VerdictBatch: {error}"))
+            self._break(CallStatus("INTERNAL", f"the worker sent no valid VerdictBatch: {error}"))
         except Exception:
-            # A stream that looks well and answers nothing would be worse.
-            log.exception("the stream to a worker is ended: internal error")
-            self._break(CallStatus("INTERNAL", "the gateway could not read the worker's answer"))
+            # Otherwise the stream would stay open and answer nothing.
+            log.exception("internal error while reading a worker's answer; its stream is ended")
+            self._break(CallStatus("INTERNAL", "internal error while reading the answer"))
 
     def writable(self) -> None:
-        """The worker has room again."""
+        """There is room for another batch."""
         self._wake()
 
     def leaving(self) -> None:
-        """The worker takes no more calls on this connection."""
+        """The worker accepts no further calls on this connection."""
         self._owner.draining()
 
     def ended(self, status: CallStatus) -> None:
-        """The stream is over."""
+        """The stream has ended."""
         if self._is_over:
             return
         self._is_over = True
@@ -183,13 +177,14 @@ class ReviewStream:
         except Unreachable as error:
             self.ended(CallStatus("UNAVAILABLE", str(error)))
         except Exception as error:
-            log.exception("no stream to a worker can be opened: internal error")
-            self.ended(CallStatus("INTERNAL", f"the gateway cannot connect: {type(error).__name__}"))
+            log.exception("internal error while connecting to a worker; it is tried again")
+            self.ended(CallStatus("INTERNAL", f"internal error while connecting: {type(error).__name__}"))
         else:
             if self._is_over:
-                # Told off before it was known: the first that it said could not be read.
+                # The first message could not be read, and arrived before this coroutine was resumed.
                 self.connection.abort()
                 return
+            self.connection.start_keepalive(self._unsolicited.reset_window)
             self._owner.opened()
             self._flush()
 
@@ -199,7 +194,7 @@ class ReviewStream:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write all that is queued, as far as there is room."""
+        """Write all queued calls, as far as there is room."""
         self._is_woken = False
         connection = self.connection
         if connection is None or self._is_over:
@@ -208,8 +203,8 @@ class ReviewStream:
             while (self._queue or self._cancelled) and connection.can_send:
                 connection.send(self._next_batch())
         except Exception:
-            log.exception("the stream to a worker is ended: internal error")
-            self._break(CallStatus("INTERNAL", "the gateway could not write to the worker"))
+            log.exception("internal error while writing to a worker; its stream is ended")
+            self._break(CallStatus("INTERNAL", "internal error while writing the calls"))
         if self._is_finishing and not (self._written or self._queue or self._cancelled or self._is_over):
             connection.finish_writing()
 
@@ -219,11 +214,11 @@ class ReviewStream:
         self.ended(status)
 
     def _next_batch(self) -> bytes:
-        """Return the message for what is queued, as much as one batch holds."""
+        """Return the next message: queued calls up to the size of a batch."""
         batch = worker_pb2.ReviewBatch(cancelled=self._cancelled)
         self._cancelled = []
         add_call, queue, now = batch.calls.add, self._queue, self._now()
-        places: dict[int, int] = {}
+        payload_indices: dict[int, int] = {}
         batch_bytes = count = 0
         while queue and batch_bytes < MAX_BATCH_BYTES:
             group = next(iter(queue))
@@ -236,20 +231,20 @@ class ReviewStream:
             self._written[number] = group
             number *= MAX_CALLS
             timeout_ms = max(int((group.expires_at - now) * 1000), 1)
-            place = -1
+            payload_index = -1
             for index, call in enumerate(group.calls):
                 if call is None:
                     continue
-                if place < 0:
+                if payload_index < 0:
                     payload = call.payload
-                    place = places.setdefault(id(payload), len(places))
-                    if place == len(batch.payloads):
+                    payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
+                    if payload_index == len(batch.payloads):
                         json = payload.json
                         batch.payloads.add(admission_request=json, namespace_object=group.namespace_json)
                         batch_bytes += len(json) + len(group.namespace_json)
                 policy = call.invocation.webhook.worker.policy
                 batch_bytes += len(policy)
-                add_call(id=number + index, payload=place, policy=policy, timeout_millis=timeout_ms)
+                add_call(id=number + index, payload=payload_index, policy=policy, timeout_millis=timeout_ms)
                 count += 1
         if count:
             self._metrics.batch_size.observe(count)
@@ -261,8 +256,8 @@ class ReviewStream:
         written, finish = self._written, self._owner.finish
         answered = used = 0
         try:
-            for place, verdict in enumerate(batch.verdicts):
-                if place and not place % STEP_VERDICTS:
+            for count, verdict in enumerate(batch.verdicts):
+                if count and not count % STEP_VERDICTS:
                     yield used
                     used = 0
                     if self._is_over:
@@ -270,12 +265,12 @@ class ReviewStream:
                 number, index = divmod(verdict.id, MAX_CALLS)
                 group = written.get(number)
                 if group is None or index >= len(group.calls) or group.calls[index] is None:
-                    used += self._was_withdrawn(verdict.id)
+                    used += self._is_of_withdrawn_call(verdict.id)
                     continue
                 used += 1
                 if group.open_count == 1:
                     del written[number]
-                # What is not set reads as not allowed, so that nearly every verdict needs no second question.
+                # An unset response reads as not allowed, so that WhichOneof is needed for few verdicts.
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
@@ -284,13 +279,13 @@ class ReviewStream:
                     code = status_name(verdict.error.code)
                     is_late = code == "DEADLINE_EXCEEDED"
                     failure = failed_status(code, verdict.error.message)
-                    # Whether the worker's clock or ours strikes first must not show.
+                    # The text must not depend on whether the worker's timer or the gateway's is first.
                     finish(group, index, failed_deadline(group.deadline) if is_late else failure, code)
                 else:
                     answered += 1
                     finish(group, index, failed_malformed("a verdict without an outcome"))
         finally:
-            # Also of those that came before a flood.
+            # Also those before a Flood.
             if answered:
                 self._owner.count("OK", answered)
         if not (batch.verdicts or batch.draining):
@@ -301,11 +296,11 @@ class ReviewStream:
             self._owner.draining()
         yield used
 
-    def _was_withdrawn(self, number: int) -> bool:
-        """Take a verdict on no call in flight; return whether it answers one that was withdrawn."""
-        if self._unsolicited.is_late(number):
+    def _is_of_withdrawn_call(self, call_id: int) -> bool:
+        """Take a verdict that belongs to no call in flight; return whether it answers a withdrawn call."""
+        if self._unsolicited.is_late(call_id):
             return True
-        # What else this worker says of its calls may be as wrong. Those that it has are left to it.
-        self._owner.draining(f"answered a call that it was not asked, or had answered (id {number})")
-        self._unsolicited.count("verdicts that nobody asked for")
+        # Other verdicts of this worker may be wrong too. It keeps its calls and gets no new ones.
+        self._owner.draining(f"unsolicited verdict (id {call_id})")
+        self._unsolicited.count("unsolicited verdicts")
         return False

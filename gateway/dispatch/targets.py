@@ -1,4 +1,4 @@
-"""gRPC names to single addresses.
+"""Targets of worker pools: gRPC names, resolved to single addresses.
 
 Source: gRPC name resolution (grpc/doc/naming.md).
 """
@@ -13,7 +13,7 @@ from gateway.dispatch.name_lookup import look_up
 
 @dataclass(frozen=True, slots=True)
 class DnsName:
-    """A host name and a port, to be looked up again and again."""
+    """A host name and a port, which are looked up periodically."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class DnsName:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Addresses that need no look-up, each a gRPC name of its own."""
+    """Addresses that need no look-up, each as a gRPC name."""
 
     names: tuple[str, ...]
 
@@ -33,10 +33,10 @@ class Addresses:
 
 
 def parse_target(target: str) -> DnsName | Addresses:
-    """Return what a target that the configuration has validated stands for.
+    """Return the meaning of *target*, which the configuration has validated.
 
     Raises:
-        ValueError: it has not been validated: no port.
+        ValueError: it has no port.
     """
     scheme, _, rest = target.partition(":")
     if scheme in ("ipv4", "ipv6"):
@@ -50,7 +50,7 @@ def parse_target(target: str) -> DnsName | Addresses:
 
 
 async def addresses_of(target: DnsName | Addresses) -> dict[str, str | None]:
-    """Return the gRPC names of single addresses, each with the host name it was looked up by, if any.
+    """Return gRPC names of single addresses, each with the host name that was looked up, if any.
 
     Raises:
         OSError: the name cannot be looked up.

@@ -1,7 +1,7 @@
-"""A coarse timer for very many deadlines of which nearly none are reached.
+"""A coarse timer for very many deadlines of which few expire.
 
-asyncio's own timers cost a heap operation each to set and to cancel, and a call has one that is nearly
-always cancelled. Here a deadline is an entry in the bucket of its tick; only the first bucket has a timer.
+Each timer of asyncio costs a heap operation to set and one to cancel, and nearly every call cancels its own.
+Here a deadline is an entry in the bucket of its tick, and only the first bucket has a timer of the loop.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TICK_S: Final = 0.005
-"""How much earlier than asked a deadline may strike. Never later: an answer must leave before it."""
+"""An item may expire up to a tick early, but never late: the review must be answered in time."""
 
 
 class Expiring(Protocol):
-    """What has a deadline."""
+    """An item of the wheel."""
 
     expires_at: float
     """Seconds on the clock of :attr:`TimerWheel.now`."""
 
     def expire(self) -> None:
-        """Called once when the deadline strikes, unless it was removed before."""
+        """Called once when the item expires, unless it was removed before."""
 
 
 class TimerWheel:
@@ -32,7 +32,7 @@ class TimerWheel:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
-        """The clock of all deadlines, in seconds. Not the loop's own, which uvloop keeps to milliseconds."""
+        """The clock of all deadlines, in seconds. uvloop's own clock has only milliseconds."""
         self._loop = loop
         self._buckets: dict[int, dict[Expiring, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -52,7 +52,7 @@ class TimerWheel:
         bucket[item] = None
 
     def remove(self, item: Expiring) -> None:
-        """Forget *item*'s deadline; nothing happens if it struck already."""
+        """Remove *item*; no effect if it has expired."""
         tick = int(item.expires_at / TICK_S)
         bucket = self._buckets.get(tick)
         if bucket is not None:
@@ -64,12 +64,12 @@ class TimerWheel:
         if self._timer is not None:
             self._timer.cancel()
         self._next = tick
-        self._timer = self._loop.call_later(max(0.0, tick * TICK_S - self.now()), self._strike)
+        self._timer = self._loop.call_later(max(0.0, tick * TICK_S - self.now()), self._expire)
 
-    def _strike(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
-        struck = self._buckets.pop(self._next, {})
+        expired = self._buckets.pop(self._next, {})
         if self._buckets:
             self._arm(min(self._buckets))
-        for item in struck:
+        for item in expired:
             item.expire()

@@ -1,14 +1,14 @@
-"""The way to one worker: its stream where it serves one, and beside it a channel for calls of their own.
+"""The transport to one worker: its stream if it serves one, and a gRPC channel for unary calls.
 
-Whether a worker serves ReviewStream shows only when it refuses one. With transport Auto the calls that were
-asked on a stream that is refused are asked by Review, and so are all others until the worker was lost. The
-channel for them is opened when it is first needed.
+Whether a worker serves ReviewStream shows only when it refuses one. With transport Auto the calls of a
+refused stream are sent by Review, and so are all others until the worker is lost. The channel is opened when
+it is first needed.
 
-A stream also ends for all its calls when one answer cannot be read. Those whose webhook has no side effects
-are then asked again by Review, each by itself and within the time that it has left, so that a policy at fault
-takes nobody with it who could still answer.
+A stream also ends for all its calls when one answer cannot be read. Calls whose webhook has no side effects
+are then retried by Review, each in its own RPC and within its remaining time, so that a faulty policy fails
+alone.
 
-gRPC's exceptions end here and in the carriers: outside there are only verdicts.
+gRPC's exceptions end here and in the stream and the unary calls; the rest of the gateway sees only verdicts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.dispatch.calls import BackoffTransport
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
-from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
 
@@ -41,23 +39,23 @@ log = logging.getLogger(__name__)
 
 REVIEW_STREAM: Final = f"{SERVICE}/ReviewStream"
 
-KNOCK_GRACE_S: Final = 0.1
+PROBE_GRACE_S: Final = 0.1
 MIN_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
 
 _BROKEN_BY_AN_ANSWER: Final = ("INTERNAL", "RESOURCE_EXHAUSTED", "UNKNOWN", "OK")
-"""How a stream ends whose worker is there: by an answer that cannot be read, or is too large, by an exception
-in the worker, or by its own decision, whatever it owes."""
+"""Statuses of a stream whose worker is alive: an answer cannot be read or is too large, the worker raised an
+exception, or it ended the stream itself, open calls or not."""
 
 
 class TransportOwner(Protocol):
-    """Whom a connection reports to."""
+    """Receives the results and events of a transport."""
 
     address: str
-    failures: int
-    """How often the worker was lost since it last answered."""
-    ban: CallStatus | None
-    """How the stream ended for which the worker is banned, or was the last time."""
+    failed_attempts: int
+    """How often the worker was lost since its last answer."""
+    ban_status: CallStatus | None
+    """Status of the stream that led to the last ban."""
     outlier: OutlierState
 
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
@@ -72,26 +70,45 @@ class TransportOwner(Protocol):
         *,
         may_reuse: bool = False,
     ) -> None:
-        """Take a call back that was lost with the worker, or all of a slot's; *code* is its gRPC status."""
+        """Take back a call that was lost with the worker, or all of *group*; *code* is its gRPC status."""
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
 
-    def ready(self, connection: WorkerTransport) -> None:
-        """The worker was reached."""
+    def ready(self, transport: WorkerTransport) -> None:
+        """The worker is connected."""
 
-    def lost(self, connection: WorkerTransport, why: str) -> None:
+    def lost(self, transport: WorkerTransport, reason: str) -> None:
         """The worker was lost, or cannot be reached."""
 
-    def banned(self, connection: WorkerTransport, status: CallStatus) -> None:
-        """The worker broke the protocol: nothing is to be asked of it for a while."""
+    def banned(self, transport: WorkerTransport, status: CallStatus) -> None:
+        """The worker violated the protocol."""
 
-    def draining(self, connection: WorkerTransport, distrust: str = "") -> None:
-        """The worker finishes what it has, and wants nothing new; or it is not to be trusted with more."""
+    def draining(self, transport: WorkerTransport, distrust: str = "") -> None:
+        """The worker accepts no further calls there, or should get none for the reason *distrust*."""
+
+
+class BackoffTransport:
+    """Fails all calls with the status of those before, while the worker must not be connected again."""
+
+    def __init__(self, retry: Callable[[CallGroup, Failed, str], None], status: CallStatus) -> None:
+        """Give calls back to *retry* with *status*."""
+        self._retry = retry
+        self._status = status
+
+    def submit(self, group: CallGroup) -> None:
+        """Fail the calls in a later iteration of the loop, because the caller is not reentrant."""
+        asyncio.get_running_loop().call_soon(self._fail, group)
+
+    def withdraw(self, group: CallGroup, index: int) -> None:
+        """Nothing was sent."""
+
+    def _fail(self, group: CallGroup) -> None:
+        self._retry(group, failed_status(self._status.code, self._status.details), self._status.code)
 
 
 class WorkerTransport:
-    """A stream and a channel, and what goes over them. Make it on a running event loop."""
+    """The stream and the channel to one worker. Create it on a running event loop."""
 
     def __init__(
         self,
@@ -104,7 +121,7 @@ class WorkerTransport:
         self._dialer = dialer
         self._mode = mode
         self._owner = owner
-        # Passed on as they are: a frame less for each of the many answers.
+        # The owner's own methods: one call less for each of the many answers.
         self.finish = owner.finish
         self.retry = owner.retry
         self.count = owner.count
@@ -112,38 +129,38 @@ class WorkerTransport:
         self._now = now
         self._channel: grpc.aio.Channel | None = None
         self._unary = UnaryCalls(self._open_channel, dialer.account, self, now)
-        self._knocking: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[None] | None = None
         self._stream: ReviewStream | None = None
         self.is_streaming = mode != "Unary"
-        """Whether calls go over the stream."""
+        """Whether calls use the stream."""
         self._is_closing = False
         self._is_lost = asyncio.Event()
-        self._why_lost: CallStatus | None = None
-        """How the stream ended last; None while there was none that did."""
+        self._last_status: CallStatus | None = None
+        """Status of the last stream; None before the first one has ended."""
         self._is_broken_by_an_answer = False
-        self._dial_at = self._when_to_dial()
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self._reconnect_at = self._next_attempt_at()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_connected())
 
-    def transport(self, *, is_large: bool) -> Transport:
-        """Return what calls are to be submitted to; large ones would hold up others on the stream."""
-        ban = self._owner.ban
-        if ban is not None and self._now() < self._owner.outlier.banned_until:
-            return BackoffTransport(self.retry, ban)
+    def choose(self, *, is_large: bool) -> Transport:
+        """Return the transport of a group of calls; large ones would delay others on the stream."""
+        ban_status = self._owner.ban_status
+        if ban_status is not None and self._now() < self._owner.outlier.banned_until:
+            return BackoffTransport(self.retry, ban_status)
         if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
-            if self._why_lost is not None and self._now() < self._dial_at:
+            if self._last_status is not None and self._now() < self._reconnect_at:
                 if self._is_broken_by_an_answer:
-                    # Who did nothing to break it must not wait with whoever did.
+                    # Other policies must not be delayed by the faulty one.
                     return self._unary
-                return BackoffTransport(self.retry, self._why_lost)
+                return BackoffTransport(self.retry, self._last_status)
             self._stream = self._open_stream()
         return self._stream
 
     async def close(self) -> None:
-        """End everything; calls still out end as cancelled."""
+        """Close everything; open calls end as cancelled."""
         self._is_closing = True
-        tasks = [task for task in (self._keeper, self._knocking) if task is not None]
+        tasks = [task for task in (self._keeper, self._probe) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -159,105 +176,103 @@ class WorkerTransport:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is still expected over it."""
+        """Whether any result is expected."""
         return self._stream is not None or self._unary.is_busy
 
     @property
     def last_received_at(self) -> float:
-        """When the worker gave a sign of life last, in monotonic seconds."""
-        connection = self._connection
-        return (
-            self._unary.last_received_at
-            if connection is None
-            else max(connection.last_received_at, self._unary.last_received_at)
-        )
+        """When anything was last received from the worker, in monotonic seconds."""
+        connection, unary_at = self._connection, self._unary.last_received_at
+        return unary_at if connection is None else max(connection.last_received_at, unary_at)
 
     def probe(self) -> None:
-        """Ask for a sign of life, which shows in ``last_received_at``."""
+        """Make the worker send something, which updates ``last_received_at``."""
         connection = self._connection
-        is_asked = connection is not None and connection.probe()
-        if not is_asked and (self._knocking is None or self._knocking.done()):
-            self._knocking = asyncio.get_running_loop().create_task(self._knock())
+        is_pinged = connection is not None and connection.probe()
+        if not is_pinged and (self._probe is None or self._probe.done()):
+            self._probe = asyncio.get_running_loop().create_task(self._probe_address())
 
-    def unavailable(self, why: str) -> None:
+    def unavailable(self, reason: str) -> None:
         """The worker was lost, or could not be reached for a call."""
         self.is_streaming = self._mode != "Unary"
         if not self._is_closing and not self._is_lost.is_set():
             self._is_lost.set()
-            self._owner.lost(self, why)
-            self._dial_at = self._when_to_dial()
+            self._owner.lost(self, reason)
+            self._reconnect_at = self._next_attempt_at()
 
-    def drop(self, why: str) -> None:
-        """Give the worker up, and reach it anew once that is allowed."""
+    def drop(self, reason: str) -> None:
+        """End the stream, and connect again once that is allowed."""
         if self._stream is not None:
-            self._stream.lose(why)
+            self._stream.drop(reason)
         else:
-            self.unavailable(why)
+            self.unavailable(reason)
 
     def opened(self) -> None:
-        """The stream reached the worker."""
+        """The stream is connected."""
         self._is_lost.clear()
         self._owner.ready(self)
 
     def draining(self, distrust: str = "") -> None:
-        """The worker said on its stream that it is going away, or what shows that it is not to be trusted."""
+        """The worker announced its shutdown, or should get no more calls for the reason *distrust*."""
         if not self._is_closing:
             self._owner.draining(self, distrust)
 
-    def leave(self) -> None:
-        """Ask nothing more over this connection, so that a worker that drains can end it."""
+    def finish_writing(self) -> None:
+        """Send nothing more, so that a draining worker can end the stream."""
         self._keeper.cancel()
         if self._stream is not None:
             self._stream.finish_writing()
 
     def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
-        """Take back the calls of the stream, which is over."""
+        """The stream has ended: retry its calls elsewhere, or by Review."""
         connection = self._connection
-        # Where nobody was reached, there is no use in looking there again at once.
+        # If the address was not reachable, an immediate retry there is pointless.
         may_reuse = connection is not None
-        # Whoever has answered serves it, and may have done what it was asked.
-        is_refused = status.code == "UNIMPLEMENTED" and not (connection is not None and connection.has_spoken)
+        # A worker that has sent a message serves ReviewStream, and may have executed the calls.
+        is_refused = status.code == "UNIMPLEMENTED" and not (
+            connection is not None and connection.has_received_message
+        )
         self._stream = None
         if status.is_misconduct:
-            self._leave_alone(status, unanswered)
+            self._ban(status, unanswered)
             return
         if is_refused and self._mode == "Auto":
-            log.info("worker %s serves no ReviewStream: calling it by Review", self._owner.address)
+            log.info("worker %s serves no ReviewStream; its calls use Review", self._owner.address)
             self.is_streaming = False
             self._is_lost.set()
             for group in unanswered:
                 self._resubmit_unary(group)
             return
-        self._is_broken_by_an_answer = is_there = status.code in _BROKEN_BY_AN_ANSWER
-        if is_there and status.code != "OK":
-            self._owner.outlier.broke(self._now())
+        self._is_broken_by_an_answer = is_alive = status.code in _BROKEN_BY_AN_ANSWER
+        if is_alive and status.code != "OK":
+            self._owner.outlier.stream_broke(self._now())
         if status.code == "OK":
             status = CallStatus("UNAVAILABLE", "the worker ended the stream")
-        self._why_lost = status
+        self._last_status = status
         self.unavailable(f"{status.code}: {status.details}")
         failure = failed_status(status.code, status.details)
-        asked_again = []
+        resubmitted = []
         for group in unanswered:
-            if not group.was_sent or not is_there:
+            if not group.was_sent or not is_alive:
                 self._owner.retry(group, failure, status.code, may_reuse=may_reuse)
                 continue
-            asked_again.append(group)
+            resubmitted.append(group)
             for index, call in enumerate(group.calls):
-                # If the others are asked each by itself, only the call at fault will fail.
+                # Each of the others gets its own RPC, so that only the call at fault fails.
                 if call is not None and call.invocation.webhook.side_effects != "None":
                     self._owner.finish(group, index, failure, status.code)
-        for group in asked_again:
-            # Those whose review has not ended meanwhile.
+        for group in resubmitted:
+            # The review may have ended meanwhile.
             if group.open_count:
                 self._owner.count(status.code, group.open_count)
                 self._metrics.retries += group.open_count
                 self._resubmit_unary(group)
 
-    def _leave_alone(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
-        """Ask nothing of a worker that broke the protocol, by Review neither."""
+    def _ban(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
+        """Send a worker that violated the protocol nothing, by Review neither."""
         self._is_lost.set()
         self._owner.banned(self, status)
-        self._dial_at = self._when_to_dial()
+        self._reconnect_at = self._next_attempt_at()
         for group in unanswered:
             self._owner.retry(group, failed_status(status.code, status.details), status.code)
 
@@ -265,14 +280,13 @@ class WorkerTransport:
         group.transport = self._unary
         self._unary.submit(group)
 
-    def _when_to_dial(self) -> float:
-        """Return when the worker may be called upon again, on the clock of ``now``.
+    def _next_attempt_at(self) -> float:
+        """Return when the worker may be connected again, on the clock of ``now``.
 
-        One that takes connections and ends every stream must not be asked in a tight loop, and one that broke
-        the protocol not before its ban ends.
+        The back-off prevents a tight loop with a worker that accepts connections and ends every stream.
         """
-        failures = min(self._owner.failures, 10)
-        backoff_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**failures) if failures > 1 else 0.0
+        attempts = min(self._owner.failed_attempts, 10)
+        backoff_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2**attempts) if attempts > 1 else 0.0
         outlier = self._owner.outlier
         return max(self._now() + backoff_s, outlier.banned_until, outlier.stream_after)
 
@@ -286,10 +300,10 @@ class WorkerTransport:
             self._channel = self._dialer.open_channel()
         return self._channel
 
-    async def _keep(self) -> None:
-        """Reach the worker before it is needed, and again whenever it is lost."""
+    async def _keep_connected(self) -> None:
+        """Connect before the first call, and again whenever the worker is lost."""
         while True:
-            await asyncio.sleep(max(0.0, self._dial_at - self._now()))
+            await asyncio.sleep(max(0.0, self._reconnect_at - self._now()))
             self._is_lost.clear()
             if not self.is_streaming:
                 await self._open_channel().channel_ready()
@@ -297,43 +311,19 @@ class WorkerTransport:
             elif self._stream is None:
                 self._stream = self._open_stream()
             elif self._stream.connection is not None:
-                # It was a call of its own that found the worker gone.
+                # Only a unary call found the worker lost.
                 self._owner.ready(self)
-            await self._until_lost()
+            await self._is_lost.wait()
 
-    async def _knock(self) -> None:
-        if not await self._dialer.knock():
+    async def _probe_address(self) -> None:
+        if not await self._dialer.is_reachable():
             return
         connection = self._connection
         if connection is not None and connection.owes_a_pong:
-            # One that has just gone on answers all at once.
-            await asyncio.sleep(KNOCK_GRACE_S)
+            # A worker that has just resumed answers everything at once.
+            await asyncio.sleep(PROBE_GRACE_S)
             if connection is self._connection and connection.owes_a_pong:
-                # Another process at the same port. What the silent one has is left to it: it may go on.
-                self.draining("takes connections, and says nothing on the one that it has")
+                # Another process at the same port. The silent one keeps its calls: it may resume.
+                self.draining("no response on the stream, while the address accepts connections")
                 return
         self._unary.last_received_at = self._now()
-
-    async def _until_lost(self) -> None:
-        """Return when the worker is lost, which a silence of some length is taken for."""
-        loop = asyncio.get_running_loop()
-        waiting = asyncio.ensure_future(self._is_lost.wait())
-        try:
-            while not waiting.done():
-                stream = self._stream
-                connection = None if stream is None else stream.connection
-                last_received_at = loop.time() if connection is None else connection.last_received_at
-                await asyncio.wait(
-                    [waiting], timeout=max(0.0, last_received_at + KEEPALIVE_TIME_S - loop.time())
-                )
-                if stream is None or connection is None or stream is not self._stream:
-                    continue
-                stream.reset_window()
-                if connection.last_received_at != last_received_at:
-                    continue
-                connection.ping()
-                await asyncio.wait([waiting], timeout=KEEPALIVE_TIMEOUT_S)
-                if stream is self._stream and connection.last_received_at == last_received_at:
-                    stream.lose(f"no sign of life for {KEEPALIVE_TIME_S + KEEPALIVE_TIMEOUT_S:g}s")
-        finally:
-            waiting.cancel()

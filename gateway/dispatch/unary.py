@@ -1,4 +1,4 @@
-"""Calls of their own: a task and an RPC each, for workers without streams and for large requests."""
+"""Unary calls: one task and one RPC for each call, for workers without streams and for large requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.core.verdict import Failed
 from gateway.dispatch.bounded_messages import WHOLE_BYTES, TooManyPartsError, read_response
-from gateway.dispatch.cpu_budget import in_slices
+from gateway.dispatch.cpu_budget import run_in_slices
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pb import worker_pb2
 
@@ -22,20 +22,22 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
     from gateway.dispatch.calls import CallGroup
-    from gateway.dispatch.cpu_budget import Account
+    from gateway.dispatch.cpu_budget import CpuAccount
 
+    CallKey = tuple[CallGroup, int]
+    """A group and an index in it."""
     Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
 SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
 REVIEW: Final = f"{SERVICE}/Review"
 
 MAX_REQUEST_BYTES: Final = 32 * 1024 * 1024
-"""Of requests that gRPC holds at once, of one connection. Each call has a copy of its own, which does not
-count as bytes in flight. Further calls wait, within their deadlines, until others have ended."""
+"""Requests that gRPC holds at once for one channel. Each call has its own copy, which does not count as bytes
+in flight. Further calls wait, within their deadlines, until others have ended."""
 
 
 class UnaryOwner(Protocol):
-    """Whom the calls report to."""
+    """Receives the results of unary calls."""
 
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
         """Take the verdict of a call, and its gRPC status."""
@@ -43,20 +45,20 @@ class UnaryOwner(Protocol):
     def retry(self, group: CallGroup, failure: Failed, code: str, index: int) -> None:
         """Take back a call that was lost with the worker."""
 
-    def unavailable(self, why: str) -> None:
+    def unavailable(self, reason: str) -> None:
         """The worker could not be reached."""
 
 
-class Room:
-    """Bytes that may be held at once; who finds no room waits for it, in the order of arrival."""
+class ByteLimiter:
+    """Limits the bytes that are held at once; callers wait for their turn in order of arrival."""
 
-    def __init__(self, room_bytes: int) -> None:
-        self._free = room_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._free = max_bytes
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def take(self, size: int) -> AsyncIterator[None]:
-        """Hold *size* bytes, which are no more than there is room for, while the block runs."""
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Hold *size* bytes, at most the limit, while the block runs."""
         if self._waiting or size > self._free:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((size, turn))
@@ -64,16 +66,16 @@ class Room:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    self._give(size)
+                    self._release(size)
                 raise
         else:
             self._free -= size
         try:
             yield
         finally:
-            self._give(size)
+            self._release(size)
 
-    def _give(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._free += size
         while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= self._free):
             wanted, turn = self._waiting.popleft()
@@ -83,12 +85,12 @@ class Room:
 
 
 class UnaryCalls:
-    """The ``Review`` method of one connection."""
+    """The ``Review`` method of one worker."""
 
     def __init__(
         self,
         open_channel: Callable[[], grpc.aio.Channel],
-        account: Account,
+        account: CpuAccount,
         owner: UnaryOwner,
         now: Callable[[], float],
     ) -> None:
@@ -97,18 +99,18 @@ class UnaryCalls:
         self._method: Method | None = None
         self._owner = owner
         self._now = now
-        self._room = Room(MAX_REQUEST_BYTES)
-        self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
+        self._limiter = ByteLimiter(MAX_REQUEST_BYTES)
+        self._tasks: dict[CallKey, asyncio.Task[None]] = {}
         self.last_received_at = now()
-        """When the worker answered last, on the clock of ``now``."""
+        """When the worker last answered, on the clock of ``now``."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether any call is out."""
+        """Whether any call is open."""
         return bool(self._tasks)
 
     def submit(self, group: CallGroup) -> None:
-        """Send calls."""
+        """Send the open calls of *group*."""
         group.was_sent = True
         for index, call in enumerate(group.calls):
             if call is not None:
@@ -121,7 +123,7 @@ class UnaryCalls:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all calls, which end as cancelled."""
+        """Cancel all calls; their status is CANCELLED."""
         tasks = dict(self._tasks)
         for task in tasks.values():
             task.cancel()
@@ -130,13 +132,13 @@ class UnaryCalls:
             closed = failed_status("CANCELLED", "the connection to the worker was closed")
             self._owner.finish(group, index, closed, "CANCELLED")
 
-    def _start(self, place: tuple[CallGroup, int], call: Call) -> None:
-        self._tasks[place] = task = asyncio.get_running_loop().create_task(self._call(place, call))
-        # Not at the end of the task's own work: one that is cancelled before it began never gets there.
-        task.add_done_callback(lambda _: self._tasks.pop(place))
+    def _start(self, key: CallKey, call: Call) -> None:
+        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._call(key, call))
+        # Not in the task itself: a task that is cancelled before its first step never gets there.
+        task.add_done_callback(lambda _: self._tasks.pop(key))
 
-    async def _call(self, place: tuple[CallGroup, int], call: Call) -> None:
-        group, index = place
+    async def _call(self, key: CallKey, call: Call) -> None:
+        group, index = key
         code, verdict = await self._review(group, call)
         if code == "UNAVAILABLE" and isinstance(verdict, Failed):
             self._owner.unavailable(verdict.cause)
@@ -151,20 +153,21 @@ class UnaryCalls:
             self._method = self._open_channel().unary_unary(REVIEW)
         size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(group.namespace_json))
         try:
-            async with self._room.take(size):
+            async with self._limiter.hold(size):
                 answer = await self._method(
                     _request(group, call), timeout=max(0.0, group.deadline.remaining_s(self._now()))
                 )
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
                 return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))
-            response = await in_slices(read_response(answer), self._account)
+            response = await run_in_slices(read_response(answer), self._account)
             self._account.pay(1)
             return "OK", verdict_of(response)
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
-                # gRPC's timer and ours are set alike; whichever strikes first says the same.
+                # gRPC's timer and the gateway's have the same deadline; the text must not depend on which is
+                # first.
                 return code, failed_deadline(group.deadline)
             return code, failed_status(code, details)
         except TooManyPartsError as error:

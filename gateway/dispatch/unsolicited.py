@@ -1,58 +1,57 @@
-"""What a worker says on its stream without being asked: how much is forgiven, and what tells a liar."""
+"""Limits on what a worker sends on its stream although the gateway did not ask for it."""
 
 from __future__ import annotations
 
 from typing import Final
 
-MAX_FORGOTTEN: Final = 16_384
-"""Calls that were withdrawn, whose answers may still be on their way."""
+MAX_WITHDRAWN: Final = 16_384
+"""Withdrawn calls whose late verdicts are expected."""
 MAX_UNSOLICITED: Final = 1000
-"""Between two of the moments at which all is forgiven, half a minute apart while the worker says anything."""
+"""Unsolicited items in one window. Windows last half a minute while the worker sends anything."""
 
 
 class Flood(Exception):
-    """The worker sends more that was not asked for than may be read."""
+    """The worker exceeded ``MAX_UNSOLICITED``."""
 
     def __init__(self, text: str, *, is_misconduct: bool) -> None:
         super().__init__(text)
         self.is_misconduct = is_misconduct
-        """Whether it is the worker's fault, and not that of one of its policies."""
+        """Whether the worker itself is at fault, not one of its policies."""
 
 
 class UnsolicitedLimiter:
-    """The verdicts, of one stream, on calls that are not in flight."""
+    """Counts the verdicts of one stream that belong to no call in flight."""
 
     __slots__ = ("_count", "_withdrawn")
 
     def __init__(self) -> None:
         self._withdrawn: dict[int, None] = {}
-        """Ids of calls that the worker was given and may still answer, the oldest first."""
+        """Ids of withdrawn calls that the worker has received and may still answer, the oldest first."""
         self._count = 0
 
-    def expect(self, number: int) -> None:
-        """Take note that the call with id *number* was withdrawn; its answer may be on its way."""
-        self._withdrawn[number] = None
-        if len(self._withdrawn) > MAX_FORGOTTEN:
+    def withdrawn(self, call_id: int) -> None:
+        """Expect one late verdict for the call with *call_id*, which was withdrawn."""
+        self._withdrawn[call_id] = None
+        if len(self._withdrawn) > MAX_WITHDRAWN:
             del self._withdrawn[next(iter(self._withdrawn))]
 
-    def is_late(self, number: int) -> bool:
-        """Whether a verdict on no call in flight answers one that was withdrawn, once."""
-        if number not in self._withdrawn:
+    def is_late(self, call_id: int) -> bool:
+        """Whether a verdict answers a withdrawn call; True once for each."""
+        if call_id not in self._withdrawn:
             return False
-        del self._withdrawn[number]
+        del self._withdrawn[call_id]
         return True
 
-    def count(self, what: str, *, is_misconduct: bool = False) -> None:
-        """Count one thing that nobody asked for.
+    def count(self, kind: str, *, is_misconduct: bool = False) -> None:
+        """Count one unsolicited item.
 
         Raises:
-            Flood: there were too many; the text names *what* as it is in the plural. *is_misconduct* says
-                whose fault it is.
+            Flood: there were too many in this window; the text names their *kind*, a plural.
         """
         self._count += 1
         if self._count > MAX_UNSOLICITED:
-            raise Flood(f"the worker sent more than {MAX_UNSOLICITED} {what}", is_misconduct=is_misconduct)
+            raise Flood(f"the worker sent more than {MAX_UNSOLICITED} {kind}", is_misconduct=is_misconduct)
 
     def reset_window(self) -> None:
-        """Count anew."""
+        """Begin a new window."""
         self._count = 0

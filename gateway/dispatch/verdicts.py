@@ -1,4 +1,4 @@
-"""Worker messages and gRPC statuses to verdicts, the one place where foreign words are translated.
+"""Verdicts of worker messages and gRPC statuses.
 
 Source: the worker contract (protos/README.md); google.rpc.Code and its HTTP mapping (google/rpc/code.proto).
 """
@@ -34,7 +34,7 @@ STATUS_NAMES: Final = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
-"""By number, as google.rpc.Code has them."""
+"""By number, as in google.rpc.Code."""
 
 _HTTP_CODES: Final = {
     "CANCELLED": 499,
@@ -54,14 +54,14 @@ _HTTP_CODES: Final = {
 
 _ONE_LINE: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _MAX_DETAILS_CHARS: Final = 1000
-"""An explanation is for people; a worker that writes a book gets its first page."""
+"""Limit of the text in a failure, which people read."""
 
 _BARE_ALLOW_BYTES: Final = 2
-"""Encoded size of a ReviewResponse in which nothing but ``allowed`` is set."""
+"""Encoded size of a ReviewResponse with only ``allowed`` set."""
 
 
 def verdict_of(response: worker_pb2.ReviewResponse) -> Verdict:
-    """Return what a worker's answer means."""
+    """Return the verdict of a worker's answer."""
     if response.allowed:
         if response.ByteSize() == _BARE_ALLOW_BYTES:
             return ALLOWED
@@ -81,18 +81,18 @@ def verdict_of(response: worker_pb2.ReviewResponse) -> Verdict:
 
 
 def status_name(code: int) -> str:
-    """Return the name of a gRPC status; one that does not exist, or OK as an error, is UNKNOWN."""
+    """Return the name of a gRPC status; UNKNOWN for an undefined one, and for OK in an error."""
     return STATUS_NAMES[code] if 0 < code < len(STATUS_NAMES) else "UNKNOWN"
 
 
 def failed_status(name: str, details: str) -> Failed:
-    """Return the failure for a gRPC status other than OK, by its name."""
+    """Return the failure for a gRPC status other than OK."""
     text = one_line(details)
     return Failed(FailureReason.STATUS, f"{name}: {text}" if text else name, _HTTP_CODES.get(name, 500))
 
 
 def one_line(text: str) -> str:
-    """Return *text* as the cause of a failure may hold it."""
+    """Return *text* in the form that the cause of a failure may have: one line, limited length."""
     return text.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
 
 
@@ -102,6 +102,6 @@ def failed_deadline(deadline: Deadline) -> Failed:
     return Failed(FailureReason.DEADLINE, cause, _HTTP_CODES["DEADLINE_EXCEEDED"])
 
 
-def failed_malformed(what: str) -> Failed:
-    """Return the failure of an answer that cannot be read; *what* says why."""
-    return Failed(FailureReason.MALFORMED, f"malformed answer: {what}")
+def failed_malformed(reason: str) -> Failed:
+    """Return the failure of an answer that cannot be read."""
+    return Failed(FailureReason.MALFORMED, f"malformed answer: {reason}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backend
-    from gateway.dispatch.in_flight import InFlightCalls
+    from gateway.dispatch.calls import Endpoint
 
 ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
 
@@ -130,11 +130,9 @@ class Bed:
 
     def is_clean(self) -> bool:
         """Whether nothing of any call is left."""
-        endpoints: list[InFlightCalls] = [
-            endpoint for pool in self.pools.values() for endpoint in pool.endpoints
-        ]
+        endpoints: list[Endpoint] = [endpoint for pool in self.pools.values() for endpoint in pool.endpoints]
         endpoints += self.servers.values()
-        return not len(self.timers) and not any(endpoint.in_flight for endpoint in endpoints)
+        return not len(self.timers) and not any(endpoint.calls.count for endpoint in endpoints)
 
     async def close(self) -> None:
         backends: list[Backend] = [*self.pools.values(), *self.servers.values()]

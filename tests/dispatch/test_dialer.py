@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from gateway.dispatch.dialer import Dialer, Unreachable, _Nobody
+from gateway.dispatch.dialer import Dialer, Unreachable, _IgnoreEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def test_a_connection_that_ends_while_it_is_made_leaves_no_socket(
         dialer, said = Dialer(f"unix:{path}", None, None), set()
         for _ in range(DIALS):
             with pytest.raises(Unreachable) as unreachable:
-                await dialer.dial("/", _Nobody())
+                await dialer.dial("/", _IgnoreEvents())
             said.add(str(unreachable.value).partition(": ")[2])
         await dialer.close()
         return said

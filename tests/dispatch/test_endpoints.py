@@ -37,7 +37,7 @@ def test_the_less_loaded_endpoint_takes_the_call(
         pool = await bed.add_pool(*(worker.target for worker in workers))
         await bed.all_ready(pool)
         runs = [bed.start([{"hang": True}], never) for _ in range(10)]
-        assert [endpoint.in_flight for endpoint in pool.endpoints] == [5, 5]
+        assert [endpoint.calls.count for endpoint in pool.endpoints] == [5, 5]
         for run in runs:
             run.cancel()
         assert bed.is_clean()
@@ -230,7 +230,7 @@ def test_a_call_that_is_withdrawn_leaves_the_queue_at_once(
         pool = await bed.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
         runs = [bed.start([{"hang": True}], never) for _ in range(50)]
-        stream = pool.endpoints[0]._connection._stream
+        stream = pool.endpoints[0]._transport._stream
         assert stream is not None
         assert len(stream._queue) == 50
         for run in runs:

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from gateway.config.model import WorkerTls
 from gateway.dispatch import health as watched
+from gateway.dispatch import keepalive
 from gateway.dispatch.dialer import Dialer, Unreachable
 from gateway.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
+from gateway.dispatch.keepalive import Keepalive
 from gateway.dispatch.rpc import CallStatus
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
@@ -196,9 +198,9 @@ def test_what_grpcs_own_health_service_says_is_told(
             await service.enter_graceful_shutdown()
             await until(lambda: told == [False, True, False])
         assert said(caplog) == [
-            f"worker {address} says that it is not serving",
-            f"worker {address} is serving again",
-            f"worker {address} says that it is not serving",
+            f"worker {address} reports NOT_SERVING; it gets no calls",
+            f"worker {address} reports SERVING; it gets calls again",
+            f"worker {address} reports NOT_SERVING; it gets no calls",
         ]
 
     on_loop(test)
@@ -239,7 +241,7 @@ def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, byt
         async with served(word, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
             async with watching(address, tls, "localhost") as (watch, told):
                 await until(lambda: told == [False])
-                watch.again()
+                watch.restart()
                 await word.call(1)
             await until(lambda: all(call.has_ended for call in word.calls))
             async with watching(address, tls, "elsewhere.test") as (watch, told):
@@ -268,7 +270,7 @@ def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
                 await until(lambda: not watch._watch)
                 await asyncio.sleep(0.05)
                 assert nothing.asked == asked
-                watch.again()
+                watch.restart()
             assert not told
         assert not said(caplog)
 
@@ -286,7 +288,7 @@ def test_a_worker_that_serves_health_no_more_counts_as_serving(on_loop: OnLoop, 
             (tmp_path / "s").unlink()
             nothing = NoHealth()
             async with served(nothing, address):
-                watch.again()
+                watch.restart()
                 await until(lambda: told == [False, True])
                 assert nothing.asked == 1
 
@@ -316,7 +318,7 @@ def test_a_watch_that_ends_counts_as_serving_and_is_begun_again(
         async with served(word) as (_, address), watching(address) as (_, told):
             await word.call(2)
             assert not told
-            line = f"the health of worker {address} cannot be watched: {status.name}: by the test"
+            line = f"health watch of worker {address} failed: {status.name}: by the test"
             # However often it ends so.
             assert said(caplog) == [line] * is_reported
             word.first = (NOT_SERVING, status)
@@ -341,9 +343,10 @@ def test_a_worker_that_stops_and_starts_again(
             await until(lambda: told == [False, True])
             async with served(Word(NOT_SERVING), address):
                 await until(lambda: told == [False, True, False])
-        before, after = "says that it is not serving", "does not say any more that it is not serving"
-        # That it is not there is for the endpoint to say.
-        assert said(caplog)[:3] == [f"worker {address} {text}" for text in (before, after, before)]
+        before = f"worker {address} reports NOT_SERVING; it gets no calls"
+        after = f"health watch of worker {address} lost; assuming SERVING"
+        # The loss of the worker is logged by the endpoint.
+        assert said(caplog)[:3] == [before, after, before]
 
     on_loop(test)
 
@@ -359,7 +362,7 @@ def test_a_worker_that_was_reached_is_watched_without_waiting(
         async with watching(address) as (watch, told):
             await asyncio.sleep(0.03)
             async with served(Word(NOT_SERVING), address):
-                watch.again()
+                watch.restart()
                 await until(lambda: told == [False])
 
     on_loop(test)
@@ -382,7 +385,7 @@ def test_a_worker_of_the_python_sdk_says_that_it_stops(on_loop: OnLoop, tmp_path
         server.policy("allow")(lambda review: None)
         [address] = await server.start(f"unix:{tmp_path}/s")
         async with watching(address) as (watch, told):
-            await until(lambda: watch._watch is not None and watch._watch.has_spoken)
+            await until(lambda: watch._watch is not None and watch._watch.has_report)
             assert await server.stop(10 * PATIENCE_S) == 0
             await until(lambda: told == [False, True])
 
@@ -395,10 +398,10 @@ def test_a_worker_of_the_python_sdk_says_that_it_stops(on_loop: OnLoop, tmp_path
 @pytest.mark.parametrize(
     ("answer", "fragment"),
     [
-        (b"\xff\xff", "INTERNAL: the worker sent something that is no HealthCheckResponse: "),
-        (b"\x0a\x7f", "INTERNAL: the worker sent something that is no HealthCheckResponse: "),
-        (b"\x7a\xff\x08" + bytes(1151), "no HealthCheckResponse: 1154 bytes"),
-        (bytes(9 * 1024 * 1024), "RESOURCE_EXHAUSTED: a message larger than max"),
+        (b"\xff\xff", "INTERNAL: the worker sent no valid HealthCheckResponse: "),
+        (b"\x0a\x7f", "INTERNAL: the worker sent no valid HealthCheckResponse: "),
+        (b"\x7a\xff\x08" + bytes(1151), "no valid HealthCheckResponse: 1154 bytes"),
+        (bytes(9 * 1024 * 1024), "RESOURCE_EXHAUSTED: message larger than max"),
     ],
     ids=["no message", "cut off", "too long for a status", "too long for anything"],
 )
@@ -435,7 +438,7 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
             await word.call(1)
             assert told == [False, True] * (MAX_MESSAGES // 2)
             await until(lambda: call.has_ended)
-        assert "RESOURCE_EXHAUSTED: a flood of messages" in caplog.text
+        assert "RESOURCE_EXHAUSTED: too many health reports" in caplog.text
 
     on_loop(test)
 
@@ -544,8 +547,8 @@ async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
 def test_silence_is_asked_about_and_one_who_does_not_answer_is_lost(
     on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "KEEPALIVE_TIME_S", 0.05)
-    monkeypatch.setattr(watched, "KEEPALIVE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
+    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 0.3)
 
     async def test() -> None:
         async with quiet() as (met, address), watching(address) as (_, told):
@@ -583,7 +586,7 @@ def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> N
             elif stage != "at once":
                 await asyncio.sleep(0.05)
             await watch.close()
-            watch.again()
+            watch.restart()
             assert not left_over()
             if stage == "watching":
                 await until(met[0].transport.is_closing)
@@ -663,11 +666,16 @@ class Peer:
     def finish_writing(self) -> None:
         pass
 
-    def reset_window(self) -> None:
-        pass
+    def start_keepalive(self, on_window: Callable[[], None]) -> None:
+        self.keepalive = Keepalive(self, on_window, self.time_out)
+
+    def time_out(self, reason: str) -> None:
+        assert self.owner is not None
+        self.owner.ended(CallStatus("UNAVAILABLE", reason))
 
     def abort(self) -> None:
         self.owner = None
+        self.keepalive.stop()
 
     async def close(self) -> None:
         self.abort()
@@ -692,7 +700,7 @@ def test_the_wait_between_two_watches_doubles_up_to_half_a_minute() -> None:
         watch = peer.watch(told.append)
         await asyncio.sleep(100)
         assert since(start, peer.dialed_at) == [0, 1, 3, 7, 15, 31, 61, 91]
-        watch.again()
+        watch.restart()
         await asyncio.sleep(8)
         assert since(start, peer.dialed_at)[8:] == [100, 101, 103, 107]
         assert not told
@@ -753,7 +761,7 @@ def test_one_who_never_says_how_it_is_does_not_inherit_the_word_of_the_one_befor
         watch = peer.watch(told.append)
         await asyncio.sleep(1)
         peer.say(NOT_SERVING)
-        watch.again()
+        watch.restart()
         await asyncio.sleep(29)
         assert (len(peer.dialed_at), told) == (2, [False])
         await asyncio.sleep(2)
@@ -793,7 +801,7 @@ def test_what_was_told_is_what_was_said_last_and_only_changes_are_told(events: l
                 believed = not is_not_serving(event)
             elif event == "again":
                 peer.is_there = True
-                watch.again()
+                watch.restart()
                 # As said last, if the new one says nothing else.
             elif event == "leave" and peer.owner is not None:
                 peer.owner.leaving()

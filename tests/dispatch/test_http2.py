@@ -26,7 +26,7 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.dispatch.http2 import MAX_FRAMES_FOR_NOTHING, MAX_HEADER_BLOCKS, STEP_FRAMES, WINDOW_BYTES
+from gateway.dispatch.http2 import MAX_HEADER_BLOCKS, MAX_UNPRODUCTIVE_FRAMES, STEP_FRAMES, WINDOW_BYTES
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, CallStatus, StreamingCall
 from tests import frames as raw
 from tests.frames import take
@@ -183,7 +183,7 @@ def test_a_stream_that_is_told_of_a_goodbye_goes_on() -> None:
 def test_a_goodbye_that_leaves_the_stream_out_ends_it() -> None:
     call = settled()
     take(call, GoAwayFrame(0, last_stream_id=0).serialize())
-    assert call.status == CallStatus("UNAVAILABLE", "the worker takes no calls on this connection")
+    assert call.status == CallStatus("UNAVAILABLE", "the worker accepts no calls on this connection")
 
 
 def test_a_ping_is_answered_and_one_can_be_sent() -> None:
@@ -249,22 +249,22 @@ def test_headers_may_come_in_pieces_and_unknown_frames_between_messages() -> Non
 
 
 VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
-    ("a frame of nonsense", lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n", "INTERNAL", "no HTTP/2"),
+    ("a frame of nonsense", lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n", "INTERNAL", "invalid HTTP/2"),
     ("a long frame", lambda: b"\x00\x40\x01\x00\x00\x00\x00\x00\x01", "INTERNAL", "16385 bytes"),
-    ("data first", lambda: data(framed(b"m")), "INTERNAL", "data from the worker where none may be"),
-    ("data of nobody", lambda: response() + data(b"", stream=3), "INTERNAL", "where none may be"),
-    ("headers of nobody", lambda: headers(RESPONSE, stream=3), "INTERNAL", "where none may be"),
+    ("data first", lambda: data(framed(b"m")), "INTERNAL", "DATA frame out of place"),
+    ("data of nobody", lambda: response() + data(b"", stream=3), "INTERNAL", "on another stream"),
+    ("headers of nobody", lambda: headers(RESPONSE, stream=3), "INTERNAL", "out of place"),
     (
         "a continuation of nothing",
         lambda: ContinuationFrame(1, b"").serialize(),
         "INTERNAL",
-        "where none may be",
+        "out of place",
     ),
     (
         "headers that do not end",
         lambda: HeadersFrame(1, b"").serialize() + data(b""),
         "INTERNAL",
-        "do not end",
+        "not continued",
     ),
     (
         "headers without end",
@@ -276,9 +276,9 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
         "garbled headers",
         lambda: HeadersFrame(1, b"\xff" * 9, flags=["END_HEADERS"]).serialize(),
         "INTERNAL",
-        "read",
+        "invalid header block",
     ),
-    ("headers twice", lambda: response() + response(), "INTERNAL", "where none may be"),
+    ("headers twice", lambda: response() + response(), "INTERNAL", "out of place"),
     ("an error page", lambda: headers([(":status", "503")]), "UNAVAILABLE", "found 503"),
     ("a page that is not there", lambda: headers([(":status", "404")]), "UNIMPLEMENTED", "found 404"),
     ("no status", lambda: headers([("a", "b")]), "INTERNAL", "no :status"),
@@ -298,8 +298,8 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
     ("an end without status", lambda: response() + data(b"", "END_STREAM"), "INTERNAL", "without a status"),
     ("a push", lambda: PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize(), "INTERNAL", "push"),
     ("a huge window", lambda: WindowUpdateFrame(1, 2**31 - 1).serialize() * 2, "INTERNAL", "window"),
-    ("a wrong frame size", lambda: SettingsFrame(settings={5: 1}).serialize(), "INTERNAL", "settings"),
-    ("a wrong window", lambda: SettingsFrame(settings={4: 2**31}).serialize(), "INTERNAL", "settings"),
+    ("a wrong frame size", lambda: SettingsFrame(settings={5: 1}).serialize(), "INTERNAL", "SETTINGS"),
+    ("a wrong window", lambda: SettingsFrame(settings={4: 2**31}).serialize(), "INTERNAL", "SETTINGS"),
     ("a reset", lambda: RstStreamFrame(1, 2).serialize(), "INTERNAL", "error 2"),
     ("a refusal", lambda: RstStreamFrame(1, 7).serialize(), "UNAVAILABLE", "error 7"),
     ("a cancellation", lambda: RstStreamFrame(1, 8).serialize(), "CANCELLED", "error 8"),
@@ -323,7 +323,7 @@ def test_more_data_than_the_window_is_a_violation() -> None:
     take(call, response())
     call.http2._unacknowledged_bytes = WINDOW_BYTES
     take(call, data(b"x"))
-    assert call.status == CallStatus("INTERNAL", "more data from the worker than it may send")
+    assert call.status == CallStatus("INTERNAL", "flow control window exceeded")
 
 
 @pytest.mark.parametrize(
@@ -336,12 +336,12 @@ def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
     take(call, response())
     one = frame.serialize()
     for _ in range(20):
-        take(call, one * (MAX_FRAMES_FOR_NOTHING // 10))
+        take(call, one * (MAX_UNPRODUCTIVE_FRAMES // 10))
         assert call.status is None
         # A call is answered now and then: no flood.
         call.http2.reset_window()
-    take(call, one * (MAX_FRAMES_FOR_NOTHING + 1))
-    assert call.status == CallStatus("INTERNAL", "a flood of frames from the worker")
+    take(call, one * (MAX_UNPRODUCTIVE_FRAMES + 1))
+    assert call.status == CallStatus("INTERNAL", "too many frames without data")
 
 
 @pytest.mark.parametrize("first", [PingFrame(opaque_data=b"12345678"), WindowUpdateFrame(0, 1)], ids=repr)
@@ -400,7 +400,7 @@ def test_malformed_trailers_end_the_call(field: tuple[bytes, bytes]) -> None:
     trailers = raw.headers((b"grpc-status", b"0"), field, flags=raw.END_HEADERS | raw.END_STREAM)
     take(call, raw.RESPONSE + trailers)
     assert call.status is not None
-    assert call.status.details.startswith("malformed headers from the worker: ")
+    assert call.status.details.startswith("malformed headers: ")
 
 
 def test_an_encoded_message_is_one_line() -> None:
@@ -413,23 +413,21 @@ def test_an_encoded_message_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("one", "text"),
     [
-        pytest.param(raw.data(b"x"), "a flood of frames", id="a byte of data"),
+        pytest.param(raw.data(b"x"), "too many frames", id="a byte of data"),
         pytest.param(
-            raw.frame(raw.PING, bytes(8)) + raw.data(b"x"), "a flood of frames", id="a ping and a byte"
+            raw.frame(raw.PING, bytes(8)) + raw.data(b"x"), "too many frames", id="a ping and a byte"
         ),
-        pytest.param(raw.frame(raw.SETTINGS) + raw.data(b"x"), "a flood of frames", id="settings and a byte"),
+        pytest.param(raw.frame(raw.SETTINGS) + raw.data(b"x"), "too many frames", id="settings and a byte"),
+        pytest.param(raw.frame(raw.WINDOW_UPDATE, b"\0\0\0\1", 0, 1), "too many frames", id="small windows"),
+        pytest.param(raw.frame(0xEE), "too many frames", id="unknown frames"),
         pytest.param(
-            raw.frame(raw.WINDOW_UPDATE, b"\0\0\0\1", 0, 1), "a flood of frames", id="small windows"
+            raw.frame(raw.DATA, b"\xff" + bytes(255), raw.PADDED, 1), "too many frames", id="padding"
         ),
-        pytest.param(raw.frame(0xEE), "a flood of frames", id="unknown frames"),
-        pytest.param(
-            raw.frame(raw.DATA, b"\xff" + bytes(255), raw.PADDED, 1), "a flood of frames", id="padding"
-        ),
-        pytest.param(raw.headers((b":status", b"103")), "blocks of headers", id="informational responses"),
-        pytest.param(raw.frame(raw.SETTINGS, bytes(6 * 100)), "settings in a frame", id="many settings"),
+        pytest.param(raw.headers((b":status", b"103")), "header blocks", id="informational responses"),
+        pytest.param(raw.frame(raw.SETTINGS, bytes(6 * 100)), "more than 32 settings", id="many settings"),
         pytest.param(
             raw.frame(raw.HEADERS, raw.literal(*OK[:1], b"100") + b"\x90" * 1500, raw.END_HEADERS, 1),
-            "cannot be read: OversizedHeaderListError",
+            "invalid header block: OversizedHeaderListError",
             id="many fields",
         ),
         pytest.param(
@@ -443,7 +441,7 @@ def test_no_flood_goes_on_for_long(one: bytes, text: str) -> None:
     call.send(bytes(1_000_000))
     if one[3] != raw.HEADERS:
         take(call, raw.RESPONSE + raw.data(begun))
-    for _ in range(MAX_FRAMES_FOR_NOTHING // 50 + 1):
+    for _ in range(MAX_UNPRODUCTIVE_FRAMES // 50 + 1):
         take(call, one * 50)
     assert call.status is not None
     assert text in call.status.details

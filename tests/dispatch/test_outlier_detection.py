@@ -37,8 +37,8 @@ def never(evaluation: object) -> None:
 
 async def asked(pool: Pool) -> WorkerEndpoint:
     """Return the endpoint that has a call which its worker has seen."""
-    await until(lambda: any(slot.was_sent for endpoint in pool.endpoints for slot in endpoint.slots))
-    (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.in_flight)
+    await until(lambda: any(slot.was_sent for endpoint in pool.endpoints for slot in endpoint.calls.groups))
+    (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.calls.count)
     return busy
 
 
@@ -226,11 +226,11 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
         assert outlier.ejected_until == now + for_s
         assert FIRST_EJECTION_S <= for_s <= LONGEST_EJECTION_S
         now += for_s
-        outlier.readmit(now)
+        outlier.uneject(now)
         assert outlier.state == "ready"
         if is_good:
-            outlier.answered(now)
-        assert (outlier.failed_in_a_row == 0) == is_good
+            outlier.succeeded(now)
+        assert (outlier.consecutive_failures == 0) == is_good
         again = OutlierState()
         for name in OutlierState.__slots__:
             setattr(again, name, getattr(outlier, name))
@@ -243,15 +243,15 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
 def test_what_is_no_fault_of_the_worker_does_not_count_against_it(code: str) -> None:
     outlier = OutlierState()
     outlier.failed(code, 100)
-    assert outlier.failed_in_a_row == 0
+    assert outlier.consecutive_failures == 0
 
 
 def test_time_that_runs_out_counts_only_against_a_worker_that_answers_nothing() -> None:
     outlier = OutlierState()
     outlier.timed_out(1.0)
-    assert outlier.failed_in_a_row == 1
-    outlier.answered(2.0)
+    assert outlier.consecutive_failures == 1
+    outlier.succeeded(2.0)
     outlier.timed_out(1.5)
-    assert outlier.failed_in_a_row == 0
+    assert outlier.consecutive_failures == 0
     outlier.timed_out(2.5)
-    assert outlier.failed_in_a_row == 1
+    assert outlier.consecutive_failures == 1

@@ -15,7 +15,7 @@ def test_each_ban_is_twice_as_long_up_to_a_minute() -> None:
         # What it answers at once, and a new connection, change nothing.
         now = outlier.banned_until + 1.0
         outlier.reset()
-        outlier.answered(now)
+        outlier.succeeded(now)
     assert bans == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
@@ -23,9 +23,9 @@ def test_a_minute_of_answers_is_needed_for_a_short_ban() -> None:
     outlier = OutlierState()
     outlier.ban(100.0)
     outlier.ban(101.0)
-    outlier.answered(outlier.banned_until + HONEST_FOR_S - 1)
+    outlier.succeeded(outlier.banned_until + HONEST_FOR_S - 1)
     assert outlier.ban(200.0) == 4
-    outlier.answered(outlier.banned_until + HONEST_FOR_S)
+    outlier.succeeded(outlier.banned_until + HONEST_FOR_S)
     assert outlier.ban(300.0) == 1
 
 
@@ -35,7 +35,7 @@ def test_streams_that_break_again_and_again_wait_longer_and_never_too_long(gaps:
     for count, gap in enumerate(gaps, 1):
         now += gap
         before = outlier.stream_after
-        outlier.broke(now)
+        outlier.stream_broke(now)
         assert outlier.stream_after <= now + LONGEST_BAN_S
         if count <= FREE_BREAKS:
             assert outlier.stream_after == 0.0

@@ -21,7 +21,7 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from gateway.config.model import WorkerTls
 from gateway.core.verdict import ALLOWED, Failed
-from gateway.dispatch import dialer, outlier_detection, transport
+from gateway.dispatch import dialer, keepalive, outlier_detection
 from gateway.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.errors import ConfigError
 from gateway.pb import worker_pb2
@@ -226,15 +226,15 @@ def test_tls_files_that_cannot_be_used_are_named(on_bed: OnBed, tls_files: Worke
     ("says", "cause"),
     [
         (b"", "no answer within 0.2s"),
-        (None, "the connection to the worker broke"),
-        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "what the worker sent is no HTTP/2"),
+        (None, "connection to the worker lost"),
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "invalid HTTP/2"),
     ],
     ids=["nothing", "goodbye", "HTTP/1.1"],
 )
 def test_what_is_no_worker_is_named(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, says: bytes | None, cause: str
 ) -> None:
-    monkeypatch.setattr(dialer, "CONNECT_WITHIN_S", 0.2)
+    monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if says:
@@ -258,8 +258,8 @@ def test_what_is_no_worker_is_named(
 def test_a_worker_that_falls_silent_is_lost_and_found_again(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "KEEPALIVE_TIME_S", 0.05)
-    monkeypatch.setattr(transport, "KEEPALIVE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
+    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 0.05)
 
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
@@ -272,7 +272,7 @@ def test_a_worker_that_falls_silent_is_lost_and_found_again(
             worker.is_mute, worker.answers_at_once = True, False
             failed = await bed.ask({})
             assert isinstance(failed, Failed)
-            assert failed.cause == "UNAVAILABLE: no sign of life for 0.1s"
+            assert failed.cause == "UNAVAILABLE: keepalive timed out after 0.1s"
             worker.is_mute, worker.answers_at_once = False, True
             assert await pool.wait_until_ready(30)
             assert await bed.ask({}) is ALLOWED
@@ -392,7 +392,7 @@ def test_who_has_answered_on_a_stream_cannot_say_that_it_serves_none(on_bed: OnB
             assert failed.cause == "UNIMPLEMENTED"
             worker.answers_at_once = True
             assert await bed.ask({}) is ALLOWED
-            assert bed.pools["pool"].endpoints[0]._connection.is_streaming
+            assert bed.pools["pool"].endpoints[0]._transport.is_streaming
 
     on_bed(test)
 
@@ -407,9 +407,9 @@ def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
             pool = await bed.add_pool(worker.target, other.target)
             pool._pick = lambda _: 0
             await bed.all_ready(pool)
-            await until(lambda: all(not endpoint.in_flight for endpoint in pool.endpoints))
+            await until(lambda: all(not endpoint.calls.count for endpoint in pool.endpoints))
             run = bed.start([{"side_effects": "Some"}], lambda _: None, budget_s=1.5)
-            (slot,) = pool.endpoints[0].slots
+            (slot,) = pool.endpoints[0].calls.groups
             stopped = worker.connections[:]
             for raw in stopped:
                 raw.is_stopped = True
@@ -456,19 +456,20 @@ def test_a_connection_whose_first_words_make_no_sense_is_closed(on_bed: OnBed) -
     on_bed(test)
 
 
-def test_a_call_of_its_own_that_finds_nobody_does_not_take_the_stream_out(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+def test_a_unary_call_that_cannot_reach_the_worker_does_not_end_the_stream(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = start_worker()
 
     async def test(bed: Bed) -> None:
+        caplog.clear()
         pool = await bed.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
-        # What breaks the stream is asked by itself, and then says that it is not available.
+        # A large review is a unary call.
         failed = await bed.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
         assert isinstance(failed, Failed)
         assert failed.cause == "UNAVAILABLE: by itself"
-        assert pool.endpoints[0].state == "down"
+        assert "lost; reconnecting: UNAVAILABLE: by itself" in caplog.text
         assert await pool.wait_until_ready(30)
         assert (await bed.report())["streams"] == 1
 
@@ -572,11 +573,14 @@ def test_a_worker_that_starts_later_is_no_cause_for_alarm(
         assert await pool.wait_until_ready(30)
         worker.stop()
         await until(lambda: pool.endpoints[0].state == "down")
-        said = [(record.levelname, record.message.partition(listen)[2][:22]) for record in caplog.records]
+        said = [
+            (record.levelname, record.message.partition(listen)[2].partition(":")[0])
+            for record in caplog.records
+        ]
         assert said == [
-            ("INFO", " is not reached yet: U"),
-            ("INFO", " is reached"),
-            ("WARNING", " is down: UNAVAILABLE:"),
+            ("INFO", " not reachable yet; connecting"),
+            ("INFO", " connected"),
+            ("WARNING", " lost; reconnecting"),
         ]
 
     on_bed(test)

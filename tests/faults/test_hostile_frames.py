@@ -119,7 +119,7 @@ def test_malformed_frames_affect_only_the_webhooks_of_their_worker(
             # An attack may answer calls before it begins.
             assert is_right + tally.allowed - tally.failed_open == tally.sent, tally
         if not set(NOT_BANNED) & set(attacks) and seed == 0:
-            eventually(lambda: "broke the protocol" in gateway.log, "the worker is left alone")
+            eventually(lambda: "violated the protocol" in gateway.log, "the worker is left alone")
         assert gateway.admin("/livez")[0] == 200
         load.wait_for(HONEST_REVIEWS)
     assert all_well(load.tally), load.tally

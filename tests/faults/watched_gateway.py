@@ -28,7 +28,7 @@ def _watched(handle: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    for name in ("data_received", "read_on", "connection_lost", "resume_writing"):
+    for name in ("data_received", "read_slice", "connection_lost", "resume_writing"):
         setattr(StreamConnection, name, _watched(getattr(StreamConnection, name)))
     atexit.register(lambda: print(f"longest hold: {_holds_s[0]:.6f} s", file=sys.stderr))  # noqa: T201
     main()

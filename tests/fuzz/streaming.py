@@ -110,8 +110,9 @@ class Bed:
             return
         group = CallGroup(self, self, b"", 0.0, Deadline(1.0, 1.0))  # type: ignore[arg-type]
         payload = Payload(_REQUEST)
-        for place in range(count):
-            group.add(Call(place, _INVOCATION, payload, is_ahead=False))
+        for index in range(count):
+            group.calls.append(Call(index, _INVOCATION, payload, is_ahead=False))
+        group.open_count = count
         self._open += count
         self._asked.append(group)
         self.stream.submit(group)
@@ -164,7 +165,8 @@ class Bed:
         """What a connection does every now and then: ask for a sign of life, and count anew."""
         if self._connection is not None and not self._transport.is_gone:
             self._connection.ping()
-            self.stream.reset_window()
+            self._connection.reset_window()
+            self.stream._unsolicited.reset_window()
 
     def break_connection(self) -> None:
         """Have the connection be gone."""

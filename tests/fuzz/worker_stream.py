@@ -52,7 +52,7 @@ def run(data: bytes) -> None:
 
 
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
-    (http2, {"MAX_FRAMES_FOR_NOTHING": _FLOOD, "WINDOW_BYTES": _WINDOW_BYTES, "_MAX_HEADERS_BYTES": 6000}),
+    (http2, {"MAX_UNPRODUCTIVE_FRAMES": _FLOOD, "WINDOW_BYTES": _WINDOW_BYTES, "_MAX_HEADERS_BYTES": 6000}),
     (rpc, {"MAX_MESSAGE_BYTES": _MESSAGE_BYTES}),
     # A step a slice, and never a wait for the next one: what happens must not depend on the machine's speed.
     (stream_connection, {"MAX_UNSENT_BYTES": 2000, "SLICE_S": 0}),
@@ -96,9 +96,9 @@ def _begun(asked: int) -> StreamingCall:
 
 
 def _check_kept(call: StreamingCall) -> None:
-    assert call.http2._frames_for_nothing <= _FLOOD + 1
+    assert call.http2._unproductive_frames <= _FLOOD + 1
     # A read of the transport's, and the frame that the one before has begun.
-    assert call.http2.unread_bytes <= (262_144 if call.http2.has_rest else 0) + 16_384 + 9
+    assert call.http2.unread_bytes <= (262_144 if call.http2.has_more else 0) + 16_384 + 9
     assert len(call.http2._block or b"") <= 6000 + 16_384
     assert len(call._partial) <= _MESSAGE_BYTES + 5 + 16_384
 

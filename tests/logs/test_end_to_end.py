@@ -67,7 +67,7 @@ def test_status_of_a_worker_is_one_record(tmp_path: Path, start_gateway: StartGa
             pool_document("pool", *targets, transport="Unary") + webhook_document("validate", "v", "pool", {})
         )
         gateway = start_gateway(tmp_path)
-        gateway.expect("cannot be watched: .*DATA_LOSS")
+        gateway.expect("health watch of worker .* failed: .*DATA_LOSS")
         answer = gateway.review("/validate", "pod-create-validate")
         assert not answer["allowed"]
         assert_log_is_whole(gateway)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.verdict import Failed, FailureReason
-from gateway.dispatch.driver import WORTH_ASKING_S
+from gateway.dispatch.driver import MIN_RETRY_S
 from gateway.dispatch.timer_wheel import TICK_S
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
@@ -109,7 +109,7 @@ class Causes:
         else:
             assert verdict.reason is FailureReason.STATUS
             assert not is_calm, "failed, and nothing befell its workers"
-            if hook.side_effects == "None" and limit - ended >= WORTH_ASKING_S:
+            if hook.side_effects == "None" and limit - ended >= MIN_RETRY_S:
                 troubled = [address for address in addresses if not self.is_calm(address, made, ended)]
                 free = record.evaluation.in_rotation[call] - set(troubled)
                 assert len(troubled) > 1 or not free, f"lost with {troubled}, and not moved to {free}"

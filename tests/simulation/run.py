@@ -9,14 +9,14 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
 from gateway import admit
 from gateway.admit import Admission
 from gateway.core.deadline import Deadline
 from gateway.dispatch import pool, targets
-from gateway.dispatch.cpu_budget import Share
+from gateway.dispatch.cpu_budget import CpuBudget
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.transport import WorkerTransport
@@ -36,7 +36,7 @@ from tests.simulation.unary_channel import open_channel
 from tests.simulation.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gateway.admit import Answer
     from gateway.core.call import Call
@@ -99,7 +99,7 @@ class Simulation:
     async def _live(self) -> None:
         self._pools = Pools(self.metrics, lambda settings: settings.targets)
         self.timers = self._pools._timers = TimerWheel(self.loop, self.loop.time)
-        self._pools._turns = WorkQueue(self.loop.time)
+        self._pools._read_queue = WorkQueue(self.loop.time)
         await self._load(0, within_s=5.0 if self.world.waits else 0.0)
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
@@ -129,7 +129,7 @@ class Simulation:
         await prepared.wait_until_ready(within_s)
         self.journal.note("configuration %s is in force", number)
         self.snapshot = self._pools.use(prepared, Paths(prepared.config))
-        self.pools_seen.update(dict.fromkeys(self.snapshot.backends.pools.values()))
+        self.pools_seen.update(dict.fromkeys(self._pools._pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:
         self.journal.note("%s is at %s", name, addresses)
@@ -146,11 +146,11 @@ class Simulation:
 
     def in_rotation(self, evaluation: Recorded, call: Call) -> set[str]:
         """Return the addresses at which *call* could be asked now."""
-        pools = self.records[evaluation.request.uid].snapshot.backends.pools
+        pools = cast("Mapping[str, Pool]", self.records[evaluation.request.uid].snapshot.backends.pools)
         return {
             endpoint.address.split(":")[1]
             for endpoint in pools[call.invocation.webhook.worker.pool].endpoints
-            if endpoint.state == "ready" and not endpoint.is_full
+            if endpoint.state == "ready" and endpoint.calls.free
         }
 
     def addresses_of(self, pool: str) -> list[str]:
@@ -203,7 +203,7 @@ class Simulation:
             max([0.0, *(record.deadline - self.loop.time() for record in self.records.values())])
         )
         assert not len(self.timers), "deadlines are left when no review is"
-        assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
+        assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         self.healed_at = self.loop.time()
         heal(self)
         await asyncio.sleep(HEALED_WITHIN_S)
@@ -225,12 +225,9 @@ class Simulation:
 
     def _look_for_leftovers(self) -> None:
         assert not len(self.timers), "deadlines are left when no review is"
-        assert not any(endpoint.in_flight for endpoint in self.endpoints), f"in flight: {self.endpoints}"
+        assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         not_ready = [
-            repr(e)
-            for one in self.snapshot.backends.pools.values()
-            for e in one.endpoints
-            if e.state != "ready"
+            repr(e) for one in self._pools._pools.values() for e in one.endpoints if e.state != "ready"
         ]
         assert not not_ready, f"all workers are well, and the gateway does not know: {not_ready}"
         kept = [repr(endpoint) for endpoint in self.endpoints if _keeps_calls(endpoint)]
@@ -250,7 +247,7 @@ class Simulation:
 
 STANDING_TASKS: Final = {
     "Simulation._live",
-    "WorkerTransport._keep",
+    "WorkerTransport._keep_connected",
     "Event.wait",
     "Pool._keep_resolving",
     "HealthWatch._keep",
@@ -259,8 +256,8 @@ STANDING_TASKS: Final = {
 
 
 def _keeps_calls(endpoint: WorkerEndpoint) -> bool:
-    stream = endpoint._connection._stream
-    return bool(endpoint.slots or (stream is not None and (stream._written or stream._queue)))
+    stream = endpoint._transport._stream
+    return bool(endpoint.calls.groups or (stream is not None and (stream._written or stream._queue)))
 
 
 @contextmanager
@@ -283,5 +280,5 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
         # Real CPU time would differ from run to run. In virtual time nothing costs any.
         for clock in ("cpu", "clock"):
-            stack.enter_context(mock.patch.object(Share, clock, simulation.loop.time))
+            stack.enter_context(mock.patch.object(CpuBudget, clock, simulation.loop.time))
         yield

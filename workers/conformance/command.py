@@ -8,7 +8,7 @@ import orjson
 import uvloop
 
 from gateway.config.model import WorkerTls
-from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S
+from gateway.dispatch.keepalive import KEEPALIVE_TIME_S
 from gateway.logs import print_output
 from gateway.text import did_you_mean, printable_json, shown
 from workers.conformance.probe import probe

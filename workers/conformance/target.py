@@ -114,7 +114,7 @@ class Target:
 
     async def is_answered(self) -> bool:
         """Return whether the address accepts connections."""
-        return await self.dialer.knock()
+        return await self.dialer.is_reachable()
 
 
 async def find_target(address: str, tls: WorkerTls | None) -> Target:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
+from gateway.dispatch.calls import InFlightCalls
 from gateway.dispatch.https.client import HttpRequest, send
 from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
 from gateway.dispatch.https.connection_pool import ConnectionPool
@@ -25,7 +26,6 @@ from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlo
 from gateway.dispatch.https.proxy import proxy_for
 from gateway.dispatch.https.response import judge
 from gateway.dispatch.https.review import failed_before, failed_call, write_review
-from gateway.dispatch.in_flight import InFlightCalls
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError, Problem
 from gateway.work_queue import WorkQueue, finish
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.core.webhook import HttpsClient
-    from gateway.dispatch.backends import Endpoint
-    from gateway.dispatch.calls import CallGroup
-    from gateway.dispatch.outlier_detection import State
+    from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -56,16 +54,16 @@ _SHOWN_CHARS: Final = 500
 """Of a URL in the cause of a failure, so that the reason is not cut off."""
 
 
-class HttpsServer(InFlightCalls):
+class HttpsServer:
     """The server at the URL of *client*. Make it on a running event loop."""
 
-    state: State = "ready"
+    state: EndpointState = "ready"
 
     def __init__(
         self,
         client: HttpsClient,
         user: KubeconfigUser | None,
-        deadlines: TimerWheel,
+        timers: TimerWheel,
         metrics: PoolMetrics,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
@@ -74,7 +72,8 @@ class HttpsServer(InFlightCalls):
         Raises:
             ConfigError: certificates cannot be used.
         """
-        super().__init__(MAX_IN_FLIGHT, deadlines)
+        self.calls = InFlightCalls(MAX_IN_FLIGHT, timers)
+        self._now = timers.now
         self.client = client
         self.user = user
         self._metrics = metrics
@@ -94,22 +93,22 @@ class HttpsServer(InFlightCalls):
         metrics.remember(client.url)
 
     def __repr__(self) -> str:
-        return f"<HttpsServer {self.client.url}, {self.in_flight} in flight, {self.connections.idle} idle>"
+        return f"<HttpsServer {self.client.url}, {self.calls.count} in flight, {self.connections.idle} idle>"
 
     def choose(self, *, may_shed: bool = False) -> HttpsServer | Failed:
         """Return itself, or a failure if it is full; if *may_shed*, another call may fail instead."""
-        if not self.is_full or (may_shed and self.shed(self._overloaded)):
+        if self.calls.free or (may_shed and self.calls.shed(self._overloaded)):
             return self
         return self._overloaded
 
-    def another(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:
+    def alternative_to(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:
         """Return None: there is no other endpoint."""
 
     def submit(self, group: CallGroup) -> None:
         """Send the calls of *group*; its observer gets each verdict, at the deadline at the latest."""
         if not group.open_count:
             return
-        self._enter(group)
+        self.calls.enter(group)
         group.was_sent = True
         for index, call in enumerate(group.calls):
             if call is not None:
@@ -121,7 +120,7 @@ class HttpsServer(InFlightCalls):
         if task is not None:
             task.cancel()
             self._metrics.called(self.client.url, code)
-        self._let_go(group, index)
+        self.calls.release(group, index)
 
     def count_retries(self, number: int) -> None:
         """Count calls that are retried here."""
@@ -129,7 +128,7 @@ class HttpsServer(InFlightCalls):
 
     async def close(self, grace_s: float) -> None:
         """Wait up to *grace_s* seconds for calls in flight, and close all connections."""
-        await self._wait_until_idle(grace_s)
+        await self.calls.wait_until_idle(grace_s)
         tasks = dict(self._tasks)
         for task in tasks.values():
             task.cancel()
@@ -162,7 +161,7 @@ class HttpsServer(InFlightCalls):
         call = group.calls[index]
         if call is not None:
             self._metrics.called(self.client.url, code)
-            self._let_go(group, index)
+            self.calls.release(group, index)
             group.observer.on_verdict(group, call, verdict)
 
     async def _review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
@@ -172,7 +171,7 @@ class HttpsServer(InFlightCalls):
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
-        timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._timers.now())))}s"
+        timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
             headers, context = await self._credentials.get()
             request = HttpRequest(self.client.url, headers, body)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from gateway.dispatch.dialer import Unreachable
-from gateway.dispatch.stream_connection import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
+from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 from workers.conformance.rule import ANSWER_S, Group, Violation
 from workers.conformance.target import Recorder
 from workers.conformance.worker import STREAM
