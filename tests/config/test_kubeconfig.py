@@ -1,4 +1,4 @@
-"""``GatewayConfiguration.kubernetes``, and what is said of kubeconfigs that will not do."""
+"""``GatewayConfiguration.kubernetes``, and the problems of invalid kubeconfigs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kubeconfig(**members: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, kubernetes: object, content: object = None) -> Path:
-    """Write a configuration, and a kubeconfig beside it, unless there is to be none."""
+    """Write a configuration, and a kubeconfig if *content* is given."""
     file = folder / "config.yaml"
     settings = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
     file.write_text(yaml.safe_dump({**settings, "kubernetes": kubernetes}))
@@ -50,7 +50,7 @@ def write(folder: Path, kubernetes: object, content: object = None) -> Path:
 
 
 def problem(file: Path) -> str:
-    """The one problem there is, with its field."""
+    """The only problem, with its field."""
     with pytest.raises(ConfigError) as caught:
         load([file])
     (found,) = caught.value.problems
@@ -68,7 +68,7 @@ def test_a_kubeconfig_is_relative_to_the_file_that_names_it(
     assert loaded == KubernetesSettings(tmp_path / "kube", context)
 
 
-def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_path: Path) -> None:
+def test_an_empty_group_is_the_service_account_and_no_group_no_cluster(tmp_path: Path) -> None:
     assert load([write(tmp_path, {})]).gateway.kubernetes == KubernetesSettings()
     assert load([write(tmp_path, None)]).gateway.kubernetes is None
 
@@ -104,7 +104,7 @@ def test_nothing_in_it_means_the_service_account_and_its_absence_no_cluster(tmp_
         ),
     ],
 )
-def test_settings_that_will_not_do(tmp_path: Path, written: object, said: str) -> None:
+def test_invalid_settings(tmp_path: Path, written: object, said: str) -> None:
     assert problem(write(tmp_path, written, kubeconfig())) == said.replace("FOLDER", str(tmp_path))
 
 
@@ -143,12 +143,12 @@ def test_settings_that_will_not_do(tmp_path: Path, written: object, said: str) -
         ),
     ],
 )
-def test_kubeconfigs_that_will_not_do(tmp_path: Path, content: object, said: str) -> None:
+def test_invalid_kubeconfigs(tmp_path: Path, content: object, said: str) -> None:
     found = problem(write(tmp_path, {"kubeconfig": "kube"}, content))
     assert found.startswith(f"kubernetes.kubeconfig: {tmp_path / 'kube'} {said}")
 
 
-def test_entries_of_other_contexts_do_not_matter(tmp_path: Path) -> None:
+def test_entries_of_other_contexts_are_not_checked(tmp_path: Path) -> None:
     users = [5, {"name": 5}, {"name": "me", "user": {"token": "t"}}, {"name": "me", "user": {"token": "u"}}]
     write(tmp_path, {}, kubeconfig(users=users))
     chosen = read_kubeconfig(tmp_path / "kube", None)
@@ -156,7 +156,7 @@ def test_entries_of_other_contexts_do_not_matter(tmp_path: Path) -> None:
     assert read_kubeconfig(tmp_path / "kube", "red").user == KubeconfigUser()
 
 
-def test_namespace_documents_do_not_count_and_that_is_said(
+def test_namespace_documents_are_ignored_with_a_warning(
     tmp_path: Path, load_documents: Callable[..., Any]
 ) -> None:
     file = write(tmp_path, {"kubeconfig": "kube"}, kubeconfig())

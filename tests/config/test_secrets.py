@@ -1,4 +1,4 @@
-"""No message about a refused URL or address repeats a credential that stands in it."""
+"""No message about an invalid URL or address contains a credential in it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_server_of_a_kubeconfig(server: str, tmp_path: Path) -> None:
         {"server": "https://a", "proxy-url": f"http://u:{SECRET}@a:b"},
     ],
 )
-def test_urls_that_the_client_for_kubernetes_refuses(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_invalid_urls_of_a_kubeconfig(cluster: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "kube").write_text(yaml.safe_dump(kubeconfig(clusters=[{"name": "one", "cluster": cluster}])))
     with pytest.raises(ClusterError) as raised:
         connect(KubernetesSettings(tmp_path / "kube"))

@@ -1,4 +1,4 @@
-"""Users of a kubeconfig for HTTPS webhooks: which one is for a server, and what is wrong with them."""
+"""Users of a kubeconfig for HTTPS webhooks: the user for a server, and problems of users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER = (
     "*",
     "me",
 )
-"""In which users are tried for https://a.b.svc:443/."""
+"""The order in which users are tried for https://a.b.svc:443/."""
 
 
 def users(*names: str) -> WebhookUsers:
@@ -53,7 +53,7 @@ def test_users_are_tried_in_order(place: int) -> None:
         ("https://[::1]:8443/", "::1"),
     ],
 )
-def test_other_users_are_not_for_it(url: str, name: str) -> None:
+def test_users_of_other_hosts_do_not_match(url: str, name: str) -> None:
     assert users(name).find(HttpsClient(url)) is None
 
 
@@ -63,7 +63,7 @@ def test_an_ipv6_address_has_its_brackets() -> None:
 
 
 @pytest.mark.parametrize("place", range(len(ORDER)))
-def test_a_custom_resource_gets_only_the_users_that_are_for_its_server(place: int) -> None:
+def test_a_custom_resource_gets_only_users_for_its_own_server(place: int) -> None:
     found = users(*ORDER[place:]).find(HttpsClient("https://a.b.svc:443/path", is_custom=True))
     if ORDER[place] in ("*", "me"):
         assert found is None, "any author of one would have these sent to a server of his own"
@@ -175,7 +175,7 @@ def encoded(blob: trustme.Blob) -> str:
         ([], "user", "expected a mapping"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, user: Any, field: str, fragment: str) -> None:
+def test_problems_name_the_field(tmp_path: Path, user: Any, field: str, fragment: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, user)
     (problem,) = caught.value.problems
@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, user: Any, field: 
     assert fragment in problem.message
 
 
-def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_refused(tmp_path: Path) -> None:
     for document, fragment in (({"kind": "Pod"}, "holds the kind"), ({"users": {}}, "expected a list")):
         with pytest.raises(ConfigError, match=fragment):
             loaded(tmp_path, **document)

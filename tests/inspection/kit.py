@@ -1,4 +1,4 @@
-"""Registrations as a cluster has them, made by ``manifests`` and then spoiled; and certificates for them."""
+"""Registrations made by ``manifests`` and then changed; and certificates for them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def issue(
 
 
 class Bed:
-    """A configuration that is served, and a cluster in which it is registered, at first without a fault."""
+    """A configuration, and a cluster in which it is registered, without a fault at first."""
 
     def __init__(self, folder: Path, *hooks: Webhook, url: str = "") -> None:
         self.hooks = hooks or (
@@ -94,7 +94,7 @@ class Bed:
 
     @property
     def config(self) -> Config:
-        """What is configured."""
+        """The configuration."""
         return configured(*self.hooks, gateway=self.settings)
 
     def entry(self, phase: str = "validate") -> Json:

@@ -1,4 +1,4 @@
-"""``admission-gateway check --cluster`` as it is called, before a cluster of real sockets."""
+"""The command ``admission-gateway check --cluster``, with an API server on a real socket."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def config(tmp_path: Path, authority: trustme.CA) -> Path:
 
 @pytest.fixture
 def registered(config: Path, server: ApiServer) -> list[Json]:
-    """What is registered, for a test to change: *server* lists it."""
+    """The registration that *server* lists, for a test to change."""
     done = run_command(
         "manifests",
         "--config",
@@ -89,7 +89,7 @@ def check(config: Path, server: ApiServer, tmp_path: Path) -> Any:
     )
 
 
-def test_a_registration_that_fits_is_fine(check: Any, registered: list[Json]) -> None:
+def test_a_matching_registration_has_no_findings(check: Any, registered: list[Json]) -> None:
     assert registered
     done = check()
     assert (done.returncode, done.stderr) == (0, "")
@@ -99,7 +99,7 @@ def test_a_registration_that_fits_is_fine(check: Any, registered: list[Json]) ->
     assert json.loads(check("--json").stdout) == []
 
 
-def test_what_is_wrong_is_a_line_each_with_errors_first(check: Any, registered: list[Json]) -> None:
+def test_findings_are_lines_with_errors_first(check: Any, registered: list[Json]) -> None:
     registered[0]["webhooks"][0]["timeoutSeconds"] = 1
     registered[1]["webhooks"][0]["rules"] = []
     done = check()
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_a_line_each_with_errors_first(check: Any, registered: 
     assert [set(one) for one in found] == [{"severity", "place", "message", "advice"}] * 2
 
 
-def test_warnings_alone_are_no_failure(check: Any, registered: list[Json]) -> None:
+def test_warnings_alone_exit_with_0(check: Any, registered: list[Json]) -> None:
     registered[0]["webhooks"][0]["timeoutSeconds"] = 1
     done = check()
     assert done.returncode == 0
@@ -129,13 +129,13 @@ def test_nothing_registered_is_an_error(check: Any, server: ApiServer) -> None:
     assert "error: cluster: no registration of a gateway was found;" in done.stdout
 
 
-def test_a_gateway_of_another_name_is_left_alone(check: Any, registered: list[Json]) -> None:
+def test_registrations_of_another_name_are_ignored(check: Any, registered: list[Json]) -> None:
     registered[0]["webhooks"][0]["timeoutSeconds"] = 1
     assert "no registration of a gateway was found called other" in check("--name", "other").stdout
     assert "timeoutSeconds" in check("--name", "admission-gateway").stdout
 
 
-def test_the_service_and_its_endpoints_are_looked_at(
+def test_the_service_and_its_endpoints_are_checked(
     check: Any, registered: list[Json], server: ApiServer
 ) -> None:
     assert registered
@@ -146,7 +146,7 @@ def test_the_service_and_its_endpoints_are_looked_at(
     assert {"labelSelector": "kubernetes.io/service-name=gateway"} in [asked for _, asked in server.requests]
 
 
-def test_what_may_not_be_read_is_said_and_the_rest_is_looked_at(
+def test_missing_rights_are_reported_and_the_rest_is_checked(
     check: Any, registered: list[Json], server: ApiServer
 ) -> None:
     lists = [server.objects[f"{GROUP}/{one['kind'].lower()}s"] for one in registered]
@@ -167,7 +167,7 @@ def test_what_may_not_be_read_is_said_and_the_rest_is_looked_at(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-def test_registrations_that_cannot_be_read_are_a_failure_of_one_line(
+def test_unreadable_registrations_are_an_error_of_one_line(
     check: Any, server: ApiServer, status: int
 ) -> None:
     server.faults["get"].append(refuse(status))
@@ -197,19 +197,19 @@ def test_another_ca_is_an_error(check: Any, registered: list[Json]) -> None:
         ("--cluster", "--expiry-days", "x"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(config: Path, arguments: tuple[str, ...]) -> None:
+def test_options_without_a_meaning_are_refused(config: Path, arguments: tuple[str, ...]) -> None:
     done = run_command("check", "--config", config, *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_check_alone_asks_no_cluster(config: Path, server: ApiServer) -> None:
+def test_check_without_cluster_sends_no_request(config: Path, server: ApiServer) -> None:
     done = run_command("check", "--config", config)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     assert server.requests == []
 
 
-def test_custom_resources_count_where_they_are_configured(
+def test_custom_resources_are_included_if_enabled(
     check: Any, config: Path, registered: list[Json], server: ApiServer, tmp_path: Path
 ) -> None:
     assert registered
@@ -236,7 +236,7 @@ def test_custom_resources_count_where_they_are_configured(
     assert any(line.startswith("error: ") and "99" in line for line in manifests.stderr.splitlines())
 
 
-def test_custom_resources_of_a_cluster_out_of_reach_are_a_failure_of_one_line(
+def test_unreadable_custom_resources_are_an_error_of_one_line(
     config: Path, server: ApiServer, tmp_path: Path
 ) -> None:
     kubeconfig = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:1"})

@@ -1,4 +1,4 @@
-"""One fault at a time in a registration, and the one finding that says so."""
+"""One fault at a time in a registration, and its finding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ B = "validate policies/b.policies.test"
 
 
 def change(**members: Any) -> Callable[[Bed], object]:
-    """Spoil fields of the validating entry."""
+    """Change fields of the validating entry."""
     return lambda bed: bed.entry().update(members)
 
 
@@ -45,7 +45,7 @@ def to_path(path: str) -> Callable[[Bed], object]:
 
 
 def configure(**members: Any) -> Callable[[Bed], object]:
-    """Change what is configured of the validating webhook, after it was registered."""
+    """Change the configuration of the validating webhook after its registration."""
 
     def spoil(bed: Bed) -> None:
         bed.hooks = (bed.hooks[0], replace(bed.hooks[1], **members))
@@ -181,13 +181,13 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
         ),
     ],
 )
-def test_each_fault_is_found_by_itself(
+def test_each_fault_has_exactly_its_finding(
     tmp_path: Path, spoil: Callable[[Bed], object], severity: str, place: str, message: str
 ) -> None:
     bed = Bed(tmp_path)
     assert bed.found() == []
     spoil(bed)
-    # Where an entry leads nowhere, its webhooks are missed, too.
+    # An entry that leads nowhere has a second finding: its webhooks are never called.
     (finding,) = [one for one in bed.found() if message == NOT_LED or NOT_LED not in one.message]
     assert finding.severity == severity
     assert finding.place.startswith(place)
@@ -205,7 +205,7 @@ def test_no_registration_at_all_is_an_error_unless_nothing_is_configured(tmp_pat
     assert [one.message for one in bed.found()] == [finding.message]
 
 
-def test_reinvocation_is_missed_where_all_ask_for_it(tmp_path: Path) -> None:
+def test_a_missing_reinvocation_policy_is_found(tmp_path: Path) -> None:
     bed = Bed(tmp_path, webhook(rules=(PODS,), reinvocation_policy="IfNeeded"))
     bed.entry("mutate")["reinvocationPolicy"] = "Never"
     assert [one.message for one in bed.found()] == [
@@ -213,7 +213,7 @@ def test_reinvocation_is_missed_where_all_ask_for_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_selector_that_the_webhook_has_too_hides_nothing(tmp_path: Path) -> None:
+def test_a_selector_that_the_webhook_has_too_excludes_nothing(tmp_path: Path) -> None:
     team = Selector((Requirement("team", "In", frozenset("a")),))
     bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=team))
     bed.seen.configurations[1]["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(
@@ -227,7 +227,7 @@ def test_a_selector_that_the_webhook_has_too_hides_nothing(tmp_path: Path) -> No
     assert bed.found() == []
 
 
-def test_a_condition_that_hides_what_a_rule_names_is_an_error(tmp_path: Path) -> None:
+def test_a_condition_that_excludes_a_rule_is_an_error(tmp_path: Path) -> None:
     everything = rule("*", "*", "*", "*")
     bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(everything,)))
     leases = rule("leases", "v1", "coordination.k8s.io")
@@ -244,7 +244,7 @@ def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path
     assert "404 at its path /here/validate/gone" in bed.found()[0].message
 
 
-def test_what_else_is_in_an_object_is_not_to_be_deleted_with_it(tmp_path: Path) -> None:
+def test_an_object_with_other_entries_is_not_deleted(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     direct = {"name": "b.policies.test", "clientConfig": {"url": "https://elsewhere/"}}
     bed.seen.configurations.append(
@@ -349,7 +349,7 @@ def test_a_certificate_that_is_its_own_root_is_trusted(tmp_path: Path) -> None:
     assert bed.found() == []
 
 
-def test_without_a_serving_certificate_nobody_can_tell(tmp_path: Path) -> None:
+def test_without_a_serving_certificate_trust_is_not_checked(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     bed.settings = replace(bed.settings, tls=replace(bed.settings.tls, cert_file=None))
     (finding,) = bed.found()
@@ -359,7 +359,7 @@ def test_without_a_serving_certificate_nobody_can_tell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
 @pytest.mark.parametrize("intermediates", [0, 1])
-def test_keys_that_go_takes_are_taken(kind: str, intermediates: int) -> None:
+def test_kinds_of_keys_that_go_accepts(kind: str, intermediates: int) -> None:
     root = authority = issue(kind, is_ca=True)
     between = []
     for _ in range(intermediates):
@@ -389,7 +389,7 @@ def test_a_host_with_an_underscore_is_a_name_too() -> None:
     assert distrusted([authority[0]], [leaf], "a_b.test", NOW) == ""
 
 
-def test_the_shipped_registration_fits_the_shipped_configuration(
+def test_the_shipped_registration_matches_the_shipped_configuration(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     config = shipped(tmp_path, certificate)

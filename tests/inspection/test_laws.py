@@ -1,4 +1,4 @@
-"""What an inspection has to find, and must not, for any configuration and what ``manifests`` makes of it."""
+"""Laws of an inspection, for any configuration and its ``manifests``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ wishes = st.builds(
 
 @st.composite
 def several(draw: st.DrawFn) -> list[Webhook]:
-    """Webhooks of one phase in which everything varies that an entry is made from."""
+    """Webhooks of one phase; all fields vary that an entry is made from."""
     phase = draw(phases)
     shared = draw(selectors), draw(selectors)
     return [
@@ -92,7 +92,7 @@ def test_what_manifests_registers_has_no_findings(hooks: list[Webhook], wishes: 
 
 @some
 @given(several(), wishes, st.data())
-def test_a_rule_that_is_taken_away_is_missed_by_name(
+def test_a_removed_rule_is_reported(
     hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     config = configured(*hooks)
@@ -116,7 +116,7 @@ def test_a_rule_that_is_taken_away_is_missed_by_name(
 
 
 def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
-    """Whether the gateway asks *hook* when it is called by *entry*."""
+    """Whether the gateway calls *hook* for a request of *entry*."""
     from gateway.paths import Paths
 
     selected = Paths(config)[entry["clientConfig"]["service"]["path"]].webhooks
@@ -124,7 +124,7 @@ def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
 
 
 @given(rules, few_rules, st.lists(requests(), min_size=30, max_size=30))
-def test_uncovered_is_exactly_what_no_rule_is_for(
+def test_uncovered_is_exactly_what_no_rule_matches(
     rule: Rule, by: tuple[Rule, ...], all_asked: list[Asked]
 ) -> None:
     missing, perhaps = uncovered(rule, by)
@@ -142,14 +142,14 @@ def test_uncovered_is_exactly_what_no_rule_is_for(
 
 
 @given(selectors, requirements, st.dictionaries(st.sampled_from(["team", "kind"]), st.sampled_from("abcd")))
-def test_what_is_implied_holds(selector: Selector, wanted: Requirement, labels: dict[str, str]) -> None:
+def test_implied_requirements_hold(selector: Selector, wanted: Requirement, labels: dict[str, str]) -> None:
     if implied(selector, wanted) and selector.matches(labels):
         assert wanted.matches(labels)
 
 
 @some
 @given(several(), wishes)
-def test_the_same_is_found_in_the_same_order(hooks: list[Webhook], wishes: RegistrationOptions) -> None:
+def test_findings_have_a_fixed_order(hooks: list[Webhook], wishes: RegistrationOptions) -> None:
     config = configured(*hooks)
     documents = registered(config, wishes)
     for document in documents:

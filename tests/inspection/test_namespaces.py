@@ -1,4 +1,4 @@
-"""Webhooks that a registration keeps from namespaces which it leaves out."""
+"""Webhooks that are not called in the namespaces that a registration excludes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_not(*namespaces: str) -> Selector:
     return Selector((Requirement(NAMESPACE_LABEL, "NotIn", frozenset(namespaces)),))
 
 
-def test_every_webhook_that_loses_kube_system_is_named_in_an_error(tmp_path: Path) -> None:
+def test_webhooks_that_are_not_called_in_kube_system_are_an_error(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     error, warning = bed.lost()
     assert (error.severity, error.place) == ("error", "namespace kube-system")
@@ -52,7 +52,7 @@ def test_every_webhook_that_loses_kube_system_is_named_in_an_error(tmp_path: Pat
     assert warning.advice.endswith("with --include own-namespace")
 
 
-def test_a_loss_that_is_accepted_is_still_named(tmp_path: Path) -> None:
+def test_an_accepted_gap_is_a_warning(tmp_path: Path) -> None:
     (finding,) = Bed(tmp_path).lost(KUBE_SYSTEM)
     assert (finding.severity, finding.place) == ("warning", "namespaces kube-system, policies")
     assert "policies/a.policies.test" in finding.message
@@ -68,7 +68,7 @@ def test_a_loss_that_is_accepted_is_still_named(tmp_path: Path) -> None:
         (["own-namespace"], [], [("error", "namespace kube-system")]),
     ],
 )
-def test_what_is_lost_follows_what_was_left_out(
+def test_gaps_follow_from_excluded_namespaces(
     tmp_path: Path, included: list[str], excluded: list[str], places: list[tuple[str, str]]
 ) -> None:
     bed = Bed(tmp_path)
@@ -151,7 +151,7 @@ def test_only_webhooks_that_would_be_called_there_are_named(
     assert [one.severity for one in found] == ["error"] * is_lost
 
 
-def test_labels_that_nobody_knows_make_it_a_warning(tmp_path: Path) -> None:
+def test_unknown_labels_make_a_gap_a_warning(tmp_path: Path) -> None:
     selector = Selector((Requirement("team", "Exists"),))
     hook = webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=selector)
     bed = Bed(tmp_path, hook)
@@ -162,7 +162,7 @@ def test_labels_that_nobody_knows_make_it_a_warning(tmp_path: Path) -> None:
     assert (loss.is_certain, loss.webhooks[0].name) == (False, "b.policies.test")
 
 
-def test_an_entry_for_that_namespace_makes_good_what_another_one_leaves_out(tmp_path: Path) -> None:
+def test_an_entry_for_the_namespace_closes_the_gap(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     again = copy.deepcopy(bed.entry())
     again["name"] = "by-hand.admission-gateway.io"
@@ -209,10 +209,10 @@ def hooks(draw: st.DrawFn) -> list[Webhook]:
     st.sampled_from([{}, {"team": "a"}]),
     st.lists(requests(), min_size=20, max_size=20),
 )
-def test_exactly_what_no_longer_reaches_a_webhook_is_named(
+def test_exactly_the_webhooks_that_lose_requests_are_named(
     several: list[Webhook], included: set[str], left_out: set[str], labels: dict[str, str], asked: list[Asked]
 ) -> None:
-    """What the API server would send a webhook alone is sent to the gateway, or the webhook is named."""
+    """Each request that the API server would send to a webhook directly reaches it, or it is named."""
     config = configured(*several)
     wishes = RegistrationOptions(SERVICE, excluded_namespaces=tuple(left_out), included=frozenset(included))
     documents: list[Any] = plan(config, wishes).documents
@@ -241,7 +241,7 @@ def is_sent(rules: list[dict[str, Any]], asked: Asked) -> bool:
 
 
 def entries_of(hook: Webhook, config: Config, documents: list[Any]) -> list[dict[str, Any]]:
-    """The entries by which the gateway is asked for *hook*."""
+    """The entries for which the gateway calls *hook*."""
     from gateway.paths import Paths
 
     paths = Paths(config)

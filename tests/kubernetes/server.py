@@ -1,7 +1,7 @@
-"""A small API server for what the gateway reads and writes, over real sockets, that can be told to fail.
+"""A small API server on real sockets, for the requests of the gateway, with faults on demand.
 
-Lists in pages, watches with bookmarks, forgets old versions when told to, applies, and refuses a write of a
-version that is not the latest; it validates nothing. Each connection has a thread.
+It has lists in pages, watches with bookmarks, expired versions, apply, and conflicts of writes with an old
+version. It validates nothing. Each connection has a thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class ApiServer(ThreadingHTTPServer):
-    """The server, with what it holds and how it is to misbehave. A context manager."""
+    """The server, with its objects and its faults. A context manager."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -43,15 +43,15 @@ class ApiServer(ThreadingHTTPServer):
         self.changed = threading.Condition()
         self.version = 100
         self.oldest = 100
-        """Watches from before this version are answered 410."""
+        """Watches from an older version get 410."""
         self.objects: dict[str, Json] = {}
         """By path."""
         self.events: list[tuple[int, str, bytes]] = []
-        """The version after each, the list that it is about, and its line."""
+        """Of each, the version after it, the path of its list, and its line."""
         self.lacks_custom_resources = False
-        """Whether it knows none of the gateway's kinds, as long as nobody has made them known."""
+        """Whether the CustomResourceDefinitions are missing."""
         self.told: list[Json] = []
-        """The Events that were made."""
+        """The Events that were created."""
         self.faults: dict[str, deque[Callable[[_Handler], None]]] = {
             kind: deque()
             for kind in (
@@ -59,16 +59,16 @@ class ApiServer(ThreadingHTTPServer):
                 *(f"{verb} {plural}" for verb in ("list", "watch") for plural in CUSTOM),
             )
         }
-        """What is done, once each, in place of the next answers."""
+        """By kind of request, the faults instead of the next answers, one for each."""
         self.rights: Callable[[Json], Json] = lambda _: {"allowed": False}
-        """The status of a SubjectAccessReview with this spec."""
+        """Returns the status of a SubjectAccessReview with this spec."""
         self.reviewed: list[Json] = []
-        """The specs of all of them."""
+        """The specs of all SubjectAccessReviews."""
         self.token: str | None = None
-        """What has to be the bearer token; None: anybody may ask."""
+        """The required bearer token; None: no authentication."""
         self.page = 500
         self.requests: list[tuple[str, dict[str, str]]] = []
-        """Kind and parameters of each."""
+        """Kind and parameters of each request."""
         self.authorizations: list[str | None] = []
         self.impersonations: list[list[tuple[str, str]]] = []
         """Of each request that has some, the headers."""
@@ -93,10 +93,10 @@ class ApiServer(ThreadingHTTPServer):
                 connection.close()
         self.server_close()
 
-    # -- what is in the cluster -------------------------------------------------------------------
+    # -- objects ----------------------------------------------------------------------------------
 
     def put(self, name: str, **labels: str) -> None:
-        """Make the namespace *name*, or change its labels."""
+        """Create the namespace *name*, or change its labels."""
         with self.changed:
             path = f"{NAMESPACES}/{name}"
             kind = "MODIFIED" if path in self.objects else "ADDED"
@@ -114,7 +114,7 @@ class ApiServer(ThreadingHTTPServer):
             self._tell(kind, self.objects[path])
 
     def apply(self, document: Json) -> None:
-        """Make the custom resource *document*, or change what it says; its status stays."""
+        """Create or update the custom resource *document*; its status stays."""
         plural = f"{document['kind'].lower()}s"
         path = f"{GATEWAY}/{plural}/{document['metadata']['name']}"
         with self.changed:
@@ -136,7 +136,7 @@ class ApiServer(ThreadingHTTPServer):
             self._tell("MODIFIED" if before else "ADDED", self.objects[path], f"{GATEWAY}/{plural}")
 
     def remove(self, kind: str, name: str) -> None:
-        """Remove a custom resource."""
+        """Delete a custom resource."""
         plural = f"{kind.lower()}s"
         with self.changed:
             gone = self.objects.pop(f"{GATEWAY}/{plural}/{name}")
@@ -152,7 +152,7 @@ class ApiServer(ThreadingHTTPServer):
             return conditions[0] if conditions else {}
 
     def delete(self, name: str) -> None:
-        """Remove the namespace *name*, if it is there."""
+        """Delete the namespace *name*, if it exists."""
         with self.changed:
             gone = self.objects.pop(f"{NAMESPACES}/{name}", None)
             if gone is not None:
@@ -161,13 +161,13 @@ class ApiServer(ThreadingHTTPServer):
                 self._tell("DELETED", gone)
 
     def bookmark(self) -> None:
-        """Tell watches how far they are, after a version that only other kinds of objects brought."""
+        """Send bookmarks, after a new version of an object of another kind."""
         with self.changed:
             self.version += 1
             self._tell("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
     def compact(self) -> None:
-        """Forget what was before now."""
+        """Expire all versions before the current one."""
         with self.changed:
             self.version += 1
             self.oldest = self.version
@@ -187,10 +187,10 @@ class ApiServer(ThreadingHTTPServer):
         self.events.append((self.version, listed, text.encode() + b"\n"))
         self.changed.notify_all()
 
-    # -- how it misbehaves ------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------
 
     def end_watches(self, *, abruptly: bool, last_words: bytes = b"") -> None:
-        """End all watches that are open: as time-outs end them, or in the middle of something."""
+        """End all open watches: after a timeout, or *abruptly*."""
         with self.changed:
             self._epoch += 1
             self._ending = last_words
@@ -198,12 +198,12 @@ class ApiServer(ThreadingHTTPServer):
             self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until *condition* holds, which is looked at when something happens."""
+        """Wait until *condition* is true; it is checked at each event."""
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE_S)
 
     def asked(self, kind: str) -> int:
-        """Return how many requests of *kind* there were."""
+        """Return the number of requests of *kind*."""
         return sum(asked == kind for asked, _ in self.requests)
 
     def kubeconfig(self, folder: Path, cluster: Json | None = None, **user: object) -> Path:
@@ -238,7 +238,7 @@ class ApiServer(ThreadingHTTPServer):
             connection.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away."""
+        """Ignore clients that close the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -246,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ApiServer
 
     def log_message(self, *_: object) -> None:
-        """Stay silent."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         split = urlsplit(self.path)
@@ -427,7 +427,7 @@ class _Handler(BaseHTTPRequestHandler):
                 server.watches -= 1
                 server.changed.notify_all()
 
-    # -- what faults use --------------------------------------------------------------------------
+    # -- used by faults ---------------------------------------------------------------------------
 
     def answer(self, status: int, what: Json) -> None:
         self.send(status, json.dumps(what).encode())
@@ -451,12 +451,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def chunk(self, piece: bytes) -> None:
-        """Write a chunk; the empty one is the end, and is not written for nothing."""
+        """Write a chunk; the empty one ends the answer."""
         self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 def refuse(status: int, message: str = "refused", **details: Any) -> Callable[[_Handler], None]:
-    """A fault: a Status that says no."""
+    """A fault: a Status with an error."""
     return lambda handler: handler.refuse(status, message, **details)
 
 
@@ -466,19 +466,19 @@ def hang_up(handler: _Handler) -> None:
 
 
 def hang(handler: _Handler) -> None:
-    """A fault: no answer, until the client has given up."""
+    """A fault: no answer until the client closes the connection."""
     handler.close_connection = True
     handler.connection.recv(1)
 
 
 def silence(handler: _Handler) -> None:
-    """A fault: a watch that is opened and on which nothing comes."""
+    """A fault: a watch without events."""
     handler.begin_stream()
     hang(handler)
 
 
 def stream(*pieces: bytes, ends: bool = True) -> Callable[[_Handler], None]:
-    """A fault: a watch on which these pieces come, and then the end, or none."""
+    """A fault: a watch that sends these pieces, and then ends or stays open."""
 
     def fault(handler: _Handler) -> None:
         handler.begin_stream()

@@ -1,4 +1,4 @@
-"""Every way to be somebody for an API server, over real TLS, and what is said where it cannot be used."""
+"""All kinds of credentials for an API server, over real TLS, and the errors of unusable ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def tls_server(authority: trustme.CA) -> Iterator[ApiServer]:
-    """Asks for client certificates, and takes whoever has none for its token."""
+    """A server that requests client certificates, and accepts clients without one by token."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "api.test").configure_cert(context)
     authority.configure_trust(context)
@@ -46,7 +46,7 @@ def encoded(blob: trustme.Blob) -> str:
 
 
 def reach(settings: KubernetesSettings, **options: Any) -> None:
-    """Read a namespace, as whoever *settings* say."""
+    """Read a namespace with *settings*."""
 
     async def scenario() -> None:
         api = await asyncio.to_thread(connect, settings, **options)
@@ -59,7 +59,7 @@ def reach(settings: KubernetesSettings, **options: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_a_token_and_roots_inside_the_kubeconfig(
+def test_token_and_ca_inside_the_kubeconfig(
     tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
 ) -> None:
     tls_server.token = "secret"
@@ -100,16 +100,14 @@ def test_a_client_certificate(
         reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, roots)))
 
 
-def test_a_server_is_known_by_another_name(
-    tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
-) -> None:
+def test_tls_server_name(tls_server: ApiServer, authority: trustme.CA, tmp_path: Path) -> None:
     roots = {"certificate-authority-data": encoded(authority.cert_pem)}
     reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "api.test"})))
     with pytest.raises(ClusterError, match=r"Hostname mismatch|not valid for"):
         reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {**roots, "tls-server-name": "other.test"})))
 
 
-def test_a_server_that_is_not_trusted_is_told_nothing(tls_server: ApiServer, tmp_path: Path) -> None:
+def test_an_untrusted_server_gets_no_request(tls_server: ApiServer, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"(?i)certificate.verify.failed"):
         reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, token="secret")))
     assert tls_server.requests == []
@@ -125,7 +123,7 @@ print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "s
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: str) -> None:
+def test_exec_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: str) -> None:
     server.token = "made"
     server.put("red")
     (tmp_path / "plugin").write_text(f"#!{sys.executable}\n{PLUGIN}")
@@ -161,7 +159,7 @@ def test_a_plugin_makes_the_token(server: ApiServer, tmp_path: Path, version: st
         ),
     ],
 )
-def test_a_plugin_that_fails_is_one_line(
+def test_the_error_of_an_exec_plugin_is_one_line(
     server: ApiServer, tmp_path: Path, plugin: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
@@ -170,7 +168,7 @@ def test_a_plugin_that_fails_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
+def test_a_hanging_exec_plugin_is_killed_on_close(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.5)
@@ -190,7 +188,7 @@ def test_a_plugin_that_hangs_ends_with_who_waited_for_it(
 
 
 def runs_with_group(leader: str) -> bool:
-    """Return whether the process *leader*, or one of its group, runs; not what init has yet to reap."""
+    """Return whether a process in the group of *leader* runs, except zombies."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state, _, group = file.read_text().rpartition(")")[2].split()[:3]
@@ -199,7 +197,7 @@ def runs_with_group(leader: str) -> bool:
     return False
 
 
-def test_a_token_that_was_refused_is_made_anew_once_for_all(
+def test_a_rejected_token_is_renewed_once_for_all_requests(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
@@ -243,11 +241,11 @@ def test_impersonation(server: ApiServer, tmp_path: Path) -> None:
     ]
 
 
-def test_a_server_whose_certificate_is_not_verified(tls_server: ApiServer, tmp_path: Path) -> None:
+def test_insecure_skip_tls_verify(tls_server: ApiServer, tmp_path: Path) -> None:
     reach(KubernetesSettings(tls_server.kubeconfig(tmp_path, {"insecure-skip-tls-verify": True}, token="t")))
 
 
-def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
+def test_an_exec_plugin_with_a_certificate_alone_is_an_error(
     tls_server: ApiServer, authority: trustme.CA, tmp_path: Path
 ) -> None:
     issued = authority.issue_cert("admin@cluster.test")
@@ -263,13 +261,13 @@ def test_a_certificate_made_by_a_program_needs_a_token_beside_it(
 
 
 @pytest.mark.parametrize("token", ["secret\n", "sec\rret"])
-def test_a_token_that_cannot_be_sent_is_not_told(server: ApiServer, tmp_path: Path, token: str) -> None:
+def test_an_invalid_token_is_not_in_the_error(server: ApiServer, tmp_path: Path, token: str) -> None:
     with pytest.raises(ClusterError, match="token: has characters that a header must not have") as caught:
         reach(KubernetesSettings(server.kubeconfig(tmp_path, token=token)))
     assert "ret" not in str(caught.value)
 
 
-def test_a_password_in_the_url_is_not_told(server: ApiServer, tmp_path: Path) -> None:
+def test_a_password_in_the_url_is_not_in_the_error(server: ApiServer, tmp_path: Path) -> None:
     url = server.url.replace("://", "://me:secret@")
     with pytest.raises(ClusterError, match="404"):
         reach(KubernetesSettings(server.kubeconfig(tmp_path, {"server": url})))
@@ -293,7 +291,7 @@ def pod(
     return tmp_path
 
 
-def test_a_pods_service_account_and_its_renewed_token(tls_server: ApiServer, pod: Path) -> None:
+def test_service_account_with_a_renewed_token(tls_server: ApiServer, pod: Path) -> None:
     async def scenario() -> None:
         tls_server.token = "first"
         api = await asyncio.to_thread(connect, KubernetesSettings(), pod)
@@ -307,7 +305,7 @@ def test_a_pods_service_account_and_its_renewed_token(tls_server: ApiServer, pod
     assert tls_server.authorizations == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-def test_a_renewed_token_is_used_before_the_old_one_ends(
+def test_a_new_client_uses_the_renewed_token(
     tls_server: ApiServer, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RENEW_AFTER_S", 0.0)
@@ -327,7 +325,7 @@ def test_a_renewed_token_is_used_before_the_old_one_ends(
     assert tls_server.authorizations == ["Bearer first", "Bearer second", "Bearer first"]
 
 
-def test_a_client_is_made_anew_after_failures_but_not_after_each(
+def test_a_client_is_replaced_after_failures_but_not_after_each(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[KubernetesSettings]()
@@ -356,7 +354,7 @@ def test_a_client_is_made_anew_after_failures_but_not_after_each(
     asyncio.run(scenario())
 
 
-def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp_path: Path) -> None:
+def test_a_client_lent_after_close_is_closed(server: ApiServer, tmp_path: Path) -> None:
     clients = list[Any]()
 
     async def scenario() -> None:
@@ -371,13 +369,15 @@ def test_whoever_asks_after_the_end_leaves_no_client_open(server: ApiServer, tmp
     assert [client._client.is_closed for client in clients] == [True, True]
 
 
-def test_what_is_no_pod_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_pod_without_a_kubeconfig_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ClusterError, match="KUBERNETES_SERVICE_HOST is not set, so this is not a pod"):
         connect(KubernetesSettings(), tmp_path)
 
 
-def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
+def test_a_pod_without_a_token_is_an_error(pod: Path) -> None:
     (pod / "token").unlink()
     with pytest.raises(ClusterError, match=r"no .*token; is automountServiceAccountToken false"):
         connect(KubernetesSettings(), pod)
@@ -399,7 +399,7 @@ def test_a_pod_without_a_token_is_told_so(pod: Path) -> None:
         ({"proxy-url": "socks5://127.0.0.1:1"}, {}, "SOCKS proxy"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_says_why(
+def test_the_error_of_an_unusable_kubeconfig_says_why(
     server: ApiServer, tmp_path: Path, cluster: dict[str, object], user: dict[str, object], why: str
 ) -> None:
     file = server.kubeconfig(tmp_path, cluster, **user)

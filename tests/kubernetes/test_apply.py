@@ -1,4 +1,4 @@
-"""Server-side apply, against an API server that says what it is told to say."""
+"""Server-side apply, against an API server with prepared answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def applied(server: ApiServer, folder: Path, *documents: dict[str, Any], force: 
     return asyncio.run(apply(settings, documents, field_manager="us", force=force))
 
 
-def test_what_was_done_is_said_for_each(server: ApiServer, tmp_path: Path) -> None:
+def test_the_result_of_each_document_is_returned(server: ApiServer, tmp_path: Path) -> None:
     mutating, validating = document(), document("ValidatingWebhookConfiguration")
     assert applied(server, tmp_path, mutating, validating) == [
         "MutatingWebhookConfiguration/gateway applied (created)",
@@ -51,7 +51,7 @@ def test_what_was_done_is_said_for_each(server: ApiServer, tmp_path: Path) -> No
     assert server.objects[path]["webhooks"] == [{"name": "a"}]
 
 
-def test_who_must_not_read_can_still_apply(server: ApiServer, tmp_path: Path) -> None:
+def test_apply_works_without_the_right_to_read(server: ApiServer, tmp_path: Path) -> None:
     applied(server, tmp_path, document())
     server.faults["get"].append(refuse(403))
     assert applied(server, tmp_path, document()) == [
@@ -84,7 +84,7 @@ CONFLICT = refuse(
         (refuse(422, "webhooks[0].name: Required value"), "answers 422: webhooks[0].name: Required value"),
     ],
 )
-def test_a_refusal_names_the_object_and_says_why(
+def test_the_error_names_the_object_and_the_reason(
     server: ApiServer, tmp_path: Path, fault: Callable[[object], None], said: str
 ) -> None:
     server.faults["patch"].append(fault)
@@ -94,7 +94,7 @@ def test_a_refusal_names_the_object_and_says_why(
     assert said in str(caught.value)
 
 
-def test_a_server_that_cannot_be_reached_is_one_line(server: ApiServer, tmp_path: Path) -> None:
+def test_the_error_of_an_unreachable_server_is_one_line(server: ApiServer, tmp_path: Path) -> None:
     server.faults["get"].append(hang_up)
     with pytest.raises(ClusterError, match=f"{server.url}: Server disconnected"):
         applied(server, tmp_path, document())

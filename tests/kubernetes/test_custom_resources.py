@@ -1,4 +1,4 @@
-"""A whole gateway with custom resources: what is in force, and what their authors are told."""
+"""A whole gateway with custom resources: the configuration in force, statuses and Events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def target(start_worker: StartWorker) -> str:
 
 @pytest.fixture
 def folder(server: ApiServer, tmp_path: Path) -> Path:
-    """A configuration that has nothing but the cluster."""
+    """A configuration with nothing but the cluster."""
     folder = tmp_path / "config"
     folder.mkdir()
     server.kubeconfig(tmp_path)
@@ -68,7 +68,7 @@ def conditions(server: ApiServer, kind: str, name: str) -> tuple[str, str, int]:
     return found.get("status", ""), found.get("reason", ""), found.get("observedGeneration", 0)
 
 
-def test_resources_are_served_followed_and_told_of(
+def test_resources_are_served_followed_and_get_a_status(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
@@ -91,7 +91,7 @@ def test_resources_are_served_followed_and_told_of(
     assert all(parameters["type"] == "application/apply-patch+yaml" for parameters in patches)
 
 
-def test_a_bad_change_is_refused_alone_told_of_and_mended(
+def test_an_invalid_change_is_refused_alone_and_can_be_corrected(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
@@ -121,7 +121,7 @@ def test_a_bad_change_is_refused_alone_told_of_and_mended(
     assert gateway.metric(RELOADED) == 1
 
 
-def test_a_fresh_start_with_bad_resources_opens_no_door(
+def test_a_start_with_invalid_resources_fails_closed(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
@@ -142,10 +142,10 @@ def test_a_fresh_start_with_bad_resources_opens_no_door(
     eventually(lambda: answers(gateway, "/mutate") == (False, "h0.m.test: refused"))
 
 
-def test_a_custom_resource_can_always_be_mended(
+def test_a_custom_resource_can_always_be_corrected(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
-    """A broken webhook for everything is not asked about the change that mends it."""
+    """An invalid webhook for everything is not called for the change that corrects it."""
     server.apply(custom("validate", "v", "none", DENIED))
     gateway = start_gateway(folder)
     review = {
@@ -169,7 +169,9 @@ def test_a_custom_resource_can_always_be_mended(
     assert gateway.review("/validate", json.dumps(review).encode())["allowed"] is True
 
 
-def test_files_come_first(server: ApiServer, folder: Path, target: str, start_gateway: StartGateway) -> None:
+def test_files_take_precedence_over_resources(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
     file = folder / "d.yaml"
     file.write_text(pool_document("pods", target) + webhook_document("validate", "v", "pods", DENIED))
     server.apply(pool("pods", "127.0.0.1:9"))
@@ -179,7 +181,7 @@ def test_files_come_first(server: ApiServer, folder: Path, target: str, start_ga
     assert answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: beside")
     server.wait_for(lambda: conditions(server, "WorkerPool", "pods")[1] == "NameInFiles")
     server.wait_for(lambda: conditions(server, VALIDATING, "v")[1] == "NameInFiles")
-    # A bad file is refused as ever, and resources go on beside what files said before.
+    # An invalid file is refused, and resources change beside the last valid files.
     seen = len(gateway.log)
     file.write_text(file.read_text() + "kind: Nonsense\n")
     gateway.expect("configuration refused", after=seen)
@@ -188,7 +190,7 @@ def test_files_come_first(server: ApiServer, folder: Path, target: str, start_ga
 
 
 @pytest.mark.parametrize(("file", "content"), [("tokens", "no token\n"), ("ca.pem", "")])
-def test_a_file_that_is_broken_now_keeps_no_resource_out(
+def test_an_invalid_file_does_not_block_resources(
     server: ApiServer,
     folder: Path,
     target: str,
@@ -197,7 +199,7 @@ def test_a_file_that_is_broken_now_keeps_no_resource_out(
     file: str,
     content: str,
 ) -> None:
-    """A door stays open otherwise, although nobody has touched what it is about."""
+    """Otherwise a new webhook would not be enforced because of an unrelated file."""
     (folder.parent / "ca.pem").write_bytes(certificate[0].read_bytes())
     (folder.parent / "tokens").write_text("secret\n")
     head = json.loads((folder / "c.yaml").read_text().partition("\n---")[0])
@@ -215,7 +217,7 @@ def test_a_file_that_is_broken_now_keeps_no_resource_out(
     gateway.expect(r"configuration reloaded: .* 1 validating", after=seen)
 
 
-def test_it_does_not_serve_before_it_knows_the_resources(
+def test_it_does_not_serve_before_the_resources_are_read(
     server: ApiServer,
     folder: Path,
     target: str,
@@ -249,7 +251,7 @@ def test_it_does_not_serve_before_it_knows_the_resources(
     gateway.expect("serving on")
 
 
-def test_what_is_known_stays_while_the_api_server_is_away(
+def test_resources_stay_in_force_while_the_api_server_is_down(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
@@ -274,7 +276,7 @@ def test_a_storm_of_changes_costs_few_reloads(
     for number in range(300):
         server.apply(custom("validate", "v", "pods", {"deny": {"message": f"change {number}"}}))
     eventually(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
-    # One is due every half second, and three hundred changes take the server no five.
+    # At most one reload every half second, and the changes take less than five seconds.
     assert 1 <= gateway.log.count("configuration reloaded") <= 10
 
 
@@ -293,7 +295,7 @@ def test_two_gateways_write_one_status_and_one_event(
     server.wait_for(lambda: [event["type"] for event in server.told] == ["Warning", "Normal"])
 
 
-def test_statuses_that_cannot_be_written_hurt_nobody(
+def test_statuses_that_cannot_be_written_do_not_affect_reviews(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.faults["patch"].append(refuse(403, "patch is forbidden"))
@@ -306,7 +308,7 @@ def test_statuses_that_cannot_be_written_hurt_nobody(
     assert "Traceback" not in gateway.log
 
 
-def test_it_can_be_switched_on_and_off(
+def test_custom_resources_can_be_enabled_and_disabled_by_reload(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
@@ -321,7 +323,7 @@ def test_it_can_be_switched_on_and_off(
     eventually(lambda: answers(gateway)[0] is True)
 
 
-def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
+def test_a_reload_that_waits_for_missing_crds_keeps_the_gateway_ready(
     server: ApiServer, folder: Path, start_gateway: StartGateway
 ) -> None:
     file = folder / "c.yaml"
@@ -342,14 +344,14 @@ def test_a_reload_that_waits_for_what_is_not_there_keeps_the_gateway_ready(
     assert found == {200}
 
 
-def test_check_needs_no_cluster_and_says_what_it_does_not_look_at(server: ApiServer, folder: Path) -> None:
+def test_check_needs_no_cluster_and_names_what_it_does_not_check(server: ApiServer, folder: Path) -> None:
     checked = run("check", "--config", str(folder))
     assert checked.returncode == 0
     assert "custom resources in the cluster are not checked" in checked.stderr
     assert server.requests == []
 
 
-def test_the_same_documents_may_lie_in_files(tmp_path: Path, server: ApiServer) -> None:
+def test_custom_resources_can_be_loaded_from_files(tmp_path: Path, server: ApiServer) -> None:
     file = tmp_path / "a.yaml"
     documents = [custom("validate", "v", "pods", DENIED), pool("pods", "127.0.0.1:1")]
     listed = {
@@ -366,7 +368,7 @@ def test_the_same_documents_may_lie_in_files(tmp_path: Path, server: ApiServer) 
     assert "1 validating; worker pools: 1" in checked.stdout
 
 
-def test_review_asks_the_cluster_for_its_resources(
+def test_the_review_command_reads_custom_resources(
     server: ApiServer, folder: Path, target: str, tmp_path: Path
 ) -> None:
     server.apply(pool("pods", target))

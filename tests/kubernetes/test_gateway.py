@@ -100,7 +100,7 @@ def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
 
 
-def test_a_namespace_that_the_watch_has_not_told_of_is_asked_for(
+def test_a_namespace_that_the_watch_has_not_seen_is_looked_up(
     server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
 ) -> None:
     server.faults["watch"].append(silence)
@@ -110,7 +110,7 @@ def test_a_namespace_that_the_watch_has_not_told_of_is_asked_for(
     denied = gateway.review("/validate", pod_in("shop"))
     assert denied["status"]["message"] == "h0.v.test: selected"
     assert server.asked("get") == 1
-    # Nothing is kept: the next one asks again.
+    # Nothing is kept: the next review looks it up again.
     server.objects[f"{NAMESPACES}/shop"]["metadata"]["labels"] = {}
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
 
@@ -126,7 +126,7 @@ def test_a_namespace_that_the_watch_has_not_told_of_is_asked_for(
         "500: etcd is away"
     )
     assert server.asked("get") == 4
-    # Its own labels count, and it need not be there.
+    # Its own labels are matched, and it need not exist.
     assert gateway.review("/validate", "namespace-create")["allowed"] is True
     assert server.asked("get") == 4
     gateway.review("/validate", "namespace-delete")
@@ -155,7 +155,7 @@ def test_a_look_up_leaves_time_for_the_answer_and_ends_with_the_client(
     assert "Traceback" not in gateway.log
 
 
-def test_workers_are_shown_a_namespace_that_was_asked_for_but_can_do_without(
+def test_workers_get_a_looked_up_namespace_but_do_not_need_it(
     server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
 ) -> None:
     server.faults["watch"].append(silence)
@@ -173,7 +173,7 @@ def test_workers_are_shown_a_namespace_that_was_asked_for_but_can_do_without(
     assert shown() == {}
 
 
-def test_another_cluster_takes_over_when_it_has_been_read(
+def test_another_cluster_takes_effect_once_it_has_been_read(
     server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     server.put("shop", team="a")
@@ -203,7 +203,7 @@ def test_another_cluster_takes_over_when_it_has_been_read(
     assert "cluster" not in gateway.admin("/metrics")[1]
 
 
-def test_each_of_several_processes_watches_for_itself(
+def test_each_of_several_processes_has_its_own_watch(
     server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
 ) -> None:
     server.put("shop", team="a")
@@ -214,7 +214,7 @@ def test_each_of_several_processes_watches_for_itself(
     assert gateway.metric("admission_gateway_cluster_namespaces") == 1
 
 
-def test_the_review_command_asks_for_the_one_namespace(
+def test_the_review_command_gets_one_namespace(
     server: ApiServer, configure: Callable[..., Path], tmp_path: Path
 ) -> None:
     server.put("shop", team="a")
@@ -230,7 +230,7 @@ def test_the_review_command_asks_for_the_one_namespace(
     assert refused.stderr == "admission-gateway: the API server answers 401: Unauthorized\n"
 
 
-def test_the_check_needs_no_cluster(server: ApiServer, configure: Callable[..., Path]) -> None:
+def test_check_needs_no_cluster(server: ApiServer, configure: Callable[..., Path]) -> None:
     checked = run("check", "--config", str(configure()))
     assert checked.returncode == 0
     assert "namespaces: the cluster's" in checked.stdout

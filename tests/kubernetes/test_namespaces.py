@@ -1,4 +1,4 @@
-"""Questions for single namespaces: shared while they are out, bounded, and never kept."""
+"""Look-ups of single namespaces: shared while in progress, bounded in time, never kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RED = Namespace("red", {"team": "a"}, b"{}")
 
 
 class Cluster:
-    """Answers when it is told to, and counts the questions."""
+    """Answers on demand, and counts the requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -39,7 +39,7 @@ async def turns(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_those_who_wait_for_the_same_one_share_a_question_and_nothing_is_kept() -> None:
+def test_concurrent_look_ups_share_a_request_whose_result_is_not_kept() -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
@@ -62,7 +62,7 @@ def test_those_who_wait_for_the_same_one_share_a_question_and_nothing_is_kept() 
     asyncio.run(scenario())
 
 
-def test_who_withdraws_is_not_told() -> None:
+def test_a_withdrawn_look_up_has_no_result() -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
@@ -78,7 +78,7 @@ def test_who_withdraws_is_not_told() -> None:
     asyncio.run(scenario())
 
 
-def test_a_failure_says_which_namespace_and_why() -> None:
+def test_a_failure_names_the_namespace_and_the_reason() -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
@@ -92,7 +92,7 @@ def test_a_failure_says_which_namespace_and_why() -> None:
     asyncio.run(scenario())
 
 
-def test_a_fault_of_the_gateway_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
@@ -107,7 +107,7 @@ def test_a_fault_of_the_gateway_is_told_and_logged(caplog: pytest.LogCaptureFixt
     assert "never thought of" in caplog.text
 
 
-def test_nobody_waits_longer_than_they_have_time() -> None:
+def test_each_look_up_ends_at_its_own_timeout() -> None:
     async def scenario() -> None:
         cluster, told = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
@@ -123,7 +123,7 @@ def test_nobody_waits_longer_than_they_have_time() -> None:
     asyncio.run(scenario())
 
 
-def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.01)
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_a_question_that_is_not_answered_ends(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(scenario())
 
 
-def test_a_namespace_is_asked_for_by_name(server: ApiServer, tmp_path: Path) -> None:
+def test_get_a_namespace_by_name(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         server.put("red", team="a")
         namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))

@@ -1,4 +1,4 @@
-"""What authors are told: when it is written, and above all when it is not."""
+"""When statuses and Events are written, and when not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     folder: Path,
     scenario: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]],
 ) -> None:
-    """Run *scenario* with a function that writes the statuses of statuses."""
+    """Run *scenario* with a function that writes statuses."""
 
     async def main() -> None:
         access = ClusterAccess(KubernetesSettings(server.kubeconfig(folder)))
@@ -66,7 +66,9 @@ def run(
     asyncio.run(main())
 
 
-def test_the_same_is_written_once_and_the_time_is_that_of_the_turn(server: ApiServer, tmp_path: Path) -> None:
+def test_a_status_is_written_once_and_has_the_time_of_its_transition(
+    server: ApiServer, tmp_path: Path
+) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         server.apply(pool())
         await tell(judged(server))
@@ -86,10 +88,8 @@ def test_the_same_is_written_once_and_the_time_is_that_of_the_turn(server: ApiSe
     run(server, tmp_path, scenario)
 
 
-def test_a_server_that_forgets_what_was_written_is_not_written_to_in_a_loop(
-    server: ApiServer, tmp_path: Path
-) -> None:
-    """As one does whose definition has no status."""
+def test_a_status_that_the_server_drops_is_not_written_in_a_loop(server: ApiServer, tmp_path: Path) -> None:
+    """As for a CustomResourceDefinition without a status."""
 
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         server.apply(pool())
@@ -123,9 +123,7 @@ def test_a_replica_skips_what_another_has_written_and_creates_no_second_event(
     asyncio.run(main())
 
 
-def test_what_went_meanwhile_or_is_another_now_keeps_nobody_waiting(
-    server: ApiServer, tmp_path: Path
-) -> None:
+def test_a_deleted_or_replaced_object_does_not_delay_others(server: ApiServer, tmp_path: Path) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         for name in ("a", "b", "c"):
             server.apply(pool(name))
@@ -140,7 +138,7 @@ def test_what_went_meanwhile_or_is_another_now_keeps_nobody_waiting(
     run(server, tmp_path, scenario)
 
 
-def test_events_are_few_and_say_no_values(server: ApiServer, tmp_path: Path) -> None:
+def test_events_are_limited_and_contain_no_values(server: ApiServer, tmp_path: Path) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         names = [f"p{number}" for number in range(status_writer.MAX_EVENTS_PER_MINUTE + 5)]
         for name in names:
@@ -153,7 +151,7 @@ def test_events_are_few_and_say_no_values(server: ApiServer, tmp_path: Path) -> 
     run(server, tmp_path, scenario)
 
 
-def test_an_event_that_is_refused_is_not_missed(server: ApiServer, tmp_path: Path) -> None:
+def test_a_status_is_written_although_the_event_is_refused(server: ApiServer, tmp_path: Path) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         server.faults["post"].append(refuse(403, "events is forbidden"))
         server.apply(pool())
@@ -174,10 +172,10 @@ def test_a_long_list_of_problems_is_cut() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_one_that_is_refused_keeps_no_other_waiting_and_is_not_asked_for_in_a_loop(
+def test_a_refused_status_does_not_delay_others_and_is_not_retried_in_a_loop(
     server: ApiServer, tmp_path: Path, status: int
 ) -> None:
-    """As by a definition that has become stricter than the object, or by somebody else's webhook."""
+    """As by a CustomResourceDefinition that has become stricter, or by another webhook."""
 
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         for name in ("a", "b"):
@@ -195,7 +193,7 @@ def test_one_that_is_refused_keeps_no_other_waiting_and_is_not_asked_for_in_a_lo
     run(server, tmp_path, scenario)
 
 
-def test_one_that_got_no_answer_is_written_again(server: ApiServer, tmp_path: Path) -> None:
+def test_a_status_without_an_answer_is_written_again(server: ApiServer, tmp_path: Path) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         server.apply(pool())
         server.faults["patch"].append(refuse(503))
@@ -208,9 +206,7 @@ def test_one_that_got_no_answer_is_written_again(server: ApiServer, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["p", "a" * 199 + "-" + "b" * 53, "a" * 199 + ".b", "a" * 253])
-def test_the_name_of_an_event_is_one_that_the_api_server_takes(
-    server: ApiServer, tmp_path: Path, name: str
-) -> None:
+def test_the_name_of_an_event_is_valid(server: ApiServer, tmp_path: Path, name: str) -> None:
     async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
         server.apply(pool(name))
         await tell(judged(server, name, "wrong"))

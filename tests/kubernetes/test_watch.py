@@ -50,7 +50,7 @@ async def in_step(namespaces: ClusterNamespaces, server: ApiServer) -> None:
     await until(lambda: labels_in(namespaces) == server.labels())
 
 
-def test_what_is_there_is_read_and_what_changes_is_followed(
+def test_objects_are_listed_and_changes_followed(
     server: ApiServer, tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None]
 ) -> None:
     async def scenario() -> None:
@@ -73,9 +73,7 @@ def test_what_is_there_is_read_and_what_changes_is_followed(
     run(scenario())
 
 
-def test_workers_are_shown_the_object_as_it_is_but_for_who_wrote_it(
-    server: ApiServer, tmp_path: Path
-) -> None:
+def test_workers_get_the_object_without_managed_fields(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with followed(server.kubeconfig(tmp_path)) as namespaces:
             await until(lambda: server.watches == 1)
@@ -104,8 +102,8 @@ def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_watch_that_ends_goes_on_where_it_was(server: ApiServer, tmp_path: Path) -> None:
-    """Bookmarks count as places, so that a quiet watch need not begin with a list again."""
+def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path: Path) -> None:
+    """Also from a bookmark, so that a watch without events need not list again."""
 
     async def scenario() -> None:
         async with followed(server.kubeconfig(tmp_path)) as namespaces:
@@ -141,7 +139,7 @@ def test_a_watch_that_ends_goes_on_where_it_was(server: ApiServer, tmp_path: Pat
         refuse(504, "Too large resource version"),
     ],
 )
-def test_a_watch_that_lost_its_place_begins_with_a_list(
+def test_a_watch_with_an_expired_version_lists_again(
     server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
 ) -> None:
     async def scenario() -> None:
@@ -166,7 +164,7 @@ def test_a_watch_that_lost_its_place_begins_with_a_list(
         stream(b'{"type":"ADDED","object":{"metadata":', ends=False),
     ],
 )
-def test_a_watch_that_breaks_is_taken_up_again(
+def test_a_broken_watch_is_restarted(
     server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
 ) -> None:
     async def scenario() -> None:
@@ -181,7 +179,7 @@ def test_a_watch_that_breaks_is_taken_up_again(
     asyncio.run(scenario())
 
 
-def test_a_connection_on_which_nothing_comes_is_given_up(server: ApiServer, tmp_path: Path) -> None:
+def test_a_silent_connection_is_closed(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         server.faults["watch"].append(silence)
         pace = Pace(watch_s=(0, 0), silence_s=0.05, first_pause_s=0.001)
@@ -191,7 +189,7 @@ def test_a_connection_on_which_nothing_comes_is_given_up(server: ApiServer, tmp_
     asyncio.run(scenario())
 
 
-def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(
+def test_a_server_that_ends_every_watch_immediately_causes_back_off(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -220,7 +218,7 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(
     asyncio.run(scenario())
 
 
-def test_the_last_known_namespaces_stay_while_the_server_is_away(
+def test_the_last_known_namespaces_stay_while_the_server_is_down(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
@@ -240,7 +238,7 @@ def test_the_last_known_namespaces_stay_while_the_server_is_away(
             server.put("blue")
             await in_step(namespaces, server)
             await until(lambda: namespaces.is_connected)
-            # What is told after a pause is told once for all attempts.
+            # The loss is logged once for all attempts.
             server.put("green")
             await in_step(namespaces, server)
 
@@ -253,7 +251,7 @@ def test_the_last_known_namespaces_stay_while_the_server_is_away(
     ]
 
 
-def test_it_says_why_the_namespaces_have_not_been_read(
+def test_the_reason_for_unsynced_namespaces(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
@@ -292,7 +290,7 @@ def test_it_says_why_the_namespaces_have_not_been_read(
         ),
     ],
 )
-def test_whatever_answers_in_place_of_an_api_server_is_one_line(
+def test_the_error_of_a_server_that_is_not_an_api_server_is_one_line(
     server: ApiServer, tmp_path: Path, fault: Callable[[object], None], why: str
 ) -> None:
     async def scenario() -> None:
@@ -306,7 +304,7 @@ def test_whatever_answers_in_place_of_an_api_server_is_one_line(
     asyncio.run(scenario())
 
 
-def test_a_server_that_is_not_there_is_waited_for(
+def test_the_watch_waits_for_a_server_that_is_down(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
@@ -325,10 +323,10 @@ def test_a_server_that_is_not_there_is_waited_for(
     asyncio.run(scenario())
 
 
-def test_another_cluster_in_the_same_kubeconfig_begins_with_a_list(
+def test_another_cluster_in_the_same_kubeconfig_is_listed(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The client is younger here than one that a failure makes old.
+    # The client is not old enough to be replaced after a failure.
     monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
 
     async def scenario(other: ApiServer) -> None:
@@ -345,7 +343,7 @@ def test_another_cluster_in_the_same_kubeconfig_begins_with_a_list(
         asyncio.run(scenario(other))
 
 
-def test_it_can_be_ended_at_any_moment(server: ApiServer, tmp_path: Path) -> None:
+def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         server.faults["list"].append(hang)
         async with followed(server.kubeconfig(tmp_path)):
@@ -369,7 +367,7 @@ steps = st.lists(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
-def test_whatever_happens_meanwhile_it_ends_with_what_the_server_has(
+def test_after_any_sequence_of_faults_the_store_equals_the_server(
     steps: list[tuple[str, ...]], tmp_path: Path
 ) -> None:
     async def scenario(server: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""A real HTTPS webhook in a process of its own, and a proxy before it."""
+"""A real HTTPS webhook in its own process, and a proxy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unused_port() -> int:
 
 
 class Proxy:
-    """A proxy that leads to this machine, whatever name it is asked for; or a server without TLS."""
+    """A proxy that connects every name to this machine; or a server without TLS."""
 
     def __init__(self) -> None:
         self.answer = "HTTP/1.1 200 Connection established"

@@ -1,4 +1,4 @@
-"""Whatever bytes a server sends, in whatever pieces: an answer, or the reason why there is none."""
+"""Any bytes of a server, in any pieces, are an answer or an ExchangeError."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ conversations = st.lists(st.sampled_from(LINES) | st.binary(max_size=4), max_siz
 
 
 class Transport(asyncio.Transport):
-    """Takes what is written; a real one would bring its own pieces."""
+    """Keeps what is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ def test_any_bytes_in_any_pieces(conversation: bytes, data: st.DataObject | None
     assert asyncio.run(outcome_of([bytes([byte]) for byte in conversation])) == whole
 
 
-def test_of_a_request_that_the_server_does_not_read_only_the_write_buffer_is_filled() -> None:
-    """The rest stays the review's own bytes, which many calls share."""
+def test_an_unread_request_fills_only_the_write_buffer() -> None:
+    """The rest is not copied: many calls share the review's bytes."""
     request = bytes(5_000_000)
 
     class NeverRead(Transport):

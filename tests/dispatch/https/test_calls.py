@@ -1,4 +1,4 @@
-"""Calls of HTTPS webhooks over real sockets and TLS: what is sent, and what every kind of answer comes to."""
+"""Calls of HTTPS webhooks over real sockets and TLS: the request, and the verdict of each kind of answer."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
         Denied(400, "", "no"),
     ),
     ("denied with a status of nonsense", {"answer": {"allowed": False, "status": 7}}, Denied()),
-    # Row 6: no success.
+    # Row 6: an error status.
     ("404", {"status": 404}, (STATUS, CALL + "the server could not find the requested resource", 404)),
     (
         "500",
@@ -311,7 +311,7 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("script", "expected"), [pytest.param(*case[1:], id=case[0]) for case in ANSWERS])
-def test_an_answer_comes_to(
+def test_the_verdict_of_an_answer(
     on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any], expected: Any
 ) -> None:
     client = webhook.client(script)
@@ -377,7 +377,7 @@ def test_a_slow_answer_fails_at_the_deadline(on_bed: OnBed, webhook: WebhookProc
         on_bed(test)
 
 
-def test_what_is_withdrawn_is_aborted(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_withdrawn_call_is_aborted(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60, "answer": {"warnings": ["withdrawn"]}})
 
     async def test(bed: Bed) -> None:
@@ -457,7 +457,7 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
         on_bed(test)
 
 
-def test_a_kept_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_reused_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProcess) -> None:
     for side_effects, count in (("None", 3), ("NoneOnDryRun", 2)):
         sequence = [{}, {"hang_up": True}, {}]
         client = webhook.client({"sequence": sequence, "once": str(uuid.uuid4())})
@@ -477,7 +477,9 @@ def test_a_kept_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProces
         assert len(webhook.requests(client)) == count
 
 
-def test_who_answers_unasked_is_not_asked_there_again(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_connection_with_an_unsolicited_answer_is_not_reused(
+    on_bed: OnBed, webhook: WebhookProcess
+) -> None:
     client = webhook.client({"extra": True, "answer": {"warnings": ["extra"]}})
 
     async def test(bed: Bed) -> None:
@@ -496,7 +498,7 @@ def test_who_answers_unasked_is_not_asked_there_again(on_bed: OnBed, webhook: We
 def test_many_large_answers_at_once_take_the_memory_of_a_few(
     on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any]
 ) -> None:
-    """The server's other calls wait meanwhile, and each is answered."""
+    """The server's other calls wait, and each gets its answer."""
     client = webhook.client({"repeat": ["[", "[],", "0]"], "count": 2_000_000, **script})
 
     async def test(bed: Bed) -> None:
@@ -516,7 +518,7 @@ def test_many_large_answers_at_once_take_the_memory_of_a_few(
     on_bed(test)
 
 
-def test_calls_that_are_given_up_leave_their_place_to_others(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_cancelled_calls_release_their_slots(on_bed: OnBed, webhook: WebhookProcess) -> None:
     """Those answers are large and never end."""
     raw = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
     endless = webhook.client({"raw": raw, "pad": 200_000, "stay": True})

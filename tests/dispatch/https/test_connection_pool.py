@@ -1,4 +1,4 @@
-"""How many calls and connections there are to one server, and for how long."""
+"""The number and lifetime of calls and connections of one server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.webhook_process import WebhookProcess
 
 
-def test_more_connections_than_are_kept(
+def test_more_connections_than_stay_idle(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "MAX_IDLE", 25)
@@ -55,7 +55,7 @@ def test_idle_connections_end(
     on_bed(test)
 
 
-def test_past_the_bound_calls_are_refused_and_ignorable_ones_make_room(
+def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
@@ -83,7 +83,7 @@ def test_past_the_bound_calls_are_refused_and_ignorable_ones_make_room(
     on_bed(test)
 
 
-def test_closing_ends_what_is_out(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_close_ends_calls_in_flight(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60})
 
     async def test(bed: Bed) -> None:
@@ -100,7 +100,7 @@ def test_closing_ends_what_is_out(on_bed: OnBed, webhook: WebhookProcess) -> Non
     on_bed(test)
 
 
-def test_a_call_that_is_nobodys_any_more_was_never_made(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_group_without_open_calls_sends_nothing(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client({"never": True})
 
     async def test(bed: Bed) -> None:
@@ -117,7 +117,7 @@ def test_contexts_are_shared(webhook: WebhookProcess) -> None:
     assert tls_context(webhook.ca_pem) is tls_context(webhook.ca_pem)
 
 
-def test_names_that_nobody_knows_keep_no_others_waiting(
+def test_unknown_names_do_not_delay_others(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, answered, asked = webhook.client(), threading.Event(), []
@@ -148,7 +148,7 @@ def test_names_that_nobody_knows_keep_no_others_waiting(
     asked.clear()
 
 
-def test_a_machine_without_threads_left(
+def test_a_look_up_without_a_thread_fails(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = webhook.client()
@@ -168,7 +168,7 @@ def test_a_machine_without_threads_left(
     on_bed(test)
 
 
-def test_a_silent_address_is_not_waited_for(
+def test_the_next_address_is_tried_while_one_is_silent(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, port = webhook.client(), webhook.ports["good"]
@@ -199,7 +199,9 @@ def unwanted(evaluation: Evaluation) -> None:
     pytest.fail(f"{evaluation} ended")
 
 
-def test_calls_that_end_while_they_dial_leave_nothing_open(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_calls_that_end_while_connecting_leave_no_connection_open(
+    on_bed: OnBed, webhook: WebhookProcess
+) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as silent:
         client = HttpsClient(f"https://127.0.0.1:{silent.getsockname()[1]}/", webhook.ca_pem)
 
@@ -217,7 +219,7 @@ def test_calls_that_end_while_they_dial_leave_nothing_open(on_bed: OnBed, webhoo
         on_bed(test)
 
 
-def test_who_hangs_up_at_once_has_failed_at_once(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_server_that_closes_immediately_fails_the_call(on_bed: OnBed, webhook: WebhookProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as rude:
         client = HttpsClient(f"https://127.0.0.1:{rude.getsockname()[1]}/", webhook.ca_pem)
 

@@ -1,4 +1,4 @@
-"""Parts of a call that need no server: the review that is written, and the proxy that is chosen."""
+"""Parts of a call that need no server: encoding of the review, choice of the proxy, media types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UID = "0b8e6a5c-6d4d-4d0e-9f7e-3c2a1b0d9e8f"
 
 
 @pytest.mark.parametrize("file", sorted(REVIEWS.glob("*.json")), ids=lambda file: file.stem)
-def test_of_a_recorded_review_only_the_uid_is_exchanged(file: object) -> None:
+def test_only_the_uid_of_a_recorded_review_changes(file: object) -> None:
     body = file.read_bytes()  # type: ignore[attr-defined]
     was = json.loads(body)["request"]["uid"]
     written = b"".join(write_review("v1", decode(body).json, UID))
@@ -37,7 +37,7 @@ def test_of_a_recorded_review_only_the_uid_is_exchanged(file: object) -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_the_request_looks_like_it_stays_but_for_its_uid(
+def test_only_the_uid_of_any_request_changes(
     rest: dict[str, str | None], uid: str, is_first: bool, is_ascii: bool
 ) -> None:
     rest.pop("uid", None)
@@ -51,7 +51,7 @@ def test_whatever_the_request_looks_like_it_stays_but_for_its_uid(
     }
 
 
-def test_a_request_that_is_too_deep_to_be_written_is_told_from_a_bug() -> None:
+def test_a_request_that_nests_too_deeply_is_a_type_error() -> None:
     deep = b"[" * 2000 + b"]" * 2000
     assert b"".join(write_review("v1", b'{"uid":"a","object":%b}' % deep, UID)).endswith(deep + b"}}\n")
     with pytest.raises(TypeError):
@@ -84,20 +84,20 @@ def test_a_request_that_is_too_deep_to_be_written_is_told_from_a_bug() -> None:
         ("webhook.ns.svc", "svc,cluster.local", True),
     ],
 )
-def test_who_is_asked_directly(host: str, excluded: str, is_direct: bool) -> None:
+def test_no_proxy(host: str, excluded: str, is_direct: bool) -> None:
     environment = {"https_proxy": "proxy.example:3128", "no_proxy": excluded}
     expected = None if is_direct else Proxy("proxy.example", 3128)
     assert proxy_for(host, 8443, environment) == expected
 
 
-def test_capitals_come_first_and_without_a_proxy_there_is_none() -> None:
+def test_upper_case_variables_take_precedence() -> None:
     environment = {"HTTPS_PROXY": "http://a:1", "https_proxy": "http://b:2"}
     assert proxy_for("c", 443, environment) == Proxy("a", 1)
     assert proxy_for("c", 443, {}) is None
 
 
 @pytest.mark.parametrize("text", ["socks5://a", "https://a", "http://", "http://a:x"])
-def test_a_proxy_of_another_kind_is_no_way_around_it(text: str) -> None:
+def test_an_unsupported_proxy_is_not_bypassed(text: str) -> None:
     found = proxy_for("c", 443, {"HTTPS_PROXY": text})
     assert found is not None
     assert found.unusable.startswith("proxyconnect: HTTPS_PROXY ")
@@ -118,7 +118,7 @@ def test_a_proxy_of_another_kind_is_no_way_around_it(text: str) -> None:
         ('a/b; c="' + '\\"' * 30_000, False),
     ],
 )
-def test_what_is_a_media_type(text: str, is_one: bool) -> None:
-    """As Go's mime.ParseMediaType says; the long ones have to be told in this life."""
+def test_media_types(text: str, is_one: bool) -> None:
+    """As Go's mime.ParseMediaType decides; long ones take linear time."""
     failure = media_type_failure(HttpResponse(200, {"content-type": text}))
     assert (failure is None) == is_one

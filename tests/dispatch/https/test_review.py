@@ -1,4 +1,4 @@
-"""What bodies mean, held against a table of kube-apiserver's rules; no socket is needed for that."""
+"""Verdicts of answer bodies, compared with a table of kube-apiserver's rules, without sockets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ reviews = st.builds(
 
 
 def expected(review: dict[str, Any], phase: Phase, version: ReviewVersion) -> str:
-    """What kube-apiserver's tables say, and the gateway's contract: a denial comes before its patch."""
+    """The verdict by kube-apiserver's rules; in addition, a denial takes precedence over its patch."""
     wanted = f"admission.k8s.io/{version}"
     api_version, kind = review.get("apiVersion") or "", review.get("kind") or ""
     response = review.get("response")
@@ -93,7 +93,7 @@ def expected(review: dict[str, Any], phase: Phase, version: ReviewVersion) -> st
     {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": UID}}, "mutate", "v1"
 )
 @given(reviews, st.sampled_from(PHASES), st.sampled_from(VERSIONS))
-def test_answers_mean_what_the_api_server_takes_them_for(
+def test_answers_have_the_verdict_of_the_api_server(
     review: dict[str, Any], phase: Phase, version: ReviewVersion
 ) -> None:
     outcome = expected(review, phase, version)
@@ -131,7 +131,7 @@ NAMES = ("uid", "allowed", "patch", "patchType", "warnings", "auditAnnotations",
     st.sampled_from(PHASES),
     st.sampled_from(VERSIONS),
 )
-def test_a_denial_stands_whatever_else_is_said(
+def test_a_denial_is_a_denial_whatever_else_is_in_it(
     rest: dict[str, Any], phase: Phase, version: ReviewVersion
 ) -> None:
     response = rest | {"uid": UID, "allowed": False}
@@ -142,7 +142,7 @@ def test_a_denial_stands_whatever_else_is_said(
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()), st.sampled_from(VERSIONS))
 @example(b'{"response":{"uid":"the-uid","allowed":true,"patch":"\xff"}}', "v1beta1")
 @example(b'{"response":{"uid":"\\ud800"}}', "v1")
-def test_nothing_else_is_an_answer(body: bytes, version: ReviewVersion) -> None:
+def test_other_bodies_are_no_answers(body: bytes, version: ReviewVersion) -> None:
     verdict = finish(read_answer(body, "mutate", version, UID))
     assert isinstance(verdict, Failed)
     assert verdict.code == 503
@@ -156,7 +156,7 @@ def denial(status: dict[str, Any], **members: Any) -> Verdict:
 
 
 @pytest.mark.parametrize("what", ["warnings", "causes"])
-def test_a_denial_with_very_many_parts_stands(what: str) -> None:
+def test_a_denial_with_too_many_parts_is_a_denial(what: str) -> None:
     status: dict[str, Any] = {"message": "no"}
     if what == "causes":
         status["details"] = {"causes": [{"field": "a"}] * 100_000}
@@ -187,10 +187,10 @@ def test_a_denial_with_very_many_causes_keeps_its_details() -> None:
         {"details": {"causes": [{"message": 1}], "name": 5}},
     ],
 )
-def test_a_denial_with_details_that_cannot_be_read_keeps_code_reason_and_message(
+def test_a_denial_with_invalid_details_keeps_code_reason_and_message(
     unreadable: dict[str, Any],
 ) -> None:
-    # The API server would take the whole answer for unreadable. It must not read the gateway's so.
+    # The API server could not decode such an answer, so the gateway must not pass it on.
     status = {"code": 422, "reason": "Invalid", "message": "no", **unreadable}
     assert denial(status) == Denied(422, "Invalid", "no")
 
@@ -204,7 +204,7 @@ def test_a_denial_with_details_that_cannot_be_read_keeps_code_reason_and_message
         ({"message": ["no"]}, Denied(422, "Invalid", "Invalid")),
     ],
 )
-def test_of_a_denial_what_can_be_read_is_kept(unreadable: dict[str, Any], read: Denied) -> None:
+def test_the_valid_members_of_a_denial_are_kept(unreadable: dict[str, Any], read: Denied) -> None:
     assert denial({"code": 422, "reason": "Invalid", "message": "no", **unreadable}) == read
 
 
@@ -217,8 +217,8 @@ def test_of_a_denial_what_can_be_read_is_kept(unreadable: dict[str, Any], read: 
         (b"caf\xe9", "caf\ufffd"),
     ],
 )
-def test_a_denial_whose_text_is_no_unicode_stands(written: bytes, read: str) -> None:
-    # The API server, too, reads U+FFFD in place of what is no Unicode.
+def test_a_denial_with_invalid_unicode_is_a_denial(written: bytes, read: str) -> None:
+    # The API server also replaces invalid Unicode by U+FFFD.
     body = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"the-uid",'
     body += b'"allowed":false,"status":{"code":403,"message":"%b"}}}' % written
     assert finish(read_answer(body, "validate", "v1", UID)) == Denied(403, "", read)
@@ -251,7 +251,7 @@ statuses = objects(
 
 
 def as_read(value: Any) -> Any:
-    """*value* as the API server has it: what is null or empty is absent, but for a count of 0."""
+    """*value* as the API server encodes it: without null and empty members, except a count of 0."""
     if not isinstance(value, dict):
         return value
     read = {name: as_read(member) for name, member in value.items()}
@@ -263,7 +263,7 @@ def as_read(value: Any) -> Any:
 
 
 @given(statuses)
-def test_a_single_denial_loses_nothing_of_its_status(status: dict[str, Any]) -> None:
+def test_a_single_denial_keeps_its_whole_status(status: dict[str, Any]) -> None:
     hook = webhook(phase="validate")
     decision = decide(settle([hook], request(), {hook.name: denial(status)}), "None")
     sent = json.loads(encode(V1, "u-1", decision))["response"]["status"]
@@ -282,8 +282,8 @@ def test_a_single_denial_loses_nothing_of_its_status(status: dict[str, Any]) -> 
     assert sent == expected
 
 
-def test_bytes_of_a_denial_that_are_no_unicode_are_replaced_by_pieces() -> None:
-    """Also where a character is in two pieces. A step for each 256 KiB, or fewer bytes."""
+def test_invalid_utf_8_in_a_denial_is_replaced_in_steps() -> None:
+    """Also if a character is in two steps. A step has at most 256 KiB."""
     message = b"\xff" + "\u20ac".encode() * 700_000 + b"\xff" * 500_000
     body = (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%b","allowed":false,'

@@ -1,4 +1,4 @@
-"""Certificates whose subject is that of their CA: taken where the CA has signed them, by Go's rules."""
+"""Self-issued certificates: accepted if the CA has signed them, by Go's rules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def builder(key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuild
 
 
 class Pair:
-    """A CA and a server's certificate of one subject."""
+    """A CA and a server's certificate with the same subject."""
 
     def __init__(self, ca: x509.ExtensionType | None = None, days: tuple[int, int] = (1, 1)) -> None:
         """*ca* is a further extension of the CA; *days* until CA and certificate end."""
@@ -69,7 +69,7 @@ class Pair:
 
 
 def connect(file: Path, ca_pem: bytes) -> None:
-    """Dial a server with the certificate in *file* twice, with the roots *ca_pem*."""
+    """Connect twice to a server with the certificate in *file*, with the roots *ca_pem*."""
 
     async def test() -> None:
         serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -88,7 +88,7 @@ def connect(file: Path, ca_pem: bytes) -> None:
 
 
 @pytest.mark.parametrize("ca", [None, SERVER])
-def test_a_certificate_that_its_namesake_has_signed_is_taken(
+def test_a_self_issued_certificate_of_the_ca_is_accepted(
     tmp_path: Path, ca: x509.ExtensionType | None
 ) -> None:
     pair = Pair(ca)
@@ -106,13 +106,13 @@ def test_a_certificate_that_its_namesake_has_signed_is_taken(
     ],
     ids=["another name", "CA expired", "expired", "CA of clients", "CA of other names"],
 )
-def test_all_else_is_checked(tmp_path: Path, pair: Pair, address: str) -> None:
+def test_name_validity_and_extensions_are_checked(tmp_path: Path, pair: Pair, address: str) -> None:
     with pytest.raises(ExchangeError, match="failed to verify certificate"):
         connect(pair.files(tmp_path, address), pair.ca_pem)
 
 
-def test_the_name_alone_is_nothing(tmp_path: Path) -> None:
-    """Another CA of the same name has signed it, or the server itself."""
+def test_the_name_alone_is_not_enough(tmp_path: Path) -> None:
+    """Signed by another CA of the same name, or by the server itself."""
     pair, other = Pair(), Pair()
     with pytest.raises(ExchangeError, match="self-signed certificate"):
         connect(pair.files(tmp_path, signer=other), pair.ca_pem)

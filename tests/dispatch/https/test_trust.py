@@ -1,4 +1,4 @@
-"""Whom an HTTPS webhook has to be, and who the gateway is to it."""
+"""Verification of an HTTPS webhook's certificate, and the gateway's credentials for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(on_bed: OnBed, client: HttpsClient, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("listener", ["good", "other_name", "expired"])
 @pytest.mark.parametrize("is_right_ca", [True, False])
-def test_a_server_proves_who_it_is(
+def test_the_servers_certificate_is_verified(
     on_bed: OnBed, webhook: WebhookProcess, listener: str, is_right_ca: bool
 ) -> None:
     client = webhook.client({}, listener)
@@ -55,16 +55,16 @@ def test_a_server_proves_who_it_is(
         assert NOT_VERIFIED in verdict.cause
 
 
-def test_without_roots_the_systems_count(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_without_a_ca_bundle_the_systems_roots_are_used(on_bed: OnBed, webhook: WebhookProcess) -> None:
     (verdict,) = ask(on_bed, HttpsClient(webhook.client().url))
     assert NOT_VERIFIED in verdict.cause
 
 
-def test_the_servers_own_certificate_is_root_enough(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_the_servers_own_certificate_can_be_the_root(on_bed: OnBed, webhook: WebhookProcess) -> None:
     assert ask(on_bed, HttpsClient(webhook.client().url, webhook.own_pem)) == [ALLOWED]
 
 
-def test_nobody_there(on_bed: OnBed, webhook: WebhookProcess, unused_port: int) -> None:
+def test_an_unreachable_server(on_bed: OnBed, webhook: WebhookProcess, unused_port: int) -> None:
     (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{unused_port}/a", webhook.ca_pem))
     assert verdict.cause == (
         f'failed to call webhook: Post "https://127.0.0.1:{unused_port}/a?timeout=10s": '
@@ -74,7 +74,7 @@ def test_nobody_there(on_bed: OnBed, webhook: WebhookProcess, unused_port: int) 
     assert "dial tcp: lookup nobody.invalid: " in verdict.cause
 
 
-def test_no_tls_there(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
+def test_a_server_without_tls(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
     (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{proxy.port}/a", webhook.ca_pem))
     assert isinstance(verdict, Failed)
     assert verdict.code == 503
@@ -125,7 +125,7 @@ def test_a_token_is_read_again(
     assert said == ["Bearer first"] * 2 + ["Bearer second"] * 2
 
 
-def test_a_token_file_that_is_gone(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+def test_a_missing_token_file(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
     user = KubeconfigUser(token_file=tmp_path / "token")
     (verdict,) = ask(on_bed, webhook.client(), user=user)
     assert verdict.cause.startswith(f"could not get REST client: {tmp_path}/token cannot be read")
@@ -140,7 +140,7 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It has to be seen twice: the file may just be being replaced."""
+    """Only after two reads: the file may be in the middle of a replacement."""
     monkeypatch.setattr(user_credentials, "READ_TOKENS_EVERY_S", 0.0)
     client, token_file = webhook.client({"revoked": content}), tmp_path / "token"
     token_file.write_text("first")
@@ -188,7 +188,7 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> ExecPlugin:
     return ExecPlugin(sys.executable, ("-c", program), (("EXTRA", "y"),))
 
 
-def test_credentials_that_a_program_makes(
+def test_exec_plugin_credentials(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
@@ -214,7 +214,7 @@ def test_credentials_that_a_program_makes(
         (tmp_path / "count").unlink()
 
 
-def test_a_program_may_take_longer_than_a_call(
+def test_an_exec_plugin_may_take_longer_than_a_call(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, gate = webhook.client({"slow exec": True}), tmp_path / "gate"
@@ -249,7 +249,7 @@ def test_a_program_may_take_longer_than_a_call(
     on_bed(hangs)
 
 
-def test_a_program_that_fails(
+def test_an_exec_plugin_that_fails(
     on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), ExecPlugin(str(tmp_path / "absent"))):
