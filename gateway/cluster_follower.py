@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.kubernetes.custom_resources import CustomResources
+    from gateway.kubernetes.custom_resources import ClusterCustomResources
     from gateway.kubernetes.namespaces import ClusterNamespaces
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Cluster:
     """The watches of a cluster; without a cluster both are None. Compared by identity."""
 
     namespaces: ClusterNamespaces | None = None
-    resources: CustomResources | None = None
+    resources: ClusterCustomResources | None = None
 
     async def combine(self, files: Config) -> Combined:
         """Return the configuration of *files* together with the custom resources."""
@@ -110,11 +110,11 @@ class ClusterFollower:
         if self._current.namespaces is not None and self._current.namespaces.settings == settings:
             return self._current
         # Imported late: a gateway without a cluster does not need the client.
-        from gateway.kubernetes.custom_resources import CustomResources
+        from gateway.kubernetes.custom_resources import ClusterCustomResources
         from gateway.kubernetes.namespaces import ClusterNamespaces
 
         namespaces = ClusterNamespaces(settings)
-        resources = CustomResources(settings, self._changed.set) if settings.custom_resources else None
+        resources = ClusterCustomResources(settings, self._changed.set) if settings.custom_resources else None
         cluster = Cluster(namespaces, resources)
         self._starting = cluster if is_start else None
         try:

@@ -1,4 +1,4 @@
-"""Kubeconfigs: which cluster and which user a context names, and what is in their entries.
+"""Kubeconfigs: the cluster and the user of a context.
 
 A configuration is checked without a cluster: :func:`read_kubernetes` checks that the context exists.
 :func:`read_kubeconfig` also reads the files that the chosen cluster and user name. Other entries of the file

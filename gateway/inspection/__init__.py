@@ -1,1 +1,1 @@
-"""``admission-gateway check --cluster``: what a cluster has registered, held against what is configured."""
+"""``admission-gateway check --cluster``: compares the registration in a cluster with the configuration."""

@@ -148,8 +148,8 @@ def _of_problem(problem: Problem) -> Finding:
     """Return the finding for a problem of a custom resource."""
     from gateway.inspection.model import Finding
 
-    what = f"{problem.field}: {problem.message}" if problem.field else problem.message
-    return Finding("error", problem.where, what, "correct the custom resource")
+    message = f"{problem.field}: {problem.message}" if problem.field else problem.message
+    return Finding("error", problem.where, message, "correct the custom resource")
 
 
 def _planned_conditions(config: Config) -> set[str]:

@@ -29,7 +29,7 @@ _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Route:
+class EntryRoute:
     """One entry with the webhooks that the gateway calls for it."""
 
     entry: RegisteredEntry
@@ -44,7 +44,7 @@ class Route:
         return self.by_name.get(_name(webhook)) if self.entry.phase == webhook.phase else None
 
 
-def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route], list[Finding]]:
+def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[EntryRoute], list[Finding]]:
     """Return the routes of *entries*, and a finding for each entry that leads nowhere."""
     found, findings = [], []
     for entry in entries:
@@ -58,12 +58,12 @@ def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Route
             findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
             continue
         hooks = [hook for hook in map(sendable, selected.webhooks) if hook.rules]
-        found.append(Route(entry, tuple(hooks), {_name(hook): hook for hook in hooks}))
+        found.append(EntryRoute(entry, tuple(hooks), {_name(hook): hook for hook in hooks}))
     return found, findings
 
 
 def check_entries(
-    config: Config, found: Sequence[Route], planned_conditions: Callable[[], Collection[str]]
+    config: Config, found: Sequence[EntryRoute], planned_conditions: Callable[[], Collection[str]]
 ) -> Iterator[Finding]:
     """Yield the findings about the routes *found* to the webhooks of *config*.
 
@@ -83,7 +83,7 @@ def check_entries(
         yield from _of_reviews(route)
 
 
-def _of_webhook(webhook: Webhook, found: Sequence[Route]) -> Iterator[Finding]:
+def _of_webhook(webhook: Webhook, found: Sequence[EntryRoute]) -> Iterator[Finding]:
     place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
     leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}
     if not leading:
@@ -180,7 +180,7 @@ def _meet(rules: Sequence[Rule], entry: RegisteredEntry, other: RegisteredEntry)
     )
 
 
-def _of_conditions(route: Route, planned: Collection[str]) -> Iterator[Finding]:
+def _of_conditions(route: EntryRoute, planned: Collection[str]) -> Iterator[Finding]:
     for name, expression in route.entry.conditions:
         if hidden_from(expression, ()) is None and expression not in planned:
             message = f"matchCondition {name} may exclude requests for configured webhooks"
@@ -188,7 +188,7 @@ def _of_conditions(route: Route, planned: Collection[str]) -> Iterator[Finding]:
             yield Finding("warning", route.entry.place, message, advice)
 
 
-def _of_policies(route: Route) -> Iterator[Finding]:
+def _of_policies(route: EntryRoute) -> Iterator[Finding]:
     hook, place = route.entry.hook, route.entry.place
     closed = [one for one in route.webhooks if one.failure_policy == "Fail"]
     if closed and hook.failure_policy == "Ignore":
@@ -214,7 +214,7 @@ def _of_policies(route: Route) -> Iterator[Finding]:
         yield from _of_reinvocation(route)
 
 
-def _of_reinvocation(route: Route) -> Iterator[Finding]:
+def _of_reinvocation(route: EntryRoute) -> Iterator[Finding]:
     wanted = _entry(route).reinvocation_policy
     found = route.entry.hook.reinvocation_policy
     if found != wanted:
@@ -226,7 +226,7 @@ def _of_reinvocation(route: Route) -> Iterator[Finding]:
         yield Finding("warning", route.entry.place, message, REGISTER)
 
 
-def _of_time(route: Route, reserve_s: float) -> Iterator[Finding]:
+def _of_time(route: EntryRoute, reserve_s: float) -> Iterator[Finding]:
     if not route.webhooks:
         return
     needed_s, found_s = _entry(route).timeout_s(reserve_s), route.entry.hook.timeout_s
@@ -243,7 +243,7 @@ def _of_time(route: Route, reserve_s: float) -> Iterator[Finding]:
         yield Finding("warning", route.entry.place, message, REGISTER)
 
 
-def _of_reviews(route: Route) -> Iterator[Finding]:
+def _of_reviews(route: EntryRoute) -> Iterator[Finding]:
     entry = route.entry
     if not set(entry.review_versions) & set(REVIEW_VERSIONS):
         message = (
@@ -252,7 +252,7 @@ def _of_reviews(route: Route) -> Iterator[Finding]:
         yield Finding("error", entry.place, message, REGISTER)
 
 
-def _entry(route: Route) -> Entry:
+def _entry(route: EntryRoute) -> Entry:
     together = [
         [route.webhooks[place] for place in sorted(cell)]
         for cell in Relations(route.webhooks).matched_together

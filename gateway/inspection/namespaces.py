@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config
     from gateway.core.webhook import Webhook
-    from gateway.inspection.entries import Route
+    from gateway.inspection.entries import EntryRoute
     from gateway.inspection.model import RegisteredEntry
 
 
@@ -41,7 +41,7 @@ def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:
 
 def check_namespaces(
     config: Config,
-    found: Sequence[Route],
+    found: Sequence[EntryRoute],
     labels: Mapping[str, Mapping[str, str]],
     accepted: Collection[str],
 ) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def _advice(gap: CoverageGap, own: Mapping[str, bool], severity: Severity) -> st
 
 
 def _has_gap(
-    webhook: Webhook, namespace: str, labels: Mapping[str, str] | None, found: Sequence[Route]
+    webhook: Webhook, namespace: str, labels: Mapping[str, str] | None, found: Sequence[EntryRoute]
 ) -> bool:
     """Whether fewer of the namespace's requests reach *webhook* than if no entry excluded it."""
     leading = {route.entry: part for route in found if (part := route.part(webhook)) is not None}

@@ -29,7 +29,7 @@ MAX_TIMEOUT_S: Final = 5.0
 _HEAD: Final = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
 
 
-class Authorizer:
+class ClusterAuthorizer:
     """The authorizer of one cluster. Make it on a running event loop."""
 
     def __init__(self, access: ClusterAccess) -> None:

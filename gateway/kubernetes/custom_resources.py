@@ -31,7 +31,7 @@ READ_ONCE_TIMEOUT_S: Final = 10.0
 GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 
 
-class CustomResources:
+class ClusterCustomResources:
     """A cluster's custom resources, from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
     def __init__(
@@ -146,7 +146,7 @@ async def read_once(
     Raises:
         ClusterError: the resources cannot be read.
     """
-    resources = CustomResources(settings, lambda: None)
+    resources = ClusterCustomResources(settings, lambda: None)
     try:
         await resources.start()
         if not await resources.wait_until_synced(READ_ONCE_TIMEOUT_S):

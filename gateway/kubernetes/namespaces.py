@@ -20,7 +20,7 @@ from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed, FailureReason
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
-from gateway.kubernetes.authorizer import Authorizer
+from gateway.kubernetes.authorizer import ClusterAuthorizer
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ClusterNamespaces:
         kind = Kind(PATH, "namespaces", "NamespaceList")
         self._watch = Watch(self._access, kind, self._store, pace or Pace())
         self._look_ups = NamespaceLookups(self.get)
-        self._authorizer = Authorizer(self._access)
+        self._authorizer = ClusterAuthorizer(self._access)
         self._task: asyncio.Task[None] | None = None
         self.by_name: Mapping[str, Namespace] = self._store.by_name
         """The current namespaces; the mapping changes."""

@@ -113,7 +113,7 @@ class StatusWriter:
         self._timer = loop.call_later(seconds, self._wake.set)
 
     async def run(self) -> None:
-        """Write what is to be written, until cancelled."""
+        """Write statuses that have changed, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()

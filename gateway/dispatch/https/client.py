@@ -39,7 +39,7 @@ _SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 
 
-class HttpRequest:
+class WebhookRequest:
     """A POST request to one server, without its target."""
 
     __slots__ = ("body", "headers", "host", "path")
@@ -69,7 +69,7 @@ class HttpRequest:
 
 
 async def send(
-    request: HttpRequest,
+    request: WebhookRequest,
     timeout_text: str,
     connections: ConnectionPool,
     context: ssl.SSLContext,
@@ -111,7 +111,7 @@ async def send(
 
 
 async def _exchange(
-    request: HttpRequest,
+    request: WebhookRequest,
     target: str,
     connections: ConnectionPool,
     context: ssl.SSLContext,

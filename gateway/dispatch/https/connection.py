@@ -65,10 +65,10 @@ class HttpResponse:
     body: bytes = b""
 
 
-class HttpConnection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A connection. *on_idle_end* is called once if it ends while no request is in progress."""
 
-    def __init__(self, on_idle_end: Callable[[HttpConnection], None]) -> None:
+    def __init__(self, on_idle_end: Callable[[ClientConnection], None]) -> None:
         self.is_reusable = False
         """Whether another request may follow the last answer."""
         self.idle_since = 0.0

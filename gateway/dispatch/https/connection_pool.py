@@ -13,7 +13,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.https.connection import ExchangeError, HttpConnection
+from gateway.dispatch.https.connection import ClientConnection, ExchangeError
 from gateway.dispatch.https.happy_eyeballs import HANDSHAKE_S, Host
 from gateway.dispatch.https.proxy import open_tunnel
 from gateway.dispatch.https.self_issued import SELF_SIGNED, trust, unverified
@@ -37,9 +37,9 @@ class ConnectionPool:
         """The server, or its proxy."""
         self._tls_name = host.rstrip(".")
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._idle: dict[HttpConnection, None] = {}
+        self._idle: dict[ClientConnection, None] = {}
         """The most recently used is last."""
-        self._in_use: dict[HttpConnection, ssl.SSLContext] = {}
+        self._in_use: dict[ClientConnection, ssl.SSLContext] = {}
         """By connection, the context that it was opened with."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -51,7 +51,7 @@ class ConnectionPool:
         """The number of idle connections."""
         return len(self._idle)
 
-    async def acquire(self, context: ssl.SSLContext, *, is_fresh: bool = False) -> HttpConnection:
+    async def acquire(self, context: ssl.SSLContext, *, is_fresh: bool = False) -> ClientConnection:
         """Return an idle connection, or a new one; always a new one if *is_fresh*.
 
         Raises:
@@ -68,7 +68,7 @@ class ConnectionPool:
         self._in_use[connection] = context
         return connection
 
-    def release(self, connection: HttpConnection) -> None:
+    def release(self, connection: ClientConnection) -> None:
         """Keep *connection* for the next call if it is reusable; close it otherwise."""
         is_current = self._in_use.pop(connection) is self._context
         if not (connection.is_reusable and is_current) or self._is_closed or len(self._idle) >= MAX_IDLE:
@@ -95,7 +95,7 @@ class ConnectionPool:
         while self._idle:
             self._idle.popitem()[0].abort()
 
-    def _forget(self, connection: HttpConnection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         self._idle.pop(connection, None)
 
     def _sweep_in(self, seconds: float) -> None:
@@ -112,7 +112,7 @@ class ConnectionPool:
             del self._idle[oldest]
             oldest.abort()
 
-    async def _dial(self, context: ssl.SSLContext) -> HttpConnection:
+    async def _dial(self, context: ssl.SSLContext) -> ClientConnection:
         try:
             try:
                 return await self._dial_securely(context)
@@ -133,14 +133,14 @@ class ConnectionPool:
         finally:
             connection.abort()
 
-    async def _dial_securely(self, context: ssl.SSLContext) -> HttpConnection:
+    async def _dial_securely(self, context: ssl.SSLContext) -> ClientConnection:
         if self._proxy is None:
             # In one step: uvloop raises an internal error if the connection ends between TCP and TLS.
             _, direct = await self._host.connect(
-                lambda: HttpConnection(self._forget), context, self._tls_name
+                lambda: ClientConnection(self._forget), context, self._tls_name
             )
             return direct
-        connection = HttpConnection(self._forget)
+        connection = ClientConnection(self._forget)
         bare = await open_tunnel(self._host, self._proxy, self._name)
         try:
             transport = await asyncio.get_running_loop().start_tls(

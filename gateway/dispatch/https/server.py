@@ -19,7 +19,7 @@ from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
 from gateway.dispatch.calls import InFlightCalls
-from gateway.dispatch.https.client import HttpRequest, send
+from gateway.dispatch.https.client import WebhookRequest, send
 from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
 from gateway.dispatch.https.connection_pool import ConnectionPool
 from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
@@ -174,7 +174,7 @@ class HttpsServer:
         timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
             headers, context = await self._credentials.get()
-            request = HttpRequest(self.client.url, headers, body)
+            request = WebhookRequest(self.client.url, headers, body)
             idempotent = webhook.side_effects == "None"
             response = await send(
                 request, timeout_text, self.connections, context, slot, may_repeat=idempotent

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dispatch.https.connection import ExchangeError, HttpConnection, HttpResponse
+from gateway.dispatch.https.connection import ClientConnection, ExchangeError, HttpResponse
 from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
 
 LINES = [
@@ -53,7 +53,7 @@ class Transport(asyncio.Transport):
 
 
 async def outcome_of(pieces: list[bytes]) -> tuple[int, bytes, bool] | str:
-    connection, transport = HttpConnection(lambda _: None), Transport()
+    connection, transport = ClientConnection(lambda _: None), Transport()
     connection.connection_made(transport)
     exchange = asyncio.ensure_future(connection.exchange(LargeAnswerSlot(LargeAnswerSlots()), b"request"))
     await asyncio.sleep(0)
@@ -106,5 +106,5 @@ def test_an_unread_request_fills_only_the_write_buffer() -> None:
         assert (await exchange).status == 200
         assert not connection.is_reusable
 
-    connection, transport = HttpConnection(lambda _: None), NeverRead()
+    connection, transport = ClientConnection(lambda _: None), NeverRead()
     asyncio.run(ask())
