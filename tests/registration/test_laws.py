@@ -269,7 +269,7 @@ def test_another_webhook_changes_no_path_and_no_name(
             assert after[name] == one
 
 
-@pytest.mark.parametrize("count", [421, 1842])
+@pytest.mark.parametrize("count", [421, pytest.param(1842, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_many_operators_have_short_paths_that_stay(count: int, phase: str) -> None:
     hooks = operators(count, phase)
