@@ -127,7 +127,7 @@ def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
         "                 action: Review of conformance.example/not-served\n"
         "                 found: allowed\n"
         "                 expected: NOT_FOUND\n"
-        '                 protos/README.md: "What the gateway does with a status" (review-unknown-policy)\n'
+        '                 protos/README.md: "Status codes" (review-unknown-policy)\n'
         "  holds        rejects a malformed ReviewRequest and keeps serving\n"
         f"{' '.join(faulty)} violates the contract: 1 hold, 1 fail\n"
     )
@@ -136,7 +136,7 @@ def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
         "rule": "review-unknown-policy",
         "group": "Review",
         "description": "answers NOT_FOUND for an unknown policy",
-        "section": "What the gateway does with a status",
+        "section": "Status codes",
         "result": "fails",
         "action": "Review of conformance.example/not-served",
         "found": "allowed",

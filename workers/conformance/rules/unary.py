@@ -29,7 +29,7 @@ _DEADLINE_MS: Final = 300
 _LATE_S: Final = 2.0
 """Allowed delay of an answer after its deadline, on a busy machine."""
 
-STATUSES: Final = "What the gateway does with a status"
+STATUSES: Final = "Status codes"
 
 REVIEWS: Final = Group("Review", "Review", "The answer")
 
