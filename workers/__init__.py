@@ -1,14 +1,13 @@
-"""The SDK for policy workers in Python: write a function per policy, ``PolicyServer`` does the rest.
+"""SDK for policy workers in Python: a policy is a function, and ``PolicyServer`` serves it.
 
-``README.md`` beside this file shows a whole worker; ``workers.samples`` are some to read and run.
+``README.md`` in this folder has a complete worker; ``workers.samples`` has sample policies.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read by grpc when it is imported. Workers never fork (processes are started afresh), and gRPC's fork
-# handlers keep a registry that only grows.
+# gRPC reads this when it is imported. Workers never fork, and the registry of gRPC's fork handlers leaks.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from workers.review import Cause, Denied, Review

@@ -1,11 +1,11 @@
-"""How a policy ended, as the message that goes to the gateway: a ``ReviewResponse`` or an ``Error``.
+"""Converts the result of a policy into the message for the gateway: a ``ReviewResponse`` or an ``Error``.
 
-The stream and the unary method send the same outcome, so a policy cannot tell them apart.
+The stream and the unary method send the same outcome.
 
 Laws:
-1. A denial is honoured whatever else is wrong: with odd texts, odd codes, or raised inside a TaskGroup.
-2. Whatever is neither "returned None" nor a denial is an Error, never an allow.
-3. No traceback and no more than ``MAX_ERROR_BYTES`` of text leave the worker.
+1. A denial is always sent as a denial: also with invalid text or code, or raised inside a TaskGroup.
+2. Any result other than None or a denial is an Error, never an allowed response.
+3. The worker sends no traceback, and at most ``MAX_ERROR_BYTES`` of error text.
 
 Source: protos/admissiongateway/worker/v1/worker.proto; google/rpc/code.proto.
 """
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 Outcome = pb.ReviewResponse | pb.Error
 
 ALLOWED: Final = pb.ReviewResponse(allowed=True)
-"""The usual answer. Shared by all reviews, so nothing may be set on it."""
+"""The most frequent answer. All reviews share it, so it must not be changed."""
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small."""
+"""Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB."""
 
 MAX_RESPONSE_BYTES: Final = MAX_MESSAGE_BYTES - 128
-"""Leaves room for the verdict and the batch around it: short tags, lengths and an id."""
+"""Leaves room for the fields of the verdict and the batch."""
 
 MAX_ERROR_BYTES: Final = 2000
-"""Of an Error's text. In a unary answer it travels percent-encoded, up to three times as long, in the
-trailers, for which gRPC has 8 KiB."""
+"""Limit of an Error's text. In a unary answer it is percent-encoded, up to three times as long, in the
+trailers, which gRPC limits to 8 KiB."""
 
 MAX_RETRY_AFTER_S: Final = 2**31 - 1
-"""Seconds; the API server reads an int32."""
+"""Seconds; the field of the API server is an int32."""
 
 TRACEBACK_INTERVAL_S: Final = 1.0
-"""Per policy; logging each failure of a broken policy would cost more than all the other policies."""
+"""Interval of logged tracebacks for each policy: tracebacks of all failures would use too much CPU."""
 
-_SAY_NO_MORE: Final = (Exception, RuntimeError)
-"""Types whose name says no more than that it failed, so that the text stands alone, as in other languages."""
+_GENERIC_TYPES: Final = (Exception, RuntimeError)
+"""Types whose name adds no information, so that the text is sent without it, as in other languages."""
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -55,7 +55,7 @@ log = logging.getLogger("workers")
 
 
 def error(code: grpc.StatusCode, text: str) -> pb.Error:
-    """Return the Error of that code, its text cut to ``MAX_ERROR_BYTES``."""
+    """Return an Error with *code*, and *text* cut to ``MAX_ERROR_BYTES``."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MAX_ERROR_BYTES:
         encoded = encoded[: MAX_ERROR_BYTES - 3] + b"..."
@@ -67,27 +67,27 @@ def status_code(failed: pb.Error) -> grpc.StatusCode:
     return _CODES[failed.code]
 
 
-def too_late() -> pb.Error:
+def deadline_exceeded() -> pb.Error:
     """Return the Error of a call whose deadline has passed."""
     return error(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the policy answered")
 
 
-def ended(policy: Policy, review: Review, result: object) -> Outcome:
-    """Return the outcome of a policy that returned *result*: allow, with its patch, if that is None."""
+def outcome_of_result(policy: Policy, review: Review, result: object) -> Outcome:
+    """Return the outcome of a policy that returned *result*: allowed, with its patch, if that is None."""
     if result is not None:
-        # "return False" would otherwise be an allow that its author meant as a denial.
+        # Otherwise "return False" would allow, although its author meant a denial.
         wrong = TypeError(
             f"the policy returned {type(result).__name__}: it returns None to allow and raises Denied to deny"
         )
-        return raised(policy, review, wrong)
+        return outcome_of_exception(policy, review, wrong)
     if not policy.mutating and not review.warnings and not review.annotations:
         return ALLOWED
     try:
         changes = review.changes()
-        # Sorted, so that a worker in a language whose objects have no order writes the same bytes.
+        # Sorted keys give the same bytes in all languages.
         patch = orjson.dumps(changes, option=orjson.OPT_SORT_KEYS) if changes else b""
     except Exception as problem:
-        return raised(policy, review, problem)
+        return outcome_of_exception(policy, review, problem)
     if not patch and not review.warnings and not review.annotations:
         return ALLOWED
     return _limited(
@@ -97,8 +97,8 @@ def ended(policy: Policy, review: Review, result: object) -> Outcome:
     )
 
 
-def raised(policy: Policy, review: Review, problem: BaseException) -> Outcome:
-    """Return the outcome of a policy that raised *problem*: a denial, or an Error and a line in the log."""
+def outcome_of_exception(policy: Policy, review: Review, problem: BaseException) -> Outcome:
+    """Return the outcome of a policy that raised *problem*: a denial, or an Error, which is also logged."""
     denial = _denial_in(problem)
     if denial is not None:
         return _limited(_denied(review, denial))
@@ -106,13 +106,13 @@ def raised(policy: Policy, review: Review, problem: BaseException) -> Outcome:
         return error(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
     _log_failure(policy, problem)
     text, name = str(problem), type(problem).__name__
-    if text and type(problem) not in _SAY_NO_MORE:
+    if text and type(problem) not in _GENERIC_TYPES:
         text = f"{name}: {text}"
     return error(grpc.StatusCode.INTERNAL, text or name)
 
 
 def _denial_in(problem: BaseException) -> Denied | None:
-    """Return the denial; also the first one that a TaskGroup has wrapped."""
+    """Return the denial, or the first denial in an exception group; None if there is none."""
     if isinstance(problem, Denied):
         return problem
     if isinstance(problem, BaseExceptionGroup):
@@ -146,7 +146,7 @@ def _denied(review: Review, denial: Denied) -> pb.ReviewResponse:
 
 
 def _limited(response: pb.ReviewResponse) -> Outcome:
-    """Return the response, or the Error that stands for one too large; a denial shrinks to its status."""
+    """Return *response*; if it is too large, an Error, or a denial with a shortened status."""
     size = response.ByteSize()
     if size <= MAX_RESPONSE_BYTES:
         return response
@@ -168,10 +168,14 @@ def _limited(response: pb.ReviewResponse) -> Outcome:
 
 def _log_failure(policy: Policy, problem: BaseException) -> None:
     now = time.monotonic()
-    if now < policy.quiet_until:
-        policy.unlogged += 1
+    if now < policy.no_traceback_until:
+        policy.unlogged_failures += 1
         return
-    more = f" ({policy.unlogged} failures since the last one shown)" if policy.unlogged else ""
+    more = (
+        f" ({policy.unlogged_failures} more failures since the last logged one)"
+        if policy.unlogged_failures
+        else ""
+    )
     log.error('policy "%s" failed%s', policy.name, more, exc_info=problem)
-    policy.quiet_until = now + TRACEBACK_INTERVAL_S
-    policy.unlogged = 0
+    policy.no_traceback_until = now + TRACEBACK_INTERVAL_S
+    policy.unlogged_failures = 0

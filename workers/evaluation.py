@@ -1,11 +1,11 @@
-"""Running policies: at once where that is possible, as a task or in a thread where it is not.
+"""Runs policies: synchronously if possible, otherwise in a task or a thread.
 
-- A plain function runs on the event loop, without a task or a future. Once it has held up the loop for
-  more than ``INLINE_LIMIT_S`` it runs in a thread from then on.
-- An async function becomes a task, unless it cannot suspend (``workers.invoke``).
-- At the deadline a task is cancelled; a thread cannot be, so its answer is given up instead.
+- A plain function runs on the event loop, without a task or a future. After it has blocked the loop for more
+  than ``INLINE_LIMIT_S``, it runs in a thread.
+- An async function runs in a task, unless it cannot suspend (``workers.invoke``).
+- At the deadline a task is cancelled. A thread cannot be cancelled; its result is discarded.
 
-Knows nothing of gRPC calls: the caller gets the outcome back, at once or through ``finish``.
+This module is independent of gRPC: the caller gets the outcome as return value or through ``finish``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from gateway.pb import worker_pb2 as pb
-from workers.answer import Outcome, raised, too_late
+from workers.answer import Outcome, deadline_exceeded, outcome_of_exception
 from workers.invoke import outcome_of, run
 
 if TYPE_CHECKING:
@@ -34,41 +34,40 @@ if TYPE_CHECKING:
     Finish = Callable[[Outcome], None]
 
 INLINE_LIMIT_S: Final = 0.005
-"""What a policy may hold up all others for. Reviews are to take milliseconds, and two hundred such runs a
-second would already fill the loop."""
+"""The longest time for which a policy may block the event loop; 200 such runs a second would fill it."""
 
 LARGE_REVIEW_BYTES: Final = 64 * 1024
-"""A larger review does not count as a slow run: parsing it takes long whatever the policy does."""
+"""Larger reviews never count as slow runs, because parsing takes long in any policy."""
 
 THREADS: Final = min(32, 4 * (os.cpu_count() or 1) + 4)
-"""For policies that block: mostly they wait, so more than there are CPUs."""
+"""Threads for blocking policies. They mostly wait, so there are more threads than CPUs."""
 
 log = logging.getLogger("workers")
 
 
 class _LoopWatch:
-    """Tells a run that blocked or computed for long from one that only waited for a CPU.
+    """Distinguishes runs that blocked or computed for long from runs that waited for a CPU.
 
-    On a busy machine the kernel takes the CPU away for several milliseconds now and then; no policy is to
-    blame for that. A thread that blocks gives it up of its own accord, which is counted apart.
+    On a busy machine the kernel preempts a thread for several milliseconds, which is not the policy's fault.
+    A blocking thread yields the CPU voluntarily, which the kernel counts separately.
     """
 
-    _WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+    _SCOPE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
     def __init__(self) -> None:
         self.mark()
 
     def mark(self) -> None:
-        """Start anew; to be called before some runs, as the counts since then are compared."""
-        usage = resource.getrusage(self._WHO)
+        """Record the counters; call before a sequence of runs."""
+        usage = resource.getrusage(self._SCOPE)
         self._at = time.monotonic()
         self._cpu_s = usage.ru_utime + usage.ru_stime
         self._blocked = usage.ru_nvcsw
 
-    def held_up(self, started: float) -> bool:
-        """Whether the run that began at *started* and has just ended blocked, or computed too long."""
-        usage = resource.getrusage(self._WHO)
-        # The runs between the mark and this one had the CPU for as long as they took, or less.
+    def has_blocked(self, started: float) -> bool:
+        """Whether the run from *started* until now has blocked, or computed for too long."""
+        usage = resource.getrusage(self._SCOPE)
+        # Earlier runs since the mark used at most their duration of CPU time.
         computed_s = usage.ru_utime + usage.ru_stime - self._cpu_s - (started - self._at)
         blocked = usage.ru_nvcsw > self._blocked
         self.mark()
@@ -76,7 +75,7 @@ class _LoopWatch:
 
 
 class Evaluator:
-    """Runs policies on the loop it is made in, and owns their tasks and threads."""
+    """Runs policies on the current event loop, and owns their tasks and threads."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -89,28 +88,28 @@ class Evaluator:
         return f"<Evaluator tasks={len(self.tasks)} threads={len(self.thread_work)}>"
 
     def mark(self) -> None:
-        """To be called before a batch of ``begin``; without it a slow run may be blamed on its neighbour."""
+        """Call before a batch of ``begin``, so that a slow run is attributed to the right policy."""
         self._watch.mark()
 
     def begin(self, policy: Policy, review: Review, finish: Finish) -> Outcome | Running:
-        """Return the outcome, or what is running; then ``finish`` is called with the outcome later.
+        """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
 
-        ``finish`` is never called before this returns, and always on the loop.
+        ``finish`` is called on the event loop, and never before this method returns.
         """
         started = time.monotonic()
         if review.deadline <= started:
-            return too_late()
+            return deadline_exceeded()
         if policy.blocking:
             return Running(self, policy, review, finish).in_thread()
         result = run(policy, review)
         if time.monotonic() - started > INLINE_LIMIT_S:
-            self._took_long(policy, review, started)
+            self._record_slow_run(policy, review, started)
         if isinstance(result, CoroutineType):
             return Running(self, policy, review, finish).in_task(result)
         return result
 
     async def close(self) -> None:
-        """Cancel what runs and wait for its end, a second at most; threads are left to themselves."""
+        """Cancel tasks and wait up to one second for their end; threads keep running."""
         self.threads.shutdown(wait=False, cancel_futures=True)
         for task in self.tasks:
             task.cancel()
@@ -119,24 +118,24 @@ class Evaluator:
 
     @property
     def busy_threads(self) -> int:
-        """How many threads are in a policy right now."""
+        """Number of threads that are running a policy."""
         return sum(work.running() for work in tuple(self.thread_work))
 
-    def _took_long(self, policy: Policy, review: Review, started: float) -> None:
-        if review.size_bytes > LARGE_REVIEW_BYTES or policy.was_slow or not self._watch.held_up(started):
+    def _record_slow_run(self, policy: Policy, review: Review, started: float) -> None:
+        if review.size_bytes > LARGE_REVIEW_BYTES or policy.was_slow or not self._watch.has_blocked(started):
             return
         policy.was_slow = True
         policy.blocking = not policy.is_async
         log.warning(
-            'policy "%s" held up the event loop for more than %g ms; %s',
+            'policy "%s" blocked the event loop for more than %g ms; %s',
             policy.name,
             INLINE_LIMIT_S * 1000,
-            "it runs in a thread from now on" if policy.blocking else "it is to await what it waits for",
+            "it will run in a thread" if policy.blocking else "async policies must not block",
         )
 
 
 class Running:
-    """A call that did not end at once. ``finish`` is called once with its outcome, unless it is cancelled."""
+    """A call in a task or thread. ``finish`` is called once with the outcome, but not after ``cancel``."""
 
     __slots__ = ("_evaluator", "_expired", "_finish", "_policy", "_review", "_timer", "_work")
 
@@ -152,13 +151,13 @@ class Running:
             self._timer = evaluator.loop.call_later(max(0.0, review.remaining_s), self._expire)
 
     def cancel(self) -> None:
-        """Stop it, as far as it can be stopped; nobody wants the outcome any more."""
+        """Cancel the call; ``finish`` is not called. A thread keeps running."""
         self._settle(None)
         if self._work is not None:
             self._work.cancel()
 
     def in_task(self, coroutine: Unfinished) -> Running:
-        """Run the coroutine in a task of its own; returns itself."""
+        """Run the coroutine in a task; returns itself."""
         task = self._evaluator.loop.create_task(outcome_of(self._policy, self._review, coroutine))
         self._work = task
         self._evaluator.tasks.add(task)
@@ -166,7 +165,7 @@ class Running:
         return self
 
     def in_thread(self) -> Running:
-        """Call the policy in a thread; returns itself."""
+        """Run the policy in a thread; returns itself."""
         work = self._evaluator.threads.submit(self._call)
         self._work = work
         self._evaluator.thread_work.add(work)
@@ -174,9 +173,9 @@ class Running:
         return self
 
     def _call(self) -> None:
-        """Runs in the thread."""
-        wanted = self._finish is not None and self._review.remaining_s > 0
-        result = run(self._policy, self._review) if wanted else too_late()
+        """Body of the thread."""
+        is_needed = self._finish is not None and self._review.remaining_s > 0
+        result = run(self._policy, self._review) if is_needed else deadline_exceeded()
         self._evaluator.loop.call_soon_threadsafe(self._thread_done, result)
 
     def _thread_done(self, result: Outcome | Unfinished) -> None:
@@ -191,18 +190,18 @@ class Running:
         self._evaluator.tasks.discard(task)
         if not task.cancelled():
             outcome = task.result()
-            # What a policy raised because it was cancelled at its deadline is not its own failure.
-            self._settle(too_late() if self._expired and isinstance(outcome, pb.Error) else outcome)
+            # An exception after the cancellation at the deadline is not a failure of the policy.
+            self._settle(deadline_exceeded() if self._expired and isinstance(outcome, pb.Error) else outcome)
         elif self._expired:
-            self._settle(too_late())
+            self._settle(deadline_exceeded())
         elif self._finish is not None:
-            problem = asyncio.CancelledError("cancelled from within the policy")
-            self._settle(raised(self._policy, self._review, problem))
+            problem = asyncio.CancelledError("the policy cancelled itself")
+            self._settle(outcome_of_exception(self._policy, self._review, problem))
 
     def _expire(self) -> None:
         self._expired = True
         if not isinstance(self._work, asyncio.Task):
-            self._settle(too_late())
+            self._settle(deadline_exceeded())
         if self._work is not None:
             self._work.cancel()
 

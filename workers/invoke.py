@@ -1,8 +1,7 @@
-"""Calling a policy, as far as it goes without waiting.
+"""Calls a policy synchronously, if it cannot suspend.
 
-An async function that cannot suspend is driven to its end here, without a task. Any other is handed back
-as a coroutine to be run in a task: things such as ``asyncio.timeout`` ask for the current task, so not even
-its first step can be taken outside of one.
+An async function that cannot suspend runs to its end without a task. Any other async function is returned as
+a coroutine for a task: even its first step may need the current task, for example in ``asyncio.timeout``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import inspect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from workers.answer import Outcome, ended, raised
+from workers.answer import Outcome, outcome_of_exception, outcome_of_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1024)
 def never_suspends(code: CodeType) -> bool:
-    """Whether a coroutine of this code runs to its end in one step: it has no await, async for or with.
+    """Whether a coroutine of this code runs in one step, without await, async for and async with.
 
-    Each of these is compiled to a YIELD_VALUE (CPython 3.11 and newer).
+    CPython 3.11 and later compile each of these to YIELD_VALUE.
     """
     return not any(step.opname == "YIELD_VALUE" for step in dis.get_instructions(code))
 
 
 def run(policy: Policy, review: Review) -> Outcome | Unfinished:
-    """Call the policy and return its outcome, or the coroutine that ``outcome_of`` is to wait for."""
+    """Call the policy and return its outcome, or a coroutine for ``outcome_of``."""
     try:
         result: object = policy.function(review)
         if result is not None and inspect.isawaitable(result):
@@ -47,23 +46,23 @@ def run(policy: Policy, review: Review) -> Outcome | Unfinished:
             except StopIteration as stop:
                 result = stop.value
     except (Exception, SystemExit, asyncio.CancelledError, BaseExceptionGroup) as problem:
-        return raised(policy, review, problem)
-    return ended(policy, review, result)
+        return outcome_of_exception(policy, review, problem)
+    return outcome_of_result(policy, review, result)
 
 
 async def outcome_of(policy: Policy, review: Review, coroutine: Unfinished) -> Outcome:
-    """Wait for the coroutine of *policy* and return its outcome.
+    """Await the coroutine of *policy* and return its outcome.
 
     Raises:
-        asyncio.CancelledError: it was cancelled, or cancelled itself.
+        asyncio.CancelledError: the task was cancelled.
     """
     try:
         result = await coroutine
     except asyncio.CancelledError:
         raise
     except (Exception, SystemExit, BaseExceptionGroup) as problem:
-        return raised(policy, review, problem)
-    return ended(policy, review, result)
+        return outcome_of_exception(policy, review, problem)
+    return outcome_of_result(policy, review, result)
 
 
 async def _awaited(result: Awaitable[None]) -> None:

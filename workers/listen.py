@@ -1,7 +1,7 @@
-"""Where a worker listens: addresses, sockets and TLS files, checked before gRPC sees them.
+"""Listening addresses, sockets and TLS files, checked before gRPC uses them.
 
-gRPC reports a failed bind on stderr in its own words, takes over a unix socket that another program
-listens on, and says nothing about a broken PEM file. So all of this is looked at first.
+gRPC prints its own message for a failed bind, takes over the unix socket of another program, and does not
+report an invalid PEM file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 import grpc
 
 MAX_UNIX_PATH_BYTES: Final = 107
-"""Of sun_path's 108 on Linux; the last is the terminating zero."""
+"""Size of sun_path on Linux, 108, less the terminating zero."""
 
 _HOST_PORT: Final = re.compile(r"(\[(?P<ipv6>[\w.%]*:[\w.%:]*)\]|(?P<host>[\w.-]+)):(?P<port>[0-9]{1,5})")
 
 
 class StartError(Exception):
-    """The worker cannot start as it was told to; the text says what to change."""
+    """The worker cannot start; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Address:
     host: str = ""
     """Without brackets."""
     port: int = 0
-    """0: any free one."""
+    """0: any free port."""
     path: Path | None = None
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. With ``client_ca`` only clients with a certificate that it signed get in."""
+    """PEM files. With ``client_ca`` clients need a certificate of that CA."""
 
     cert: Path
     key: Path
@@ -53,10 +53,10 @@ class Tls:
 
 
 def parse_address(text: str) -> Address:
-    """Return the address that ``--listen`` names: ``HOST:PORT``, ``[IPv6]:PORT`` or ``unix:PATH``.
+    """Return the address in *text*: ``HOST:PORT``, ``[IPv6]:PORT`` or ``unix:PATH``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: *text* has another format.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
@@ -75,17 +75,17 @@ def parse_address(text: str) -> Address:
 
 
 def claim(address: Address) -> None:
-    """Make sure that *address* can be bound; removes the socket file that a dead worker left.
+    """Check that *address* can be bound, and remove a stale socket file.
 
     Raises:
-        StartError: it is in use, or cannot be used.
+        StartError: the address is in use, or unusable.
     """
     if address.path is None:
         bind_tcp(address, reuse_port=False).close()
         return
     path = address.path
     if not path.parent.is_dir():
-        raise StartError(f"{address}: there is no folder {path.parent}")
+        raise StartError(f"{address}: the folder {path.parent} does not exist")
     if not path.exists():
         return
     if not stat.S_ISSOCK(path.stat().st_mode):
@@ -104,10 +104,10 @@ def claim(address: Address) -> None:
 
 
 def bind_tcp(address: Address, *, reuse_port: bool) -> socket.socket:
-    """Return a socket bound to *address* but not listening, which keeps a port without taking connections.
+    """Return a socket bound to *address* that does not listen, which reserves the port.
 
     Raises:
-        StartError: the host is not known, or the port taken.
+        StartError: the host is unknown, or the port is in use.
     """
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(
@@ -128,10 +128,10 @@ def bind_tcp(address: Address, *, reuse_port: bool) -> socket.socket:
 
 
 def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return the credentials that the files make.
+    """Return the server credentials of the files.
 
     Raises:
-        StartError: a file cannot be read, is not PEM, or key and certificate do not belong together.
+        StartError: a file is unreadable or not PEM, or key and certificate do not match.
     """
     contents = []
     for path in (tls.key, tls.cert, tls.client_ca):
@@ -158,4 +158,4 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted; it is to be stored without a password")
+    raise ValueError("the key is encrypted; a key without a password is required")

@@ -1,6 +1,6 @@
-"""A worker as a program: command line, signals, exit status.
+"""The program of a worker: command line, signals, exit status.
 
-Errors go to stderr in one line. The first SIGTERM or SIGINT drains, the second exits at once.
+Errors are one line on stderr. The first SIGTERM or SIGINT drains, the second exits immediately.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import uvloop
 
 from gateway import logs
 from workers.listen import StartError, Tls, parse_address
-from workers.processes import CHILD_VARIABLE, ChildOrders, supervise
+from workers.processes import CHILD_VARIABLE, ChildSettings, supervise
 from workers.server import DEFAULT_GRACE_S, DEFAULT_LISTEN, PolicyServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GC_THRESHOLD: Final = 50_000
-"""Objects. A review's JSON is some hundreds of dicts and lists that reference counting frees; the default
-of 700 has the collector look through them after nearly every one."""
+"""Objects. The JSON of a review has hundreds of dicts and lists, which reference counting frees. With the
+default of 700 the collector would run after nearly every review."""
 
 MAX_PROCESSES: Final = 1024
-"""More than any machine has CPUs; a typing mistake beyond it would take the machine down."""
+"""More than any machine has CPUs; guards against typing errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def parse_options(argv: Sequence[str] | None) -> Options:
     """Return the options.
 
     Raises:
-        SystemExit: 2, bad usage, said in one line on stderr; 0 for ``--help``.
+        SystemExit: 2 after a usage error, which is printed in one line; 0 after ``--help``.
     """
     parser = _Parser(description="Serves admission policies over gRPC.", allow_abbrev=False)
     parser.add_argument(
@@ -63,18 +63,26 @@ def parse_options(argv: Sequence[str] | None) -> Options:
         action="append",
         type=_address,
         metavar="ADDRESS",
-        help=f"HOST:PORT or unix:PATH, repeatable; default {DEFAULT_LISTEN}",
+        help=f"address, HOST:PORT or unix:PATH; may be repeated; default {DEFAULT_LISTEN}",
     )
-    parser.add_argument("--processes", type=_count, default=1, metavar="N", help="share each port; default 1")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain to serve with")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    parser.add_argument("--client-ca", type=Path, metavar="FILE", help="let in only clients that it signed")
+    parser.add_argument(
+        "--processes",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="number of processes that share each port; default 1",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="serving certificate chain, PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate, PEM")
+    parser.add_argument(
+        "--client-ca", type=Path, metavar="FILE", help="require a client certificate of this CA, PEM"
+    )
     parser.add_argument(
         "--grace",
         type=_seconds,
         default=DEFAULT_GRACE_S,
         metavar="SECONDS",
-        help=f"for calls in flight when told to stop; default {DEFAULT_GRACE_S:g}",
+        help=f"grace period for calls in flight at shutdown; default {DEFAULT_GRACE_S:g}",
     )
     options = parser.parse_args(argv)
     listen = tuple(options.listen or (DEFAULT_LISTEN,))
@@ -84,23 +92,23 @@ def parse_options(argv: Sequence[str] | None) -> Options:
     if options.client_ca is not None and options.tls_cert is None:
         parser.error("--client-ca needs --tls-cert and --tls-key")
     if has_unix and options.tls_cert is not None:
-        parser.error("TLS is for HOST:PORT; a unix: socket is guarded by the permissions of its folder")
+        parser.error("TLS needs HOST:PORT; the permissions of its folder protect a unix: socket")
     if has_unix and options.processes > 1:
         parser.error("--processes needs HOST:PORT; a unix: socket cannot be shared")
     if len(set(listen)) != len(listen):
-        parser.error("--listen names the same address twice")
+        parser.error("--listen has the same address twice")
     tls = Tls(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert is not None else None
     return Options(listen, options.processes, tls, options.grace)
 
 
 def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
-    """Run the worker and return its exit status: 0 after a stop, 1 if it could not start."""
+    """Run the worker and return its exit status: 0 after a shutdown, 1 if it cannot start."""
     options = parse_options(argv)
     logs.set_up(logging.INFO, "worker: %(message)s")
     if argv is None:
         logs.log_uncaught()
-    orders = os.environ.pop(CHILD_VARIABLE, None)
-    child = ChildOrders(**json.loads(orders)) if orders is not None else None
+    settings = os.environ.pop(CHILD_VARIABLE, None)
+    child = ChildSettings(**json.loads(settings)) if settings is not None else None
     try:
         if not server.policies:
             raise StartError("no policy is registered: decorate a function with @server.policy(...)")
@@ -142,7 +150,7 @@ def say(text: str) -> None:
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:
-    """Set *stopping* at the first SIGTERM or SIGINT; exit with 128 + its number at the second."""
+    """Set *stopping* at the first SIGTERM or SIGINT; exit with 128 + number at the second."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -154,7 +162,7 @@ def stop_on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal, number)
 
 
-async def _serve(server: PolicyServer, options: Options, child: ChildOrders | None) -> int:
+async def _serve(server: PolicyServer, options: Options, child: ChildSettings | None) -> int:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     listen = options.listen if child is None else child.listen
@@ -169,6 +177,6 @@ async def _serve(server: PolicyServer, options: Options, child: ChildOrders | No
     await stopping.wait()
     busy = await server.stop(options.grace_s)
     if busy:
-        say(f"{busy} policies have not come back from their threads; leaving them")
-        os._exit(0)  # the interpreter would wait for the threads
+        say(f"exiting while {busy} policies still run in threads")
+        os._exit(0)  # the interpreter would wait for these threads
     return 0

@@ -1,7 +1,6 @@
-"""A registered policy: its function, and what the server has learnt about it.
+"""A registered policy: its function, its attributes, and run-time observations.
 
-Does not run anything (``workers.evaluation`` does). Mistakes show when the policy is registered, not when
-the first review comes in.
+``workers.evaluation`` runs policies. Errors in a registration are raised at once, not at the first review.
 """
 
 from __future__ import annotations
@@ -25,34 +24,36 @@ class Policy:
     """Whether it may answer with a patch."""
     description: str = ""
     version: str = ""
-    """Opaque; for logs and caches on the gateway's side."""
+    """Opaque version, for logs and caches of the gateway."""
     blocking: bool = False
-    """Whether it runs in a thread: said when it was registered, or learnt from a slow run."""
+    """Whether it runs in a thread: set at the registration, or after a slow run."""
     is_async: bool = False
-    """Whether it is declared ``async``; such a policy is never moved to a thread."""
+    """Whether the function is ``async``; such a policy never runs in a thread."""
     was_slow: bool = False
-    """Whether the log has said that it held up the event loop."""
-    quiet_until: float = field(default=0.0, repr=False)
-    """No further traceback of this policy is logged before this instant (monotonic seconds)."""
-    unlogged: int = field(default=0, repr=False)
-    """Failures since the last logged one."""
+    """Whether a slow run has been logged."""
+    no_traceback_until: float = field(default=0.0, repr=False)
+    """Time before which no further traceback is logged, monotonic seconds."""
+    unlogged_failures: int = field(default=0, repr=False)
+    """Failures since the last logged failure."""
 
 
 def make_policy(
     function: PolicyFunction, *, name: str, mutating: bool, description: str, version: str, blocking: bool
 ) -> Policy:
-    """Return the policy; without a *description* it gets the first line of the function's docstring.
+    """Return the policy; the default *description* is the first line of the function's docstring.
 
     Raises:
-        TypeError: *function* is not callable with one Review, or asked to be both async and blocking.
+        TypeError: *function* is not callable with one Review, or is both async and blocking.
         ValueError: *name* is empty or not printable.
     """
     if not isinstance(name, str):
-        raise TypeError(f'the name of a policy is a string, as in @server.policy("name"), found {name!r}')
+        raise TypeError(
+            f'the name of a policy has to be a string, as in @server.policy("name"); found {name!r}'
+        )
     if not name.strip() or not name.isprintable():
-        raise ValueError(f"the name of a policy is some printable text, found {name!r}")
+        raise ValueError(f"the name of a policy has to be printable and not empty; found {name!r}")
     if not callable(function):
-        raise TypeError(f'policy "{name}" is to be a function of one Review, found {function!r}')
+        raise TypeError(f'policy "{name}" has to be a function of one Review; found {function!r}')
     _check_signature(name, function)
     is_async = inspect.iscoroutinefunction(function)
     if is_async and blocking:
@@ -64,9 +65,9 @@ def make_policy(
 def _check_signature(name: str, function: PolicyFunction) -> None:
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some callables written in C do not say
+    except ValueError:  # some callables in C have no signature
         return
     try:
         signature.bind(None)
     except TypeError as error:
-        raise TypeError(f'policy "{name}" is to take one Review: {error}') from None
+        raise TypeError(f'policy "{name}" has to accept one Review: {error}') from None

@@ -1,8 +1,9 @@
-"""Several processes on one port: each is the same command started afresh, never a fork.
+"""Runs several worker processes that share a port. Each is a new process of the same command, not a fork.
 
-The parent keeps the ports (bound, not listening, so that no connection is lost to it), starts the children,
-starts another for one that dies, and passes the stop on. A child ends when its parent does, however that
-came about: it holds one end of a pipe that then closes.
+The parent reserves the ports (bound, not listening), starts and restarts the children, and forwards the
+shutdown signal. A child also shuts down when its parent ends for any reason: a pipe between them closes.
+
+This is not shared with ``gateway.process``, because the SDK is independent of the gateway's runtime.
 """
 
 from __future__ import annotations
@@ -24,58 +25,58 @@ if TYPE_CHECKING:
     from workers.main import Options
 
 CHILD_VARIABLE: Final = "ADMISSION_GATEWAY_WORKER_CHILD"
-"""Carries the ChildOrders. Not an option, since the command line of a child is its parent's."""
+"""Environment variable with the ChildSettings; the command line of a child is that of its parent."""
 
 RESTART_DELAY_S: Final = 1.0
-"""A child that dies at once is not to be restarted in a busy loop."""
+"""Delay before a restart, so that a child that fails at once does not cause a busy loop."""
 
 log = logging.getLogger("workers")
 
 
 @dataclass(frozen=True, slots=True)
-class ChildOrders:
-    """What a child is told: where to listen, and two file descriptors."""
+class ChildSettings:
+    """Settings of a child: listening addresses, and two file descriptors."""
 
     listen: list[str]
     ready: int
-    """To write a line to when it serves."""
+    """Pipe to which the child writes a line when it serves."""
     alive: int
-    """Readable (at its end) once the parent is gone."""
+    """Pipe that is at its end when the parent has ended."""
 
     def report_ready(self, stopping: asyncio.Event) -> None:
-        """Tell the parent, and set *stopping* when the parent is gone; if it is set by then, exit at once."""
+        """Report to the parent; set *stopping* when the parent ends, or exit if it is already set."""
         os.write(self.ready, b"ready\n")
         os.close(self.ready)
         loop = asyncio.get_running_loop()
 
-        def on_parent_gone() -> None:
+        def on_parent_end() -> None:
             loop.remove_reader(self.alive)
             if stopping.is_set():
                 os._exit(1)
             stopping.set()
 
-        loop.add_reader(self.alive, on_parent_gone)
+        loop.add_reader(self.alive, on_parent_end)
 
 
 async def supervise(options: Options, policies: int) -> int:
-    """Run ``options.processes`` children until told to stop; returns 0 if they all stopped in order.
+    """Run ``options.processes`` children until a signal; return 0 if all exited with status 0.
 
     Raises:
-        StartError: an address cannot be bound, or a child did not come up; it has said why on stderr.
+        StartError: an address cannot be bound, or a child failed to start, which it reports on stderr.
     """
     from workers.main import say, stop_on_signals
 
     stopping = asyncio.Event()
     stop_on_signals(stopping)
-    kept = [_keep(parse_address(text)) for text in options.listen]
-    listen = [str(address) for address, _ in kept]
+    reserved = [_reserve(parse_address(text)) for text in options.listen]
+    listen = [str(address) for address, _ in reserved]
     alive, held = os.pipe()
     children = [_Child(listen, alive) for _ in range(options.processes)]
     try:
         async with asyncio.TaskGroup() as group:
             starts = [group.create_task(child.start()) for child in children]
         if not all(start.result() for start in starts):
-            raise StartError(f"not all of the {options.processes} processes came up")
+            raise StartError(f"not all of the {options.processes} processes started")
         say(f"serving {policies} policies on {', '.join(listen)}")
         async with asyncio.TaskGroup() as group:
             ends = [group.create_task(child.keep(stopping)) for child in children]
@@ -85,20 +86,20 @@ async def supervise(options: Options, policies: int) -> int:
             child.stop()
         os.close(held)
         os.close(alive)
-        for _, reserved in kept:
-            reserved.close()
+        for _, bound in reserved:
+            bound.close()
 
 
-def _keep(address: Address) -> tuple[Address, socket.socket]:
-    """Return the address with a port, and the socket that keeps it."""
+def _reserve(address: Address) -> tuple[Address, socket.socket]:
+    """Return the address with its port, and the socket that reserves it."""
     if address.port:
-        claim(address)  # also finds another worker that shares its port, which would get half of the calls
+        claim(address)  # fails if another worker shares the port, which would get half of the calls
     reserved = bind_tcp(address, reuse_port=True)
     return replace(address, port=reserved.getsockname()[1]), reserved
 
 
 class _Child:
-    """One child process after another."""
+    """A child process with its restarts."""
 
     def __init__(self, listen: list[str], alive: int) -> None:
         self._listen = listen
@@ -106,14 +107,14 @@ class _Child:
         self._running: asyncio.subprocess.Process | None = None
 
     async def start(self) -> bool:
-        """Start one and return whether it came up."""
+        """Start a process and return whether it serves."""
         reading, writing = os.pipe()
-        orders = ChildOrders(self._listen, writing, self._alive)
+        settings = ChildSettings(self._listen, writing, self._alive)
         try:
-            # A session of its own: Ctrl-C in a terminal reaches the parent only, which passes it on once.
+            # In a separate session Ctrl-C reaches only the parent, which forwards it once.
             self._running = await asyncio.create_subprocess_exec(
                 *(sys.executable, *sys.orig_argv[1:]),
-                env={**os.environ, CHILD_VARIABLE: json.dumps(asdict(orders))},
+                env={**os.environ, CHILD_VARIABLE: json.dumps(asdict(settings))},
                 pass_fds=(writing, self._alive),
                 start_new_session=True,
             )
@@ -122,7 +123,7 @@ class _Child:
         return await _has_line(reading)
 
     async def keep(self, stopping: asyncio.Event) -> int:
-        """Keep one running until *stopping*, then stop it; returns the last one's exit status."""
+        """Restart the process until *stopping*, then stop it; return the last exit status."""
         stop = asyncio.create_task(stopping.wait())
         try:
             while True:
@@ -132,9 +133,7 @@ class _Child:
                 if stopping.is_set():
                     self.stop()
                     return await end
-                log.warning(
-                    "process %d ended with status %s; starting another", self._running.pid, end.result()
-                )
+                log.warning("process %d exited with status %s; restarting", self._running.pid, end.result())
                 await asyncio.wait({stop}, timeout=RESTART_DELAY_S)
                 if stopping.is_set():
                     return 0
@@ -143,13 +142,13 @@ class _Child:
             stop.cancel()
 
     def stop(self) -> None:
-        """Ask it to drain, if it runs."""
+        """Send SIGTERM, if the process runs."""
         if self._running is not None and self._running.returncode is None:
             self._running.send_signal(signal.SIGTERM)
 
 
 async def _has_line(reading: int) -> bool:
-    """Wait for a line or the end of the pipe, close it, and return which it was."""
+    """Return whether the pipe has a line rather than its end; closes the pipe."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(reading, readable.set)

@@ -1,10 +1,10 @@
-"""What a policy is given and how it says no: ``Review``, ``Denied`` and ``Cause``.
+"""The interface of policies: ``Review``, ``Denied`` and ``Cause``.
 
-Nothing here knows gRPC, so a policy can be called with a ``Review.from_json(...)`` in a plain unit test.
+This module is independent of gRPC, so that a unit test can call a policy with ``Review.from_json(...)``.
 
-Everything in a Review is parsed on first use and belongs to this one call: a policy may change what it
-finds, and no other policy sees it. What a mutating policy left in ``object`` is compared as JSON with what
-it was given, so that keeping a reference, an alias or an equal value of another Python type changes nothing.
+A Review is parsed on first use and belongs to one call: other policies do not see changes. After a mutating
+policy, ``object`` is compared with the original as JSON, so that references, aliases and equal values of
+other Python types are no changes.
 
 Source: k8s.io/api admission/v1 types.go (AdmissionRequest); RFC 6902 (JSON Patch).
 """
@@ -23,27 +23,27 @@ from gateway.core.diff import diff
 
 JsonObject = dict[str, Any]
 Operations = Sequence[Mapping[str, Any]]
-"""A JSON Patch: ``{"op", "path", "value"}`` each."""
+"""A JSON Patch: a sequence of ``{"op", "path", "value"}``."""
 
 FORBIDDEN = "FieldValueForbidden"
-"""Kubernetes' CauseType for a value that is well-formed but that a policy does not permit."""
+"""CauseType of Kubernetes for a well-formed value that a policy does not permit."""
 
 
 class MalformedPayload(ValueError):
-    """What the gateway sent is not the JSON object that the contract asks for."""
+    """The gateway has sent something other than a JSON object."""
 
 
 def clean_text(text: object) -> str:
-    """Return *text* as a str that protobuf takes: unpaired surrogates become question marks."""
+    """Return *text* as a str that protobuf accepts: unpaired surrogates become question marks."""
     return str(text).encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of ``status.details.causes``: what is wrong with one field.
+    """One entry of ``status.details.causes``: the problem of one field.
 
-    ``field`` is a path such as ``spec.containers[0].image``, empty for the whole object; ``reason`` one of
-    Kubernetes' CauseTypes (FieldValueRequired, FieldValueInvalid, FieldValueForbidden, ...).
+    ``field`` is a path such as ``spec.containers[0].image``, empty for the whole object; ``reason`` is a
+    CauseType of Kubernetes (FieldValueRequired, FieldValueInvalid, FieldValueForbidden, ...).
 
     Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, CauseType.
     """
@@ -53,18 +53,18 @@ class Cause:
     reason: str = FORBIDDEN
 
 
-class Denied(Exception):  # an answer rather than an error, hence the name
-    """Raised by a policy to deny the request; *message* is shown to the user who made it.
+class Denied(Exception):  # an answer, not an error, hence the name
+    """Raised by a policy to deny the request. The user sees *message*.
 
     Args:
-        message: one sentence that says what to change.
-        code: HTTP status the user gets, 400 to 599; anything else is answered as 400.
-        reason: machine-readable reason such as ``Forbidden``; left to the gateway where empty.
-        field: path of the offending field; short for one ``Cause(message, field)``, put first.
-        causes: further causes, shown in this order.
-        retry_after_seconds: after how many seconds the client may try again, which it reads in the header
-            ``Retry-After``; anything but a whole number from 1 to 2**31 - 1 is left out.
-        name, group, kind, uid: of the object that the denial is about. With the reason ``Invalid`` kubectl
+        message: one sentence with the required change.
+        code: HTTP status, 400 to 599; any other value is sent as 400.
+        reason: machine-readable reason such as ``Forbidden``; empty: chosen by the gateway.
+        field: path of the offending field; shorthand for a first ``Cause(message, field)``.
+        causes: further causes, in order.
+        retry_after_seconds: seconds after which the client may retry, sent as ``Retry-After``; ignored unless
+            an integer from 1 to 2**31 - 1.
+        name, group, kind, uid: the object of the denial. With the reason ``Invalid`` kubectl
             prints ``The KIND "NAME" is invalid`` instead of the message.
     """
 
@@ -96,11 +96,11 @@ class Denied(Exception):  # an answer rather than an error, hence the name
 
 
 class Review:
-    """One admission request, as one policy gets to see it.
+    """One admission request for one policy.
 
-    ``deadline`` is an instant of ``time.monotonic()`` in seconds, infinite where none is known. ``patch`` is
-    None until a mutating policy sets it to a list of RFC 6902 operations, which then counts instead of what
-    it changed in ``object``. ``warnings`` and ``annotations`` hold what was said so far.
+    ``deadline`` is a time of ``time.monotonic()`` in seconds, infinite if unknown. ``patch`` is None until a
+    mutating policy sets it to a list of RFC 6902 operations, which are then sent instead of the changes of
+    ``object``. ``warnings`` and ``annotations`` have the values so far.
     """
 
     __slots__ = (
@@ -141,9 +141,9 @@ class Review:
         namespace_object: Mapping[str, Any] | None = None,
         timeout_s: float = math.inf,
     ) -> Review:
-        """Return a Review for a unit test, from an AdmissionReview or the AdmissionRequest in it.
+        """Return a Review for a unit test, from an AdmissionReview or an AdmissionRequest.
 
-        It keeps track of changes, so ``changes()`` answers for mutating policies.
+        It records changes, so that ``changes()`` works for mutating policies.
 
         Raises:
             ValueError: *review* is not a JSON object.
@@ -156,10 +156,10 @@ class Review:
 
     @property
     def request(self) -> JsonObject:
-        """The AdmissionRequest as Kubernetes wrote it.
+        """The AdmissionRequest, unchanged.
 
         Raises:
-            ValueError: the gateway sent something else than a JSON object.
+            ValueError: the gateway has sent something other than a JSON object.
         """
         request = self._request
         if request is None:
@@ -168,11 +168,10 @@ class Review:
                 self._before = orjson.dumps(request.get("object"))
         return request
 
-    # Any rather than dict | None: which of the two is known from the operation, and every policy would
-    # have to assert what its rules already say.
+    # Any instead of dict | None: the operation determines which, and every policy would need an assertion.
     @property
     def object(self) -> Any:  # noqa: ANN401
-        """The object of the request as a dict; None where there is none (DELETE)."""
+        """The object of the request as a dict; None if there is none (DELETE)."""
         return self.request.get("object")
 
     @object.setter  # noqa: A003
@@ -181,15 +180,15 @@ class Review:
 
     @property
     def old_object(self) -> Any:  # noqa: ANN401
-        """The stored object as a dict, for UPDATE and DELETE; None for the rest."""
+        """The stored object as a dict, for UPDATE and DELETE; otherwise None."""
         return self.request.get("oldObject")
 
     @property
     def namespace_object(self) -> JsonObject | None:
-        """The Namespace that the request is in, parsed at each use; None if cluster-scoped or not known.
+        """The Namespace of the request, parsed at each use; None if cluster-scoped or unknown.
 
         Raises:
-            ValueError: the gateway sent something else than a JSON object.
+            ValueError: the gateway has sent something other than a JSON object.
         """
         return _decode("namespace_object", self._namespace_json) if self._namespace_json else None
 
@@ -200,7 +199,7 @@ class Review:
 
     @property
     def name(self) -> str:
-        """Name of the object; empty for a CREATE that lets the API server generate one."""
+        """Name of the object; empty for a CREATE with a generated name."""
         return self.request.get("name") or ""
 
     @property
@@ -215,7 +214,7 @@ class Review:
 
     @property
     def resource(self) -> dict[str, str]:
-        """``{"group", "version", "resource"}`` that the request is for."""
+        """``{"group", "version", "resource"}`` of the request."""
         return self.request.get("resource") or {}
 
     @property
@@ -225,22 +224,22 @@ class Review:
 
     @property
     def user_info(self) -> JsonObject:
-        """Who made the request: ``{"username", "uid", "groups", "extra"}``."""
+        """The user of the request: ``{"username", "uid", "groups", "extra"}``."""
         return self.request.get("userInfo") or {}
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing will be stored, so that a policy must not leave a trace elsewhere."""
+        """Whether the request will not be stored; a policy must have no side effects then."""
         return self.request.get("dryRun") is True
 
     @property
     def uid(self) -> str:
-        """Names this one review; a repeated or reinvoked one has another."""
+        """Unique id of this review; a repetition or reinvocation has another one."""
         return self.request.get("uid") or ""
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the gateway stops waiting; negative once it has."""
+        """Seconds until the deadline; negative after it."""
         return self.deadline - time.monotonic()
 
     @property
@@ -249,7 +248,7 @@ class Review:
         return len(self._payload)
 
     def warn(self, text: str) -> None:
-        """Show *text* to the user; the gateway cuts it to 256 characters."""
+        """Add a warning for the user; the gateway cuts it to 256 characters."""
         self.warnings.append(clean_text(text))
 
     def annotate(self, key: str, value: str) -> None:
@@ -257,13 +256,12 @@ class Review:
         self.annotations[clean_text(key)] = clean_text(value)
 
     def changes(self) -> Operations:
-        """Return the JSON Patch of this call: ``patch`` if set, else what was changed in ``object``.
+        """Return the JSON Patch of this call: ``patch`` if set, otherwise the changes of ``object``.
 
         Always empty for a policy that is not mutating.
 
         Raises:
-            ValueError: the object was replaced by something else than a dict, holds what JSON cannot say,
-                or there was none to change.
+            ValueError: the object is no longer a dict or not valid JSON, or the request has no object.
         """
         if not self._mutating or (self.patch is None and self._request is None):
             return []

@@ -1,4 +1,4 @@
-"""``PolicyServer``: the policies of a worker, and how they get served."""
+"""``PolicyServer``: the policies of a worker, and its server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
 DEFAULT_GRACE_S = 10.0
-"""Seconds; as long as the gateway drains by default, and well within the 30 s that Kubernetes gives a pod."""
+"""Seconds; the gateway's default drain time, and less than the 30 s of a pod's grace period."""
 
 
 class PolicyServer:
     """Serves policies to gateways.
 
-    Register functions with ``policy``; then ``main`` runs a program, or ``start`` and ``stop`` a server
-    within one.
+    Register functions with ``policy``. Then ``main`` runs a program, or ``start`` and ``stop`` a server in an
+    existing program.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class PolicyServer:
 
     @property
     def policies(self) -> Mapping[str, Policy]:
-        """What is registered, by name, in the order of registration."""
+        """The policies by name, in the order of registration."""
         return MappingProxyType(self._policies)
 
     def policy(
@@ -50,22 +50,22 @@ class PolicyServer:
         """Return a decorator that registers a function of one Review as policy *name*.
 
         The function returns None to allow and raises ``Denied`` to deny; it may be ``async``. The decorator
-        gives it back unchanged.
+        returns it unchanged.
 
         Args:
-            name: what ``clientConfig.worker.policy`` names.
+            name: the value of ``clientConfig.worker.policy``.
             mutating: whether it may change the object.
-            description: one line for ListPolicies; the docstring's first line where empty.
-            version: of its code and settings; opaque.
-            blocking: run it in a thread from the start, since it waits for something. A plain function
-                that is not marked so moves to a thread once it has held up the event loop for over 5 ms.
+            description: one line for ListPolicies; default: the first line of the docstring.
+            version: opaque version of its code and settings.
+            blocking: run it in a thread, because it blocks. Any other plain function runs in a thread
+                after it has blocked the event loop for more than 5 ms.
 
         Raises:
-            TypeError: not a function of one Review; raised when the function is registered.
-            ValueError: the name is empty, or taken by another policy.
+            TypeError: not a function of one Review; raised at the registration.
+            ValueError: the name is empty, or already in use.
         """
         if callable(name):
-            raise TypeError('a policy needs a name: write @server.policy("name")')
+            raise TypeError('a policy needs a name: use @server.policy("name")')
 
         def register(function: Function) -> Function:
             policy = make_policy(
@@ -85,20 +85,20 @@ class PolicyServer:
         return register
 
     async def start(self, *listen: str, tls: Tls | None = None, reuse_port: bool = False) -> tuple[str, ...]:
-        """Serve on the addresses in *listen* and return them, with the port in place of a 0.
+        """Serve on the addresses *listen* and return them, with the chosen port instead of 0.
 
         Args:
-            listen: ``HOST:PORT`` or ``unix:PATH``; 127.0.0.1:50051 where none is given.
-            tls: certificate to serve with, on all of the addresses.
-            reuse_port: share the port with other processes that do the same.
+            listen: ``HOST:PORT`` or ``unix:PATH``; default 127.0.0.1:50051.
+            tls: serving certificate for all addresses.
+            reuse_port: share the port with other processes.
 
         Raises:
-            StartError: an address or a file cannot be used.
-            ValueError: an address is none.
-            RuntimeError: it is serving already.
+            StartError: an address or a file is unusable.
+            ValueError: an address is malformed.
+            RuntimeError: the server is already started.
         """
         if self._serving is not None:
-            raise RuntimeError(f"the server is started already: {self._serving!r}")
+            raise RuntimeError(f"the server is already started: {self._serving!r}")
         addresses = [parse_address(text) for text in listen or (DEFAULT_LISTEN,)]
         serving = Serving(self._policies, reuse_port=reuse_port)
         await serving.start(addresses, tls)
@@ -106,18 +106,18 @@ class PolicyServer:
         return serving.addresses
 
     async def stop(self, grace_s: float = DEFAULT_GRACE_S) -> int:
-        """Drain for at most *grace_s* seconds and stop. Does nothing if it is not serving.
+        """Drain for at most *grace_s* seconds and stop. Does nothing if the server is not started.
 
-        Returns how many threads are still in a policy: nothing can stop those.
+        Returns the number of threads that still run a policy, which cannot be stopped.
         """
         serving, self._serving = self._serving, None
         return await serving.stop(grace_s) if serving is not None else 0
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
-        """Serve as a program until SIGTERM or SIGINT; *argv* is ``sys.argv[1:]`` where None.
+        """Run as a program until SIGTERM or SIGINT; the default of *argv* is ``sys.argv[1:]``.
 
         Raises:
-            SystemExit: always. 0 after a stop, 1 if it could not start, 2 for bad usage.
+            SystemExit: always. 0 after a shutdown, 1 if the start fails, 2 after a usage error.
         """
         from workers.main import main
 

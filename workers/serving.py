@@ -1,7 +1,7 @@
-"""One running gRPC server: ports, health, and the order in which it stops.
+"""One running gRPC server: ports, health, and shutdown.
 
-Stopping: health says NOT_SERVING and every stream is told, the listeners close, what is in flight finishes
-within the grace, and then whatever is still open (health watches, late calls) is cut off.
+Shutdown: health becomes NOT_SERVING and every stream gets the drain notice; the listeners close; calls in
+flight finish within the grace period; then the rest (health watches, late calls) is aborted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The gateway pings every 30 s, also when no call is open; gRPC's default is to allow one ping in five
-    # minutes and to close the connection of a client that sends more.
+    # The gateway pings every 30 s, also without calls. By default gRPC permits one ping in five minutes, and
+    # closes the connection of a client that sends more.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
 CLOSE_S: Final = 0.1
-"""For connections without a call to close by themselves."""
+"""Time for connections without calls to close by themselves."""
 
 
 class Serving:
-    """Policies being served on some addresses, by the loop it was started in."""
+    """A server for policies, bound to the event loop in which it was started."""
 
     def __init__(self, policies: Mapping[str, Policy], *, reuse_port: bool = False) -> None:
         self._evaluator = Evaluator()
@@ -55,10 +55,10 @@ class Serving:
         return f"<Serving {', '.join(self.addresses)} {self._worker!r}>"
 
     async def start(self, addresses: Sequence[Address], tls: Tls | None) -> None:
-        """Bind and serve; ``addresses`` then holds what was bound, with the ports that were chosen.
+        """Bind and serve. Afterwards ``addresses`` has the bound addresses with their ports.
 
         Raises:
-            StartError: an address cannot be bound, or the TLS files cannot be used.
+            StartError: an address cannot be bound, or the TLS files are unusable.
         """
         try:
             secret = credentials(tls) if tls is not None else None
@@ -86,17 +86,17 @@ class Serving:
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float) -> int:
-        """Drain for at most *grace_s* seconds, then cancel what is left.
+        """Drain for at most *grace_s* seconds, then cancel the remaining calls.
 
-        Returns how many threads are still in a policy: nothing can stop those.
+        Returns the number of threads that still run a policy, which cannot be stopped.
         """
         await self._health.enter_graceful_shutdown()
         self._worker.drain()
         closing = asyncio.create_task(self._server.stop(grace_s))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._worker.idle.wait(), grace_s)
-        # Health watches never end by themselves. Cutting calls off makes gRPC report an error to every
-        # client, so it is done only where there is something to cut.
+        # Health watches never end by themselves. An abort makes gRPC report an error to every client, so it
+        # happens only if calls remain.
         await asyncio.wait({closing}, timeout=CLOSE_S)
         await self._server.stop(None)
         await closing
@@ -105,7 +105,7 @@ class Serving:
         return self._evaluator.busy_threads
 
     def _remove_socket_files(self) -> None:
-        """Remove them, unless another worker has put its own in their place."""
+        """Remove the socket files, unless another worker has replaced them."""
         for path, inode in self._socket_files.items():
             with suppress(FileNotFoundError):
                 if path.stat().st_ino == inode:

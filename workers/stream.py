@@ -1,10 +1,9 @@
-"""One ReviewStream: batches of calls in, batches of verdicts out.
+"""One ReviewStream: receives batches of calls, and sends batches of verdicts.
 
-All calls of a batch that need not wait are answered in one message. While a message is being written,
-verdicts collect and go out together in the next. A cancelled call gets no verdict.
+The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready during a
+write are sent together in the next message. A cancelled call gets no verdict.
 
-Bounds: ``MAX_IN_FLIGHT`` calls that wait for something, and one message of verdicts that the gateway has
-not taken yet, past which no further batch is read.
+Bounds: ``MAX_IN_FLIGHT`` waiting calls; no further batch is read while a full message of verdicts is unsent.
 
 Source: protos/README.md.
 """
@@ -35,29 +34,28 @@ if TYPE_CHECKING:
     Rpc = aio.ServicerContext[bytes, bytes]
 
 MAX_IN_FLIGHT: Final = 4096
-"""Calls of one stream that are waiting for a task or a thread: four times what the gateway sends unless
-told otherwise."""
+"""Limit of calls in tasks and threads for each stream: four times the default maxInFlight of the gateway."""
 
 VERDICT_BYTES: Final = 64
-"""Upper bound of what a verdict takes beside its outcome: tags, lengths and a 64-bit id."""
+"""Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id."""
 
 QUIET_S: Final = 0.5
-"""A draining stream is ended by the worker once nothing has come in for so long: several round trips, so
-that a batch which crossed the notice on its way still gets its verdicts."""
+"""Time without a message after which the worker ends a draining stream: several round trips, for batches that
+the gateway sent before it received the drain notice."""
 
 
 class ProtocolViolation(Exception):
-    """The gateway sent what the contract does not allow, and the stream cannot go on."""
+    """The gateway violated the contract, and the stream cannot continue."""
 
 
 def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
-    """Return the Error of a call for a policy that is not served here."""
+    """Return the Error of a call for an unknown policy."""
     served = ", ".join(sorted(policies)) or "none"
     return error(grpc.StatusCode.NOT_FOUND, f'policy "{name}" is not served here; served are: {served}')
 
 
 class ReviewStream:
-    """The worker's side of one stream; ``serve`` runs it to its end."""
+    """The server side of one stream; ``serve`` runs it to its end."""
 
     def __init__(self, rpc: Rpc, policies: Mapping[str, Policy], evaluator: Evaluator) -> None:
         self._rpc = rpc
@@ -70,7 +68,7 @@ class ReviewStream:
         self._to_write = asyncio.Event()
         self._written = asyncio.Event()
         self._over = False
-        """Nothing more will be read."""
+        """Whether no more messages will be read."""
         self._draining = False
         self._last_batch = 0.0
 
@@ -82,8 +80,8 @@ class ReviewStream:
         """Answer calls until the gateway ends the stream, or until it is drained.
 
         Raises:
-            asyncio.CancelledError: the gateway or the connection went away. What runs is cancelled.
-            ProtocolViolation: the gateway broke the contract; likewise.
+            asyncio.CancelledError: the stream or the connection was aborted; running calls are cancelled.
+            ProtocolViolation: the gateway violated the contract; running calls are cancelled.
         """
         reader = asyncio.create_task(self._read())
         reader.add_done_callback(self._read_ended)
@@ -95,7 +93,7 @@ class ReviewStream:
                 if reader.done() and not reader.cancelled():
                     reader.result()
         except (aio.UsageError, aio.InternalError):
-            pass  # the call ended between two steps: nobody is left to write to
+            pass  # the call ended between two steps
         finally:
             reader.cancel()
             for running in self._running.values():
@@ -105,7 +103,7 @@ class ReviewStream:
                 await reader
 
     def drain(self) -> None:
-        """Tell the gateway to send nothing new; the stream ends when it is done, or quiet."""
+        """Send the drain notice; the stream ends when no call is in flight, or after ``QUIET_S``."""
         if self._draining or self._over:
             return
         self._draining = True
@@ -143,7 +141,7 @@ class ReviewStream:
             self._written.set()
 
     def _accept(self, message: bytes) -> None:
-        """Run the calls of one batch as far as they go without waiting."""
+        """Start the calls of one batch; calls that need no waiting are answered."""
         arrived = self._last_batch = time.monotonic()
         try:
             batch = pb.ReviewBatch.FromString(message)
@@ -191,7 +189,7 @@ class ReviewStream:
             self._to_write.set()
 
     def _add(self, number: int, outcome: Outcome) -> None:
-        """Put a verdict into the message that goes out next."""
+        """Add a verdict to the next message."""
         size = VERDICT_BYTES if outcome is ALLOWED else VERDICT_BYTES + outcome.ByteSize()
         if self._batch_bytes + size > MAX_MESSAGE_BYTES:
             self._seal()

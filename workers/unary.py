@@ -1,7 +1,6 @@
-"""The unary methods, Review and ListPolicies, and the gRPC registration of all three.
+"""The gRPC service: its unary methods, Review and ListPolicies, and the registration of all methods.
 
-The generated code has no servicer class; the methods take and give bytes, so that an answer which is
-always the same is encoded only once.
+The methods receive and return bytes, so that the most frequent answer is encoded only once.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
 
 MAX_UNARY_IN_FLIGHT: Final = 4096
-"""As many as on a stream. gRPC's own limit would count streams and health watches too."""
+"""Same limit as for a stream. gRPC's own limit would also count streams and health watches."""
 
 _ALLOWED_BYTES: Final = ALLOWED.SerializeToString()
 
 
 class PolicyWorker:
-    """The service's methods over one Evaluator."""
+    """The methods of the service, with one Evaluator."""
 
     def __init__(self, policies: Mapping[str, Policy], evaluator: Evaluator) -> None:
         self._policies = policies
@@ -44,20 +43,20 @@ class PolicyWorker:
         self._draining = False
         self._unary = 0
         self.idle = asyncio.Event()
-        """Set while no Review and no ReviewStream is open."""
+        """Set while neither a Review nor a ReviewStream is open."""
         self.idle.set()
 
     def __repr__(self) -> str:
         return f"<PolicyWorker unary={self._unary} streams={len(self._streams)} {self._evaluator!r}>"
 
     def drain(self) -> None:
-        """Tell every open stream, and each that still comes, that this worker goes away."""
+        """Send the drain notice on all open and later streams."""
         self._draining = True
         for stream in self._streams:
             stream.drain()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Return what ``grpc.aio.Server.add_generic_rpc_handlers`` takes."""
+        """Return the argument for ``grpc.aio.Server.add_generic_rpc_handlers``."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -68,7 +67,7 @@ class PolicyWorker:
         )
 
     async def list_policies(self, _: bytes, rpc: Rpc) -> bytes:
-        """Answer ListPolicies, in the order of registration."""
+        """Answer ListPolicies in the order of registration."""
         served = [
             pb.Policy(
                 name=policy.name,
@@ -91,7 +90,7 @@ class PolicyWorker:
             return _ALLOWED_BYTES if outcome is ALLOWED else outcome.SerializeToString()
         finally:
             self._unary -= 1
-            self._left()
+            self._update_idle()
 
     async def _outcome(self, message: bytes, rpc: Rpc) -> Outcome:
         try:
@@ -113,7 +112,7 @@ class PolicyWorker:
         finished: asyncio.Future[Outcome] = self._evaluator.loop.create_future()
 
         def finish(outcome: Outcome) -> None:
-            if not finished.done():  # cancelled, and the method has not come round to it yet
+            if not finished.done():  # the future is done if the call was cancelled
                 finished.set_result(outcome)
 
         self._evaluator.mark()
@@ -138,8 +137,8 @@ class PolicyWorker:
             await rpc.abort(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
         finally:
             self._streams.discard(stream)
-            self._left()
+            self._update_idle()
 
-    def _left(self) -> None:
+    def _update_idle(self) -> None:
         if not self._unary and not self._streams:
             self.idle.set()

@@ -195,7 +195,7 @@ class FaultyWorker(PolicyWorker):
             return bytes(outcome.SerializeToString())
         finally:
             self._unary -= 1
-            self._left()
+            self._update_idle()
 
     async def _faulty_outcome(self, message: bytes, rpc: Any, now: State) -> Any:
         fault = now.fault

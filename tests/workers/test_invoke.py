@@ -147,9 +147,9 @@ def test_a_policy_that_keeps_failing_fills_no_logs(caplog: pytest.LogCaptureFixt
     for _ in range(50):
         run(policy, Review(b"{}"))
     assert len(caplog.records) == 1
-    policy.quiet_until = 0.0
+    policy.no_traceback_until = 0.0
     run(policy, Review(b"{}"))
-    assert "49 failures since the last one shown" in caplog.records[1].getMessage()
+    assert "49 more failures since the last logged one" in caplog.records[1].getMessage()
 
 
 def test_a_malformed_request_is_the_callers_fault(code_of: Code, caplog: pytest.LogCaptureFixture) -> None:

@@ -106,7 +106,7 @@ def test_the_socket_of_a_live_worker_is_not(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("file", "exists and is not a socket"), ("absent/a", "there is no folder")]
+    ("name", "message"), [("file", "exists and is not a socket"), ("absent/a", "does not exist")]
 )
 def test_a_path_that_cannot_be_a_socket_is_refused(folder: Path, name: str, message: str) -> None:
     (folder / "file").write_text("precious")

@@ -39,13 +39,13 @@ async def waits(review: Review) -> None:
 @pytest.mark.parametrize(
     ("options", "function", "error", "message"),
     [
-        ({"name": ""}, allow, ValueError, "printable text, found ''"),
-        ({"name": "  "}, allow, ValueError, "printable text"),
-        ({"name": "a\nb"}, allow, ValueError, "printable text"),
-        ({"name": 7}, allow, TypeError, "is a string.*found 7"),
+        ({"name": ""}, allow, ValueError, "printable and not empty; found ''"),
+        ({"name": "  "}, allow, ValueError, "printable and not empty"),
+        ({"name": "a\nb"}, allow, ValueError, "printable and not empty"),
+        ({"name": 7}, allow, TypeError, "has to be a string.*found 7"),
         ({"name": "taken"}, allow, ValueError, '"taken" is already registered, by <function allow'),
-        ({"name": "a"}, "allow", TypeError, "\"a\" is to be a function of one Review, found 'allow'"),
-        ({"name": "a"}, lambda: None, TypeError, '"a" is to take one Review: too many positional'),
+        ({"name": "a"}, "allow", TypeError, "\"a\" has to be a function of one Review; found 'allow'"),
+        ({"name": "a"}, lambda: None, TypeError, '"a" has to accept one Review: too many positional'),
         ({"name": "a"}, lambda a, b: None, TypeError, "missing a required argument"),
         ({"name": "a", "blocking": True}, waits, TypeError, "only a plain function can be blocking"),
     ],
@@ -61,7 +61,7 @@ def test_mistakes_show_when_the_policy_is_registered(
 
 
 def test_a_forgotten_name_says_so() -> None:
-    with pytest.raises(TypeError, match=r'write @server.policy\("name"\)'):
+    with pytest.raises(TypeError, match=r'use @server.policy\("name"\)'):
         PolicyServer().policy(allow)  # type: ignore[arg-type]
 
 

@@ -59,7 +59,7 @@ def test_a_server_starts_once_and_again_after_a_stop(folder: Path) -> None:
         server = server_of(allow=allow)
         assert await server.stop() == 0
         await server.start(f"unix:{folder}/a")
-        with pytest.raises(RuntimeError, match="is started already"):
+        with pytest.raises(RuntimeError, match="is already started"):
             await server.start(f"unix:{folder}/b")
         await server.stop()
         await server.start(f"unix:{folder}/a", f"unix:{folder}/b")

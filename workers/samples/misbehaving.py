@@ -1,4 +1,4 @@
-"""Two policies that go wrong on purpose, to see what failurePolicy and timeoutSeconds do."""
+"""Two faulty policies, to demonstrate failurePolicy and timeoutSeconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from workers import Review
 
 SLEEP_S: Final = 60.0
-"""Twice the longest timeout that a webhook can have."""
+"""Twice the longest timeout of a webhook."""
 
 
 async def sleeps(review: Review) -> None:

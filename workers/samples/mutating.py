@@ -1,7 +1,6 @@
 """Sample policies that change the object.
 
-Each leaves alone what it finds as it would have it, so that applying one twice is applying it once: the
-API server may call a policy again after others have changed the object.
+Each policy is idempotent, because the API server may reinvoke it after changes by others.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ async def always_pull_images(review: Review) -> None:
 def inject_sidecar(review: Review) -> None:
     """Pods get a container that ships their logs."""
     pod = pod_spec(review)
-    # A running Pod takes no further containers, and one without any is left to the API server to refuse.
+    # A running Pod accepts no further containers, and the API server rejects a Pod without containers.
     if pod is None or (pod.is_pod and review.operation != "CREATE") or not pod.spec.get("containers"):
         return
     if any(found.container.get("name") == SIDECAR_NAME for found in containers(pod)):
@@ -54,7 +53,7 @@ def default_resources(review: Review) -> None:
     for _, container in containers(pod, "containers", "initContainers"):
         resources = container.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        # A limit without a request is one too: the API server sets the request to it.
+        # For a limit without a request the API server sets the request to the limit.
         missing = {
             name: value for name, value in DEFAULT_REQUESTS.items() if name not in {**requests, **limits}
         }
@@ -73,7 +72,7 @@ def team_from_namespace(review: Review) -> None:
     if not team or not isinstance(metadata, dict):
         return
     labels = metadata.get("labels")
-    # By a patch of its own, to show how; setting the label in review.object would do the same.
+    # An explicit patch as an example; setting the label in review.object has the same effect.
     if labels is None:
         review.patch = [{"op": "add", "path": "/metadata/labels", "value": {"team": team}}]
     elif not labels.get("team"):
@@ -81,7 +80,7 @@ def team_from_namespace(review: Review) -> None:
 
 
 def _new_containers(review: Review, pod: PodSpec) -> list[Container]:
-    """Return the containers whose pull policy can still be set: all but those of a Pod that exists."""
+    """Return the containers whose pull policy may change: all except existing containers of a Pod."""
     found = list(containers(pod))
     if not pod.is_pod or review.operation != "UPDATE":
         return found

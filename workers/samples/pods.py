@@ -1,7 +1,6 @@
-"""Finding the pod in an object: a Pod itself, or the template in a workload.
+"""Finds the pod spec in an object: in a Pod, or in the template of a workload.
 
-One function, so that a policy written for containers holds for Deployments and CronJobs too, where its
-message reaches the person who made them rather than a controller's event log.
+With it a policy for containers also applies to Deployments and CronJobs, whose author then sees the message.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ _SPECS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 _SUB_RESOURCES: Final = ("", "ephemeralcontainers", "resize")
-"""Of the others, status does not carry the spec, and scale, exec and so on are other kinds of object."""
+"""Other subresources have no spec (status) or other kinds of object (scale, exec)."""
 
 
 class PodSpec(NamedTuple):
-    """A pod's spec, and where it stands in the object."""
+    """A pod spec, and its position in the object."""
 
     path: str
-    """``spec`` or ``spec.template.spec``, say, to begin field paths with."""
+    """Prefix of field paths, such as ``spec`` or ``spec.template.spec``."""
     spec: dict[str, Any]
-    """The part of the review's object itself: changing it changes that."""
+    """A part of the review's object: a change of it changes the object."""
     is_pod: bool
-    """Whether it is a Pod's own: most of that is immutable once the Pod exists."""
+    """Whether the object is a Pod, whose spec is mostly immutable."""
 
 
 class Container(NamedTuple):
-    """One container, and where it stands: ``spec.initContainers[0]``."""
+    """One container, and its path, such as ``spec.initContainers[0]``."""
 
     path: str
     container: dict[str, Any]
 
 
 def pod_spec(review: Review) -> PodSpec | None:
-    """Return the pod spec that a request creates or updates; None if it does not.
+    """Return the pod spec that a request creates or updates; None if there is none.
 
-    None too for an object that is on its way out: it still gets updates (its finalizers are taken off), and
-    a policy that denied those would keep it from ever going.
+    Also None for an object with a deletionTimestamp: a denial of its updates, which remove finalizers, would
+    prevent its deletion.
     """
     found = review.object
     if review.operation not in ("CREATE", "UPDATE") or not isinstance(found, dict):
@@ -71,7 +70,7 @@ def pod_spec(review: Review) -> PodSpec | None:
 
 
 def containers(pod: PodSpec, *fields: str) -> Iterator[Container]:
-    """Yield the containers in *fields*; in all three lists where none is named."""
+    """Yield the containers in *fields*; default: all three lists."""
     for field in fields or ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(pod.spec.get(field) or ()):
             yield Container(f"{pod.path}.{field}[{index}]", container)

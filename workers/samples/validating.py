@@ -1,4 +1,4 @@
-"""Sample policies that say yes or no."""
+"""Sample policies that allow or deny."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_labels(review: Review) -> None:
         return
     metadata = found.get("metadata") or {}
     if metadata.get("deletionTimestamp"):
-        return  # only its finalizers are taken off
+        return  # such updates only remove finalizers
     labels = metadata.get("labels") or {}
     causes = [
         Cause(f'label "{label}" is missing', f"metadata.labels[{label}]", "FieldValueRequired")
@@ -48,7 +48,7 @@ def deny_latest_tag(review: Review) -> None:
 
 
 def _tag_problem(image: str) -> str:
-    """Return what is wrong with the tag; empty if nothing is."""
+    """Return the problem of the tag; empty if there is none."""
     name, _, digest = image.partition("@")
     if digest:
         return ""
