@@ -110,17 +110,8 @@ class ApiClient:
         headers = {"Content-Type": media_type}
         return await self._exchange("PATCH", path, params=params, content=body, headers=headers)
 
-    async def post(self, path: str, body: bytes) -> Json:
-        """Return the answer to a POST of *body*, the JSON of an object, to *path*.
-
-        Raises:
-            ClusterError: it was refused, or there was no answer.
-        """
-        headers = {"Content-Type": "application/json"}
-        return (await self._exchange("POST", path, content=body, headers=headers))[1]
-
     async def write(self, method: str, path: str, document: Mapping[str, object]) -> Json:
-        """Return the object after a POST or PUT of *document* to *path*.
+        """Return the answer to *document*, sent to *path* with POST, PUT or DELETE.
 
         Raises:
             ClusterError: it was refused, with its status, or there was no answer.

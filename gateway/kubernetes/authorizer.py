@@ -73,9 +73,9 @@ class ClusterAuthorizer:
         on_result(decision)
 
     async def _decide(self, check: AccessCheck) -> AccessDecision:
-        body = orjson.dumps({**_HEAD, "spec": orjson.Fragment(check.spec)})
+        review = {**_HEAD, "spec": orjson.Fragment(check.spec)}
         async with self._access.api() as api:
-            answer = await api.post(PATH, body)
+            answer = await api.write("POST", PATH, review)
         match answer:
             case {"status": {"allowed": bool(allowed)} as status}:
                 # An error matters only if the authorizer does not allow it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,6 +12,7 @@ import pytest
 from gateway.config.model import KubernetesSettings
 from gateway.core.conditions import AccessCheck, AccessDecision
 from gateway.kubernetes.namespaces import ClusterNamespaces
+from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -79,12 +80,15 @@ def test_a_refusal_is_an_error_with_its_reason(server: ApiServer, tmp_path: Path
 
 
 def test_a_late_answer_is_an_error(server: ApiServer, tmp_path: Path) -> None:
+    is_over = threading.Event()
+
     def late(_: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.5)
+        assert is_over.wait(PATIENCE_S)
         return {"allowed": True}
 
     server.rights = late
     (decision,) = decisions(server, tmp_path, timeout_s=0.1)
+    is_over.set()
     assert not decision.allowed
     assert "in time" in decision.error
 

@@ -14,6 +14,7 @@ from gateway.errors import ClusterError
 from gateway.kubernetes import namespaces
 from gateway.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
 from tests.kubernetes.server import ApiServer, refuse
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def test_each_look_up_ends_at_its_own_timeout() -> None:
         look_ups = NamespaceLookups(cluster.get)
         look_ups.look_up("red", 0.0, lambda answer: told.append(("hurried", answer)))
         look_ups.look_up("red", 60, lambda answer: told.append(("patient", answer)))
-        await asyncio.sleep(0.01)
+        await until(lambda: told, "the first timeout")
         late = 'namespace "red" cannot be looked up: the API server has not answered in time'
         assert told == [("hurried", Failed(FailureReason.NAMESPACE, late))]
         cluster.answers["red"].set_result(RED)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.https.connection_pool import ConnectionPool
     from gateway.dispatch.https.large_answers import LargeAnswerSlot
 
-MAX_REPEATS: Final = 10
+MAX_RETRIES: Final = 10
 MAX_REDIRECTS: Final = 3
 MAX_GZIP_MEMBERS: Final = 16
 """Of a compressed answer, which usually has one. To find the next, the rest is copied."""
@@ -93,12 +93,12 @@ async def send(
         ExchangeError: there is no answer.
     """
     target = f"{request.path}?timeout={timeout_text}"
-    repeats = redirects = 0
+    retries = redirects = 0
     while True:
         response = await _exchange(request, target, connections, context, slot, may_repeat=may_repeat)
         delay_s = _retry_after_s(response)
-        if delay_s is not None and repeats < MAX_REPEATS:
-            repeats += 1
+        if delay_s is not None and retries < MAX_RETRIES:
+            retries += 1
             slot.release()
             await asyncio.sleep(delay_s)
         elif 300 <= response.status < 400 and "location" in response.headers:

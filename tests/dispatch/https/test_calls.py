@@ -13,6 +13,7 @@ import pytest
 
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.kit import REVIEWS
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -486,8 +487,7 @@ def test_a_connection_with_an_unsolicited_answer_is_not_reused(
         server = bed.add_server(client)
         for _ in range(3):
             assert isinstance(await bed.ask({"client": client}), Allowed)
-            while server.connections.idle:
-                await asyncio.sleep(0.001)
+            await until(lambda: not server.connections.idle, "no idle connection")
 
     before = len(webhook.requests(client))
     on_bed(test)

@@ -15,6 +15,7 @@ from gateway.core.verdict import ALLOWED, Failed
 from gateway.core.webhook import HttpsClient
 from gateway.credentials.tls import tls_context
 from gateway.dispatch.https import connection_pool, server
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from gateway.core.evaluation import Evaluation
@@ -49,8 +50,7 @@ def test_idle_connections_end(
         for _ in range(2):
             await bed.settle({"client": client}, {"client": client})
             assert running.connections.idle
-            while running.connections.idle:
-                await asyncio.sleep(0.005)
+            await until(lambda: not running.connections.idle, "no idle connection")
 
     on_bed(test)
 
@@ -213,8 +213,7 @@ def test_calls_that_end_while_connecting_leave_no_connection_open(
                 await asyncio.sleep(wait_s)
                 for run in runs:
                     run.cancel()
-            while descriptors() > before + 2:
-                await asyncio.sleep(0.01)
+            await until(lambda: descriptors() <= before + 2, "no connection is open")
 
         on_bed(test)
 
