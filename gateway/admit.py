@@ -115,7 +115,9 @@ class _Review:
 
     def cancel(self) -> None:
         """Cancel the review; at most once, and not after its end."""
-        self._cancel_stage()
+        cancel_stage = self._cancel_stage
+        self._leave_stage()
+        cancel_stage()
         self._admission.observer.review_cancelled(self._selection.phase)
 
     def start(self, body: bytes) -> None:
@@ -123,13 +125,13 @@ class _Review:
         try:
             request = decode_plain(body) if len(body) <= LARGE_BYTES else None
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
             return
         if request is not None:
             self._look_up(request)
         else:
-            turns = self._admission.snapshot.backends.read_queue
-            self._cancel_stage = turns.begin(self._decode(body), self._look_up, self._failed)
+            queue = self._admission.snapshot.backends.read_queue
+            self._cancel_stage = queue.begin(self._decode(body), self._look_up, self._fail)
 
     def _decode(self, body: bytes) -> Generator[None, None, AdmissionRequest]:
         """Decode *body* in steps.
@@ -162,7 +164,7 @@ class _Review:
                 self._cancel_stage = look_up(request.namespace, timeout_s, self._evaluate)
                 return
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
             return
         self._evaluate(namespace)
 
@@ -172,16 +174,15 @@ class _Review:
         try:
             evaluation = Evaluation(self._selection, self._request, namespace, snapshot.memory)
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
             return
-        driver = EvaluationDriver(evaluation, snapshot.backends, self._deadline, self._decide, self._failed)
+        driver = EvaluationDriver(evaluation, snapshot.backends, self._deadline, self._decide, self._fail)
         self._cancel_stage = driver.cancel
         driver.start()
 
     def _decide(self, evaluation: Evaluation) -> None:
         """Answer by the outcomes of *evaluation*."""
-        # The review and its driver refer to each other; only the garbage collector would find them.
-        self._cancel_stage = _do_nothing
+        self._leave_stage()
         request, snapshot, phase = self._request, self._admission.snapshot, self._selection.phase
         decision = decide(evaluation, snapshot.audit_level)
         body = encode(request.api_version, request.uid, decision)
@@ -190,6 +191,14 @@ class _Review:
         self._admission.observer.review_answered(phase, decision, evaluation, seconds)
         for webhook, key, reason in decision.dropped_annotations:
             log.warning("audit annotation dropped: webhook %s, key %r: %s", webhook, key, reason)
+
+    def _fail(self, error: Exception) -> None:
+        self._leave_stage()
+        self._failed(error)
+
+    def _leave_stage(self) -> None:
+        # Else a review and its stage refer to each other, and only the garbage collector frees them.
+        self._cancel_stage = _do_nothing
 
 
 def _do_nothing() -> None:
