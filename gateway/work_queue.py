@@ -1,10 +1,9 @@
-"""Long work on an event loop, in steps, so that nothing else waits for longer than one of them.
+"""Queues for long computations on an event loop: they run in steps, so that no other callback waits for long.
 
-Reading a body of megabytes takes milliseconds in which the loop does nothing else. Such work queues here. One
-step is made at a time. After a step the loop is left to everything else for as long as the step took, so that
-long work has half of the loop's time at most, however much of it there is and however many queues it is in.
-The queues of a loop get equal parts of that time, or parts by weight, so that one that is always full, such
-as that of a webhook with large answers, does not hold up the others.
+Parsing a body of megabytes blocks the loop for milliseconds. Such work is queued here and runs one step at a
+time. After a step the loop is free for as long as the step took: queued work gets at most half of the loop's
+time. The queues of a loop share that time by weight, so that a full queue, such as that of a webhook with
+large answers, does not delay the others.
 
 Source: start-time fair queueing (Goyal, Vin, Cheng, 1996) for the order of the queues.
 """
@@ -25,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def finish(steps: Generator[None, None, Result]) -> Result:
-    """Return what *steps* return, made at once: for work that is known to be short."""
+    """Run all *steps* at once and return their result: for work that is known to be short."""
     while True:
         try:
             next(steps)
@@ -35,7 +34,7 @@ def finish(steps: Generator[None, None, Result]) -> Result:
 
 
 class _Work(Generic[Result]):
-    """A generator with what is to be told of its end."""
+    """A generator with the callbacks for its result."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class _Work(Generic[Result]):
         self.is_over = False
 
     def step(self) -> None:
-        """Make the next step, and tell the end if it was the last."""
+        """Run the next step; report the result if it was the last."""
         try:
             next(self._steps)
         except StopIteration as end:
@@ -60,22 +59,22 @@ class _Work(Generic[Result]):
             self._failed(error)
 
     def cancel(self) -> None:
-        """Make no further step, and tell nobody."""
+        """Run no further step, and report nothing."""
         self.is_over = True
         self._steps.close()
 
 
 class WorkQueue:
-    """One queue of long work, in the order in which it came."""
+    """One queue, served in order of arrival."""
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time, *, weight: float = 1) -> None:
-        """A queue of twice the *weight* gets twice the time while both have work."""
+        """A queue with twice the *weight* gets twice the time while both have work."""
         self._cpu_s = cpu_s
-        """Seconds of CPU time that the loop's thread has taken: other processes do not count."""
+        """Seconds of CPU time of the loop's thread, so that other processes do not count."""
         self._weight = weight
         self._waiting: deque[_Work[Any]] = deque()
         self.used_s = 0.0
-        """CPU time by weight, from which the order of the queues follows."""
+        """CPU time divided by the weight; the queue with the least is served next."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -86,18 +85,18 @@ class WorkQueue:
         done: Callable[[Result], None],
         failed: Callable[[Exception], None],
     ) -> Callable[[], None]:
-        """Run *steps*, up to a ``yield`` at a time, when their turn comes; return what cancels them.
+        """Queue *steps*, of which each ends with a ``yield``; return a function that cancels them.
 
-        *done* is called with what *steps* return, or *failed* with what they raise; neither before this
-        returns, nor after the cancellation.
+        *done* is called with their result, or *failed* with their exception: not before this returns, and not
+        after the cancellation.
         """
         work = _Work(steps, done, failed)
         self._waiting.append(work)
-        _round_of(asyncio.get_running_loop()).enter(self)
+        _scheduler_of(asyncio.get_running_loop()).enter(self)
         return work.cancel
 
     async def run(self, steps: Generator[None, None, Result]) -> Result:
-        """Return what *steps* return, once their turn has come."""
+        """Queue *steps*, and return their result."""
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def end(settle: Callable[[Any], None], value: object) -> None:
@@ -111,13 +110,13 @@ class WorkQueue:
             cancel()
 
     def has_work(self) -> bool:
-        """Forget what was cancelled, and return whether anything is left."""
+        """Remove cancelled work, and return whether any is left."""
         while self._waiting and self._waiting[0].is_over:
             self._waiting.popleft()
         return bool(self._waiting)
 
     def step(self) -> float:
-        """Make a step of the first work, and return how many seconds of CPU time it took."""
+        """Run a step of the first work, and return its CPU time in seconds."""
         work, begun_s = self._waiting[0], self._cpu_s()
         try:
             work.step()
@@ -129,48 +128,48 @@ class WorkQueue:
         return cost_s
 
 
-class _Round:
-    """The queues of one event loop that have work."""
+class _Scheduler:
+    """Serves the queues of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queues: dict[WorkQueue, None] = {}
         self._used_s = 0.0
-        """What the queue had used that was served last, before that."""
+        """CPU time of the queue that was served last, before that step."""
         self._timer: asyncio.Handle | None = None
-        """While a queue has work, and for the pause after the last step."""
+        """Set while a queue has work, and for the pause after the last step."""
 
-    def enter(self, turns: WorkQueue) -> None:
-        """Serve *turns*, which has work, until it has none."""
-        if turns not in self._queues:
-            self._queues[turns] = None
-            turns.used_s = max(turns.used_s, self._used_s)
+    def enter(self, queue: WorkQueue) -> None:
+        """Serve *queue* until it has no work."""
+        if queue not in self._queues:
+            self._queues[queue] = None
+            queue.used_s = max(queue.used_s, self._used_s)
         if self._timer is None:
             self._timer = self._loop.call_soon(self._step)
 
     def _step(self) -> None:
         self._timer = None
-        self._queues = {turns: None for turns in self._queues if turns.has_work()}
+        self._queues = {queue: None for queue in self._queues if queue.has_work()}
         if not self._queues:
             return
-        turns = min(self._queues, key=lambda waiting: waiting.used_s)
-        # Behind the others that have used as little.
-        del self._queues[turns]
-        self._queues[turns] = None
-        self._used_s = turns.used_s
+        queue = min(self._queues, key=lambda waiting: waiting.used_s)
+        # Behind other queues with the same CPU time.
+        del self._queues[queue]
+        self._queues[queue] = None
+        self._used_s = queue.used_s
         cost_s = 0.0
         try:
-            cost_s = turns.step()
+            cost_s = queue.step()
         finally:
-            # Also after the last work: what comes next waits for the end of the pause, too.
+            # Also after the last work: new work waits for the end of the pause too.
             self._timer = self._loop.call_later(cost_s, self._step)
 
 
-_ROUNDS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Round]] = WeakKeyDictionary()
+_SCHEDULERS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Scheduler]] = WeakKeyDictionary()
 
 
-def _round_of(loop: asyncio.AbstractEventLoop) -> _Round:
-    found = _ROUNDS.get(loop)
+def _scheduler_of(loop: asyncio.AbstractEventLoop) -> _Scheduler:
+    found = _SCHEDULERS.get(loop)
     if found is None:
-        found = _ROUNDS[loop] = _Round(loop)
+        found = _SCHEDULERS[loop] = _Scheduler(loop)
     return found
