@@ -1,4 +1,4 @@
-"""A dispatcher with real pools on an event loop of its own: uvloop and the standard one."""
+"""Drivers and real pools on an event loop of their own: uvloop's and the standard one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one answer of a worker may hold, and that what is within the bound is left as it is."""
+"""The bounds on the parts of an answer: answers within them are unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.dispatch.bounded_messages import (
 from gateway.pb import worker_pb2
 
 TOO_MANY = MAX_PARTS * 5
-"""One-character texts, three bytes each: enough for the answer to be looked at."""
+"""One-character texts, three bytes each: enough for the answer to be scanned."""
 
 
 def bounded(message: bytes) -> bytes:
@@ -50,7 +50,7 @@ def batch(*responses: worker_pb2.ReviewResponse) -> bytes:
     return worker_pb2.VerdictBatch(verdicts=verdicts, draining=True).SerializeToString()
 
 
-def test_an_answer_with_too_many_parts_is_an_error_in_its_place_and_costs_no_other() -> None:
+def test_an_answer_with_too_many_parts_becomes_an_error_and_others_are_unchanged() -> None:
     honest = warned(MAX_PARTS - 2)
     honest.patch = b"x" * 100_000
     read = worker_pb2.VerdictBatch.FromString(
@@ -66,7 +66,7 @@ def test_an_answer_with_too_many_parts_is_an_error_in_its_place_and_costs_no_oth
 
 
 @pytest.mark.parametrize("response", [denied(TOO_MANY), warned(TOO_MANY, allowed=False)])
-def test_a_denial_with_too_many_parts_is_a_denial_with_fewer(response: worker_pb2.ReviewResponse) -> None:
+def test_a_denial_with_too_many_parts_keeps_the_first_ones(response: worker_pb2.ReviewResponse) -> None:
     [verdict] = worker_pb2.VerdictBatch.FromString(bounded(batch(response))).verdicts
     short = verdict.response
     assert verdict.WhichOneof("outcome") == "response"
@@ -76,7 +76,7 @@ def test_a_denial_with_too_many_parts_is_a_denial_with_fewer(response: worker_pb
     assert read_response(response.SerializeToString()) == short
 
 
-def test_annotations_count_too() -> None:
+def test_annotations_count_as_parts() -> None:
     response = worker_pb2.ReviewResponse(
         allowed=True, audit_annotations={str(number): "" for number in range(MAX_PARTS + 1)}
     )
@@ -84,19 +84,19 @@ def test_annotations_count_too() -> None:
         read_response(response.SerializeToString())
 
 
-def test_a_call_of_its_own_has_the_same_bound() -> None:
+def test_a_unary_answer_has_the_same_bound() -> None:
     with pytest.raises(TooManyPartsError):
         read_response(warned(TOO_MANY).SerializeToString())
     assert read_response(warned(5).SerializeToString()) == warned(5)
     assert len(read_response(warned(MAX_PARTS - 1).SerializeToString()).warnings) == MAX_PARTS - 1
 
 
-def test_a_large_message_within_the_bounds_is_left_as_it_is() -> None:
+def test_a_large_message_within_the_bounds_is_unchanged() -> None:
     message = batch(*[warned(1000)] * 100)
     assert bounded(message) == message
 
 
-def test_an_answer_in_pieces_counts_as_one() -> None:
+def test_repeated_responses_of_a_verdict_are_merged() -> None:
     piece = warned(MAX_PARTS - 10).SerializeToString()
     field = b"\x12" + _varint(len(piece)) + piece
     verdict = b"\x08\x07" + field * 3
@@ -116,7 +116,7 @@ def test_an_answer_in_pieces_counts_as_one() -> None:
         pytest.param(b"\x0a" + b"\xa0\x8d\x06" + b"\x10\x00" * 50_000, id="a verdict of many parts"),
     ],
 )
-def test_what_nobody_can_read_stays_unreadable(message: bytes) -> None:
+def test_an_invalid_message_is_an_error(message: bytes) -> None:
     with pytest.raises(DecodeError):
         bounded(message)
 
@@ -147,7 +147,7 @@ verdicts = st.one_of(
 
 
 @given(given_verdicts=st.lists(verdicts, max_size=4), draining=st.booleans())
-def test_whatever_is_within_the_bounds_reads_the_same(
+def test_a_message_within_the_bounds_reads_the_same(
     given_verdicts: list[worker_pb2.Verdict], draining: bool
 ) -> None:
     message = worker_pb2.VerdictBatch(verdicts=given_verdicts, draining=draining).SerializeToString()
@@ -157,7 +157,7 @@ def test_whatever_is_within_the_bounds_reads_the_same(
 
 
 @given(message=st.binary(max_size=60))
-def test_no_bytes_are_too_odd(message: bytes) -> None:
+def test_any_bytes_are_read_or_a_decode_error(message: bytes) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bounded_messages, "WHOLE_BYTES", 0)
         with contextlib.suppress(DecodeError):
@@ -165,9 +165,7 @@ def test_no_bytes_are_too_odd(message: bytes) -> None:
 
 
 @given(response=responses, parts=st.integers(1, 6))
-def test_too_many_parts_never_turn_a_denial_into_anything_else(
-    response: worker_pb2.ReviewResponse, parts: int
-) -> None:
+def test_too_many_parts_leave_a_denial_a_denial(response: worker_pb2.ReviewResponse, parts: int) -> None:
     message = response.SerializeToString()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bounded_messages, "WHOLE_BYTES", 0)

@@ -1,4 +1,4 @@
-"""What workers say, by stream and by unary call, and what becomes of it."""
+"""Answers of workers by stream and by unary call, and the verdicts they become."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
-def test_every_answer_means_the_same_by_either_transport(
+def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     worker = start_worker()
@@ -87,7 +87,7 @@ def test_every_answer_means_the_same_by_either_transport(
     on_bed(test)
 
 
-def test_calls_of_one_review_go_in_one_batch_and_share_the_payload(
+def test_calls_of_one_review_share_a_batch_and_the_payload(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -120,9 +120,7 @@ def test_a_worker_without_streams_is_called_by_unary_calls(
     on_bed(test)
 
 
-def test_large_requests_go_by_a_call_of_their_own(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
+def test_large_requests_are_unary_calls(on_bed: OnBed, start_worker: Callable[..., WorkerProcess]) -> None:
     worker = start_worker()
 
     async def test(bed: Bed) -> None:
@@ -154,7 +152,7 @@ def test_an_answer_over_the_limit_fails_that_call_alone(
 
 
 @pytest.mark.parametrize("lie", ["twice", "wrong_id", "empty"])
-def test_a_lie_on_the_stream_hurts_the_liar_alone(
+def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], lie: str
 ) -> None:
     worker = start_worker()
@@ -199,7 +197,7 @@ def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
     on_bed(test)
 
 
-def test_garbage_from_a_webhook_with_side_effects_is_not_asked_for_twice(
+def test_an_unreadable_answer_of_a_webhook_with_side_effects_is_not_retried(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -217,7 +215,7 @@ def test_garbage_from_a_webhook_with_side_effects_is_not_asked_for_twice(
     on_bed(test)
 
 
-def test_workers_get_the_namespace_and_the_request_as_it_was_written(
+def test_workers_get_the_namespace_and_the_unchanged_request(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -249,9 +247,7 @@ def test_a_large_namespace_does_not_make_a_batch_too_large_to_send(
     on_bed(test)
 
 
-def test_a_refusal_of_the_stream_costs_no_call(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
+def test_a_refused_stream_fails_no_call(on_bed: OnBed, start_worker: Callable[..., WorkerProcess]) -> None:
     worker = start_worker(None, "--no-stream")
 
     async def test(bed: Bed) -> None:

@@ -1,4 +1,4 @@
-"""A way to a worker that is gone before it is there."""
+"""Connections that end while they are set up."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gone_again_and_again(path: Path) -> Iterator[None]:
 @pytest.mark.parametrize(
     "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
 )
-def test_a_connection_that_ends_while_it_is_made_leaves_no_socket(
+def test_a_connection_that_ends_during_its_set_up_leaves_no_socket(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """One that is left has a number that is somebody else's by the time it is closed."""

@@ -1,4 +1,4 @@
-"""Pools of several endpoints, and endpoints that come and go."""
+"""Pools of several endpoints, which appear, drain and disappear."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_less_loaded_endpoint_takes_the_call(
     on_bed(test)
 
 
-def test_past_max_in_flight_a_call_is_refused_at_once(
+def test_above_max_in_flight_a_call_is_refused_at_once(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -65,7 +65,7 @@ def test_past_max_in_flight_a_call_is_refused_at_once(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_cancelled_review_leaves_nothing_and_tells_the_worker(
+def test_a_cancelled_review_leaves_nothing_and_the_worker_is_notified(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     worker = start_worker()
@@ -126,7 +126,7 @@ def test_an_endpoint_that_is_down_is_not_chosen_while_another_is_up(
     on_bed(test)
 
 
-def test_a_worker_that_drains_gets_nothing_new_while_there_is_another(
+def test_a_draining_worker_gets_no_calls_while_another_is_ready(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     leaving, staying = start_worker(), start_worker()
@@ -169,7 +169,7 @@ def test_names_are_looked_up_and_every_address_is_an_endpoint(
     on_bed(test)
 
 
-def test_a_review_whose_time_is_up_makes_no_call(
+def test_a_review_past_its_deadline_makes_no_call(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -185,7 +185,7 @@ def test_a_review_whose_time_is_up_makes_no_call(
     on_bed(test)
 
 
-def test_a_call_ahead_of_its_turn_that_finds_no_room_is_made_in_its_turn(
+def test_a_call_ahead_of_its_turn_without_room_is_made_in_its_turn(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -205,7 +205,7 @@ def test_a_call_ahead_of_its_turn_that_finds_no_room_is_made_in_its_turn(
     on_bed(test)
 
 
-def test_calls_that_became_unwanted_make_room_before_others_are_made(
+def test_withdrawn_calls_make_room_before_new_calls(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -221,7 +221,7 @@ def test_calls_that_became_unwanted_make_room_before_others_are_made(
     on_bed(test)
 
 
-def test_a_call_that_is_withdrawn_leaves_the_queue_at_once(
+def test_a_withdrawn_call_leaves_the_queue_at_once(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -241,7 +241,7 @@ def test_a_call_that_is_withdrawn_leaves_the_queue_at_once(
     on_bed(test)
 
 
-def test_a_worker_that_drains_behind_the_only_address_is_left_for_a_new_connection(
+def test_a_draining_worker_at_the_only_address_is_replaced_by_a_new_connection(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -262,7 +262,7 @@ def test_a_worker_that_drains_behind_the_only_address_is_left_for_a_new_connecti
     on_bed(test)
 
 
-def test_a_name_that_is_lost_keeps_its_addresses_and_does_not_hold_up_others(on_bed: OnBed) -> None:
+def test_a_name_that_cannot_be_resolved_keeps_its_addresses_and_does_not_delay_others(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool("localhost:1", "no-such-host.invalid:2")
         known = [endpoint.address for endpoint in pool.endpoints]
@@ -286,7 +286,7 @@ def test_changed_tls_files_are_noticed(tmp_path: Path, certificate: tuple[Path, 
     assert tls_fingerprint(settings) != before
 
 
-def test_a_worker_that_drains_again_and_again_is_taken_at_its_word_each_time(
+def test_each_drain_notice_of_a_worker_replaces_the_connection(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()

@@ -1,4 +1,4 @@
-"""A worker's word on its own health: real gRPC servers, peers that are none, and what comes when."""
+"""The health watch: against real gRPC servers, against other peers, and its timing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN = (
     health_pb2.HealthCheckResponse(status=number).SerializeToString() for number in range(4)
 )
 NEW_STATUS = b"\x08\x63"
-"""Number 99, which this version of the protocol does not have."""
+"""Status 99, which this version of the protocol does not define."""
 
 
 def left_over() -> set[asyncio.Task[Any]]:
@@ -180,7 +180,7 @@ class NoHealth(grpc.GenericRpcHandler):
 # -- what is said ---------------------------------------------------------------------------------
 
 
-def test_what_grpcs_own_health_service_says_is_told(
+def test_reports_of_grpcs_own_health_service_are_followed(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
@@ -209,7 +209,7 @@ def test_what_grpcs_own_health_service_says_is_told(
 @pytest.mark.parametrize(
     "answer", [SERVING, UNKNOWN, b"", SERVICE_UNKNOWN, NEW_STATUS, SERVING + b"\x7a\x01x"], ids=repr
 )
-def test_whatever_is_not_not_serving_counts_as_serving(on_loop: OnLoop, answer: bytes) -> None:
+def test_every_report_but_not_serving_counts_as_serving(on_loop: OnLoop, answer: bytes) -> None:
     async def test() -> None:
         word = Word()
         async with served(word) as (_, address), watching(address) as (_, told):
@@ -235,7 +235,9 @@ def tls(authority: trustme.CA, tmp_path: Path) -> WorkerTls:
     return WorkerTls(ca_file=tmp_path / "ca.pem")
 
 
-def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls) -> None:
+def test_health_is_watched_over_tls(
+    on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls
+) -> None:
     async def test() -> None:
         word = Word(NOT_SERVING)
         async with served(word, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
@@ -256,7 +258,7 @@ def test_health_is_watched_by_tls(on_loop: OnLoop, server_pair: tuple[bytes, byt
 # -- nothing is said ------------------------------------------------------------------------------
 
 
-def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
+def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
@@ -277,7 +279,7 @@ def test_a_worker_without_health_is_asked_once_each_time_it_was_reached(
     on_loop(test)
 
 
-def test_a_worker_that_serves_health_no_more_counts_as_serving(on_loop: OnLoop, tmp_path: Path) -> None:
+def test_a_worker_that_stops_serving_health_checks_counts_as_serving(on_loop: OnLoop, tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             served(Word(NOT_SERVING), f"unix:{tmp_path}/s") as (_, address),
@@ -307,7 +309,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("status", "is_reported"), ENDS)
-def test_a_watch_that_ends_counts_as_serving_and_is_begun_again(
+def test_a_lost_watch_counts_as_serving_and_is_started_again(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
@@ -351,7 +353,7 @@ def test_a_worker_that_stops_and_starts_again(
     on_loop(test)
 
 
-def test_a_worker_that_was_reached_is_watched_without_waiting(
+def test_a_connected_worker_is_watched_without_delay(
     on_loop: OnLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watched, "MIN_BACKOFF_S", 10 * PATIENCE_S)
@@ -368,7 +370,7 @@ def test_a_worker_that_was_reached_is_watched_without_waiting(
     on_loop(test)
 
 
-def test_a_server_that_stops_gracefully_does_not_have_to_wait_for_the_watch(on_loop: OnLoop) -> None:
+def test_a_graceful_stop_does_not_wait_for_the_watch(on_loop: OnLoop) -> None:
     async def test() -> None:
         word = Word(NOT_SERVING)
         async with served(word) as (server, address), watching(address) as (_, told):
@@ -379,7 +381,7 @@ def test_a_server_that_stops_gracefully_does_not_have_to_wait_for_the_watch(on_l
     on_loop(test)
 
 
-def test_a_worker_of_the_python_sdk_says_that_it_stops(on_loop: OnLoop, tmp_path: Path) -> None:
+def test_a_worker_of_the_python_sdk_reports_its_shutdown(on_loop: OnLoop, tmp_path: Path) -> None:
     async def test() -> None:
         server = PolicyServer()
         server.policy("allow")(lambda review: None)
@@ -405,7 +407,7 @@ def test_a_worker_of_the_python_sdk_says_that_it_stops(on_loop: OnLoop, tmp_path
     ],
     ids=["no message", "cut off", "too long for a status", "too long for anything"],
 )
-def test_a_message_that_is_none_ends_the_watch_and_nothing_else(
+def test_an_invalid_message_ends_the_watch_and_nothing_else(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, answer: bytes, fragment: str
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
@@ -448,7 +450,7 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
     [b"", b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"\0" * 200, b"SSH-2.0-x\r\n"],
     ids=["nothing", "HTTP/1.1", "zeros", "SSH"],
 )
-def test_a_peer_that_is_no_grpc_server_is_let_be(
+def test_a_peer_that_is_no_grpc_server_counts_as_serving(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, words: bytes
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
@@ -477,7 +479,7 @@ def test_a_peer_that_is_no_grpc_server_is_let_be(
     on_loop(test)
 
 
-def test_a_fault_in_what_is_told_does_not_end_the_watch(
+def test_an_exception_in_the_callback_does_not_end_the_watch(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -544,9 +546,7 @@ async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
             each.transport.abort()
 
 
-def test_silence_is_asked_about_and_one_who_does_not_answer_is_lost(
-    on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keepalive_ends_a_silent_watch(on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 0.3)
 
@@ -569,7 +569,7 @@ async def read_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 @pytest.mark.parametrize("stage", ["dialing", "watching", "waiting", "not served", "at once"])
-def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> None:
+def test_nothing_remains_whenever_a_watch_is_closed(on_loop: OnLoop, stage: str) -> None:
     async def test() -> None:
         async with quiet() as (met, address), served() as (_, without_health):
             mute = await asyncio.start_server(read_all, "127.0.0.1", 0)
@@ -599,7 +599,7 @@ def test_nothing_is_left_whenever_it_is_closed(on_loop: OnLoop, stage: str) -> N
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
-def test_it_can_be_closed_at_any_moment(
+def test_a_watch_can_be_closed_at_any_moment(
     on_loop: OnLoop,
     server_pair: tuple[bytes, bytes],
     tls: WorkerTls,
@@ -693,7 +693,7 @@ def since(start: float, times: list[float]) -> list[float]:
     return [round(each - start, 6) for each in times]
 
 
-def test_the_wait_between_two_watches_doubles_up_to_half_a_minute() -> None:
+def test_the_back_off_between_watches_doubles_up_to_half_a_minute() -> None:
     async def test() -> None:
         peer, told = Peer(), list[bool]()
         start = peer.now()
@@ -709,7 +709,7 @@ def test_the_wait_between_two_watches_doubles_up_to_half_a_minute() -> None:
     VirtualLoop().run(test())
 
 
-def test_a_watch_that_lasts_makes_the_next_wait_a_short_one() -> None:
+def test_the_back_off_starts_over_after_a_long_watch() -> None:
     async def test() -> None:
         peer, told = Peer(), list[bool]()
         start = peer.now()
@@ -732,7 +732,7 @@ def test_a_watch_that_lasts_makes_the_next_wait_a_short_one() -> None:
     VirtualLoop().run(test())
 
 
-def test_a_ping_after_half_a_minute_of_silence_and_lost_ten_seconds_later() -> None:
+def test_a_ping_is_sent_after_30_s_of_silence_and_the_watch_ends_10_s_later() -> None:
     async def test() -> None:
         peer, told = Peer(), list[bool]()
         peer.is_there = True
@@ -754,7 +754,7 @@ def test_a_ping_after_half_a_minute_of_silence_and_lost_ten_seconds_later() -> N
     VirtualLoop().run(test())
 
 
-def test_one_who_never_says_how_it_is_does_not_inherit_the_word_of_the_one_before() -> None:
+def test_a_worker_without_a_report_does_not_keep_the_report_of_its_predecessor() -> None:
     async def test() -> None:
         peer, told = Peer(), list[bool]()
         peer.is_there = True
@@ -788,7 +788,7 @@ def is_not_serving(message: bytes) -> bool:
 
 
 @given(events=EVENTS)
-def test_what_was_told_is_what_was_said_last_and_only_changes_are_told(events: list[bytes | str]) -> None:
+def test_the_callback_gets_the_last_report_and_only_changes(events: list[bytes | str]) -> None:
     async def test() -> None:
         peer, told = Peer(), list[bool]()
         peer.is_there = True

@@ -1,4 +1,4 @@
-"""The call on its HTTP/2 stream, against h2 as the server, and against servers that break the rules."""
+"""A call on its HTTP/2 stream, against h2 as the server, and against servers that violate the protocol."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def framed(*messages: bytes) -> bytes:
     cut=st.integers(1, 50) | st.integers(1000, 20_000),
 )
 @settings(deadline=None, max_examples=50)
-def test_messages_arrive_whole_and_in_order_however_bytes_are_cut_and_windows_set(
+def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
     asked_bytes: list[int], answered_bytes: list[int], window: int, max_frame: int, cut: int
 ) -> None:
     asked = [bytes([size % 251]) * size for size in asked_bytes]
@@ -159,7 +159,7 @@ def test_the_request_is_a_grpc_call() -> None:
     assert call.http2.is_settled
 
 
-def test_more_than_the_window_is_taken_since_it_is_opened_again() -> None:
+def test_more_data_than_the_window_arrives_because_the_window_is_updated() -> None:
     call, server = made(), Server()
     exchange(call, server, whole)
     server.h2.send_headers(1, RESPONSE)
@@ -172,7 +172,7 @@ def test_more_than_the_window_is_taken_since_it_is_opened_again() -> None:
         assert exchange(call, server, whole) == [message]
 
 
-def test_a_stream_that_is_told_of_a_goodbye_goes_on() -> None:
+def test_a_stream_continues_after_a_goaway() -> None:
     call = settled()
     assert take(call, response() + GoAwayFrame(0, last_stream_id=1).serialize()) == []
     assert call.http2.is_leaving
@@ -180,13 +180,13 @@ def test_a_stream_that_is_told_of_a_goodbye_goes_on() -> None:
     assert call.status is None
 
 
-def test_a_goodbye_that_leaves_the_stream_out_ends_it() -> None:
+def test_a_goaway_that_excludes_the_stream_ends_it() -> None:
     call = settled()
     take(call, GoAwayFrame(0, last_stream_id=0).serialize())
     assert call.status == CallStatus("UNAVAILABLE", "the worker accepts no calls on this connection")
 
 
-def test_a_ping_is_answered_and_one_can_be_sent() -> None:
+def test_a_ping_is_acknowledged_and_can_be_sent() -> None:
     call = settled()
     take(call, PingFrame(opaque_data=b"12345678").serialize())
     assert bytes(call.http2.output) == PingFrame(opaque_data=b"12345678", flags=["ACK"]).serialize()
@@ -197,7 +197,7 @@ def test_a_ping_is_answered_and_one_can_be_sent() -> None:
     assert "ACK" not in ping.flags
 
 
-def test_a_cancelled_call_is_reset_and_takes_nothing_more() -> None:
+def test_a_cancelled_call_is_reset_and_ignores_further_input() -> None:
     call, server = made(), Server()
     exchange(call, server, whole)
     call.cancel()
@@ -220,7 +220,7 @@ def test_a_cancelled_call_is_reset_and_takes_nothing_more() -> None:
     ],
 )
 @pytest.mark.parametrize("has_response", [True, False])
-def test_how_a_call_can_end(status: str, message: str, expected: CallStatus, has_response: bool) -> None:
+def test_the_status_of_a_call(status: str, message: str, expected: CallStatus, has_response: bool) -> None:
     call = settled()
     trailers = [("grpc-status", status), ("grpc-message", message)]
     if has_response:
@@ -237,7 +237,7 @@ def test_an_informational_response_is_not_the_response() -> None:
     assert call.status is None
 
 
-def test_headers_may_come_in_pieces_and_unknown_frames_between_messages() -> None:
+def test_headers_may_be_continued_and_unknown_frames_come_between_messages() -> None:
     call = settled()
     block = hpack.Encoder().encode(RESPONSE)
     unknown = b"\x00\x00\x02\xee\x00\x00\x00\x00\x01hi"
@@ -309,7 +309,7 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
 @pytest.mark.parametrize(
     ("read", "code", "text"), [case[1:] for case in VIOLATIONS], ids=[c[0] for c in VIOLATIONS]
 )
-def test_what_a_worker_must_not_do_ends_the_call(read: Callable[[], bytes], code: str, text: str) -> None:
+def test_a_violation_ends_the_call(read: Callable[[], bytes], code: str, text: str) -> None:
     call = settled()
     assert take(call, read()) == []
     assert call.status is not None
@@ -345,7 +345,7 @@ def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize("first", [PingFrame(opaque_data=b"12345678"), WindowUpdateFrame(0, 1)], ids=repr)
-def test_a_peer_that_does_not_begin_with_settings_is_none(first: Frame) -> None:
+def test_a_connection_must_begin_with_settings(first: Frame) -> None:
     call = made()
     take(call, first.serialize())
     assert not call.http2.is_settled
@@ -403,7 +403,7 @@ def test_malformed_trailers_end_the_call(field: tuple[bytes, bytes]) -> None:
     assert call.status.details.startswith("malformed headers: ")
 
 
-def test_an_encoded_message_is_one_line() -> None:
+def test_a_percent_encoded_grpc_message_becomes_one_line() -> None:
     call = settled()
     trailers = [(b"grpc-status", b"14"), (b"grpc-message", b"a%0D%0Ab%1B[31mc")]
     take(call, raw.RESPONSE + raw.headers(*trailers, flags=raw.END_HEADERS | raw.END_STREAM))
@@ -435,7 +435,7 @@ def test_an_encoded_message_is_one_line() -> None:
         ),
     ],
 )
-def test_no_flood_goes_on_for_long(one: bytes, text: str) -> None:
+def test_every_flood_is_ended_soon(one: bytes, text: str) -> None:
     call = settled()
     begun = struct.pack(">BL", 0, MAX_MESSAGE_BYTES)
     call.send(bytes(1_000_000))
@@ -448,7 +448,7 @@ def test_no_flood_goes_on_for_long(one: bytes, text: str) -> None:
     assert call.status.is_misconduct
 
 
-def test_a_long_message_in_whole_frames_is_no_flood() -> None:
+def test_a_long_message_in_full_frames_is_no_flood() -> None:
     call = settled()
     message = bytes(MAX_MESSAGE_BYTES)
     take(call, raw.RESPONSE)
@@ -457,7 +457,7 @@ def test_a_long_message_in_whole_frames_is_no_flood() -> None:
     assert call.status is None
 
 
-def test_a_step_has_few_frames_or_one_header_block() -> None:
+def test_a_step_processes_few_frames_or_one_header_block() -> None:
     call = settled()
     one = raw.frame(raw.PING, bytes(8))
     call.http2.receive(one * (2 * STEP_FRAMES))
@@ -471,7 +471,7 @@ def test_a_step_has_few_frames_or_one_header_block() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_it_raise(read: bytes) -> None:
+def test_no_input_raises(read: bytes) -> None:
     for call in (made(), settled()):
         take(call, read)
         call.send(b"m")

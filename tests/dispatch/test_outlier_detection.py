@@ -1,4 +1,4 @@
-"""What a pool does about workers that are lost, stop, fail or have too much to do."""
+"""Outlier detection, retries, hedging and shedding: workers that are lost, stop, fail or are overloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from gateway.config.model import Hedge
 from gateway.core.verdict import ALLOWED, Failed
-from gateway.dispatch.outlier_detection import EJECT_AFTER, FIRST_EJECTION_S, LONGEST_EJECTION_S, OutlierState
+from gateway.dispatch.outlier_detection import (
+    EJECT_AFTER,
+    FIRST_EJECTION_S,
+    FREE_BREAKS,
+    HONEST_FOR_S,
+    LONGEST_BAN_S,
+    LONGEST_EJECTION_S,
+    OutlierState,
+)
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,7 +45,7 @@ def never(evaluation: object) -> None:
 
 async def asked(pool: Pool) -> WorkerEndpoint:
     """Return the endpoint that has a call which its worker has seen."""
-    await until(lambda: any(slot.was_sent for endpoint in pool.endpoints for slot in endpoint.calls.groups))
+    await until(lambda: any(group.was_sent for endpoint in pool.endpoints for group in endpoint.calls.groups))
     (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.calls.count)
     return busy
 
@@ -56,7 +64,7 @@ def worker_of(endpoint: WorkerEndpoint, workers: list[WorkerProcess]) -> WorkerP
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 @pytest.mark.parametrize(("side_effects", "is_saved"), [("None", True), ("Some", False)])
-def test_what_a_worker_takes_with_it_is_asked_elsewhere_unless_it_has_side_effects(
+def test_calls_of_a_lost_worker_are_retried_elsewhere_unless_they_have_side_effects(
     on_bed: OnBed,
     start_worker: Callable[..., WorkerProcess],
     transport: str,
@@ -80,7 +88,7 @@ def test_what_a_worker_takes_with_it_is_asked_elsewhere_unless_it_has_side_effec
     on_bed(test)
 
 
-def test_who_takes_two_workers_down_is_not_let_loose_on_a_third(
+def test_a_call_that_crashes_two_workers_is_not_sent_to_a_third(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     workers = [start_worker() for _ in range(3)]
@@ -98,7 +106,7 @@ def test_who_takes_two_workers_down_is_not_let_loose_on_a_third(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_worker_that_has_stopped_costs_no_call_and_comes_back_when_it_goes_on(
+def test_a_stopped_worker_fails_no_call_and_gets_calls_again_when_it_resumes(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     workers = [start_worker(), start_worker()]
@@ -122,7 +130,7 @@ def test_a_worker_that_has_stopped_costs_no_call_and_comes_back_when_it_goes_on(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_slow_answer_is_no_silence(
+def test_a_slow_answer_does_not_stall_the_endpoint(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     workers = [start_worker(), start_worker()]
@@ -136,7 +144,7 @@ def test_a_slow_answer_is_no_silence(
     on_bed(test)
 
 
-def test_where_there_is_no_room_those_who_may_fail_make_it(
+def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -161,7 +169,7 @@ def test_where_there_is_no_room_those_who_may_fail_make_it(
     on_bed(test)
 
 
-def test_the_first_answer_counts_where_calls_are_hedged(
+def test_the_first_answer_of_a_hedged_call_counts(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     quick = start_worker()
@@ -181,7 +189,7 @@ def test_the_first_answer_counts_where_calls_are_hedged(
     on_bed(test)
 
 
-def test_a_review_of_many_calls_may_overdraw_the_budget_and_then_it_is_paid_back(
+def test_a_review_of_many_calls_may_overdraw_the_hedging_budget_which_is_repaid(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     slow = start_worker(None, "--override", '{"hang": true}')
@@ -198,7 +206,7 @@ def test_a_review_of_many_calls_may_overdraw_the_budget_and_then_it_is_paid_back
     on_bed(test)
 
 
-def test_a_call_ahead_of_its_turn_takes_the_room_of_none(
+def test_a_call_ahead_of_its_turn_displaces_no_other(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
@@ -217,7 +225,7 @@ def test_a_call_ahead_of_its_turn_takes_the_room_of_none(
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.booleans()), max_size=30))
-def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool]]) -> None:
+def test_ejections_grow_up_to_their_limit(steps: list[tuple[float, bool]]) -> None:
     outlier, now = OutlierState(), 0.0
     for wait_s, is_good in steps:
         for _ in range(EJECT_AFTER):
@@ -240,13 +248,13 @@ def test_ejections_grow_and_never_pass_their_bound(steps: list[tuple[float, bool
 
 
 @pytest.mark.parametrize("code", ["CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"])
-def test_what_is_no_fault_of_the_worker_does_not_count_against_it(code: str) -> None:
+def test_statuses_of_load_and_cancellation_do_not_eject(code: str) -> None:
     outlier = OutlierState()
     outlier.failed(code, 100)
     assert outlier.consecutive_failures == 0
 
 
-def test_time_that_runs_out_counts_only_against_a_worker_that_answers_nothing() -> None:
+def test_timeouts_eject_only_a_worker_that_answers_nothing() -> None:
     outlier = OutlierState()
     outlier.timed_out(1.0)
     assert outlier.consecutive_failures == 1
@@ -255,3 +263,39 @@ def test_time_that_runs_out_counts_only_against_a_worker_that_answers_nothing() 
     assert outlier.consecutive_failures == 0
     outlier.timed_out(2.5)
     assert outlier.consecutive_failures == 1
+
+
+def test_each_ban_is_twice_as_long_up_to_a_minute() -> None:
+    outlier, now, bans = OutlierState(), 100.0, []
+    for _ in range(9):
+        bans.append(outlier.ban(now))
+        # Immediate answers and a new connection change nothing.
+        now = outlier.banned_until + 1.0
+        outlier.reset()
+        outlier.succeeded(now)
+    assert bans == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_short_ban_follows_only_a_minute_of_answers() -> None:
+    outlier = OutlierState()
+    outlier.ban(100.0)
+    outlier.ban(101.0)
+    outlier.succeeded(outlier.banned_until + HONEST_FOR_S - 1)
+    assert outlier.ban(200.0) == 4
+    outlier.succeeded(outlier.banned_until + HONEST_FOR_S)
+    assert outlier.ban(300.0) == 1
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=40))
+def test_repeated_stream_breaks_delay_the_next_stream_up_to_the_limit(gaps: list[float]) -> None:
+    outlier, now = OutlierState(), 1000.0
+    for count, gap in enumerate(gaps, 1):
+        now += gap
+        before = outlier.stream_after
+        outlier.stream_broke(now)
+        assert outlier.stream_after <= now + LONGEST_BAN_S
+        if count <= FREE_BREAKS:
+            assert outlier.stream_after == 0.0
+        else:
+            assert outlier.stream_after > now
+            assert outlier.stream_after >= min(before, now + LONGEST_BAN_S)

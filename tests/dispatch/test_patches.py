@@ -1,4 +1,4 @@
-"""Large patches, which are applied in steps while other reviews go on: with the outcome of one step."""
+"""Large patches are applied in steps, with the same result as in one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def never(what: object) -> None:
     pytest.fail(f"nobody waits for this: {what}")
 
 
-def test_each_is_applied_to_what_the_one_before_left(
+def test_each_patch_applies_to_the_result_of_the_one_before(
     on_bed: OnBed, start_worker: Callable[[], WorkerProcess]
 ) -> None:
     needs = {"op": "test", "path": "/metadata/labels/a1", "value": "x"}
@@ -69,7 +69,7 @@ def test_each_is_applied_to_what_the_one_before_left(
 
 
 @pytest.mark.parametrize("ending", ["deadline", "the client goes away"])
-def test_one_that_waits_for_its_turn_ends_with_its_review(
+def test_a_queued_patch_ends_with_its_review(
     on_bed: OnBed, start_worker: Callable[[], WorkerProcess], monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     async def test(bed: Bed) -> None:

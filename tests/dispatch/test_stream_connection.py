@@ -1,4 +1,4 @@
-"""Connections to workers: TLS, peers that are no workers, silence, windows and goodbyes."""
+"""Connections to workers: TLS, peers that are no workers, keepalive, flow control and GOAWAY."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def tls_worker(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_both_sides_prove_themselves(
+def test_both_sides_authenticate_with_certificates(
     on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
 ) -> None:
     async def test(bed: Bed) -> None:
@@ -169,7 +169,7 @@ def test_both_sides_prove_themselves(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_roots_may_be_in_the_configuration_itself(
+def test_ca_certificates_may_be_in_the_configuration_itself(
     on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
 ) -> None:
     async def test(bed: Bed) -> None:
@@ -194,7 +194,7 @@ def test_roots_may_be_in_the_configuration_itself(
     ],
     ids=["a worker of another name", "an unknown authority", "no certificate of ours"],
 )
-def test_whoever_cannot_prove_it_is_not_asked(
+def test_a_peer_with_a_wrong_certificate_gets_no_call(
     on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, change: dict[str, Any], cause: str
 ) -> None:
     async def test(bed: Bed) -> None:
@@ -209,7 +209,7 @@ def test_whoever_cannot_prove_it_is_not_asked(
     on_bed(test)
 
 
-def test_tls_files_that_cannot_be_used_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_path: Path) -> None:
+def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no certificate")
 
     async def test(bed: Bed) -> None:
@@ -231,7 +231,7 @@ def test_tls_files_that_cannot_be_used_are_named(on_bed: OnBed, tls_files: Worke
     ],
     ids=["nothing", "goodbye", "HTTP/1.1"],
 )
-def test_what_is_no_worker_is_named(
+def test_a_peer_that_is_no_worker_is_described(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, says: bytes | None, cause: str
 ) -> None:
     monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
@@ -255,7 +255,7 @@ def test_what_is_no_worker_is_named(
     on_bed(test)
 
 
-def test_a_worker_that_falls_silent_is_lost_and_found_again(
+def test_keepalive_detects_a_silent_worker_which_is_connected_again(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
@@ -280,7 +280,7 @@ def test_a_worker_that_falls_silent_is_lost_and_found_again(
     on_bed(test)
 
 
-def test_what_is_asked_while_the_worker_has_no_room_goes_in_one_batch(on_bed: OnBed) -> None:
+def test_calls_made_while_flow_control_blocks_share_a_batch(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.window = 100
@@ -301,7 +301,7 @@ def test_what_is_asked_while_the_worker_has_no_room_goes_in_one_batch(on_bed: On
     on_bed(test)
 
 
-def test_after_a_goodbye_new_calls_go_elsewhere_and_old_ones_are_answered(on_bed: OnBed) -> None:
+def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answered(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
@@ -323,7 +323,7 @@ def test_after_a_goodbye_new_calls_go_elsewhere_and_old_ones_are_answered(on_bed
     on_bed(test)
 
 
-def test_calls_that_were_queued_before_a_goodbye_are_still_asked_and_answered(on_bed: OnBed) -> None:
+def test_calls_queued_before_a_goaway_are_sent_and_answered(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.window = 100
@@ -343,7 +343,7 @@ def test_calls_that_were_queued_before_a_goodbye_are_still_asked_and_answered(on
     on_bed(test)
 
 
-def test_a_worker_that_ends_every_stream_is_not_called_upon_in_a_tight_loop(on_bed: OnBed) -> None:
+def test_a_worker_that_ends_every_stream_is_connected_with_back_off(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.hangs_up = True
@@ -359,7 +359,7 @@ def test_a_worker_that_ends_every_stream_is_not_called_upon_in_a_tight_loop(on_b
     on_bed(test)
 
 
-def test_answers_that_came_before_a_flood_are_counted(on_bed: OnBed) -> None:
+def test_answers_before_a_flood_are_counted(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
@@ -375,7 +375,7 @@ def test_answers_that_came_before_a_flood_are_counted(on_bed: OnBed) -> None:
     on_bed(test)
 
 
-def test_who_has_answered_on_a_stream_cannot_say_that_it_serves_none(on_bed: OnBed) -> None:
+def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             raw = await worker.reached(bed)
@@ -397,7 +397,7 @@ def test_who_has_answered_on_a_stream_cannot_say_that_it_serves_none(on_bed: OnB
     on_bed(test)
 
 
-def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
+def test_a_stopped_process_is_told_apart_from_another_at_the_same_port(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlier_detection, "PROBE_EVERY_S", 0.1)
@@ -424,7 +424,7 @@ def test_a_stopped_process_is_not_taken_for_the_one_beside_it_at_the_same_port(
     on_bed(test)
 
 
-def test_a_connection_whose_first_words_make_no_sense_is_closed(on_bed: OnBed) -> None:
+def test_a_connection_with_invalid_first_bytes_is_closed(on_bed: OnBed) -> None:
     first = (
         SettingsFrame().serialize()
         + HeadersFrame(
@@ -476,7 +476,7 @@ def test_a_unary_call_that_cannot_reach_the_worker_does_not_end_the_stream(
     on_bed(test)
 
 
-def test_what_the_connection_owes_when_it_breaks_fails_once_each(on_bed: OnBed) -> None:
+def test_each_open_call_of_a_lost_connection_fails_once(on_bed: OnBed) -> None:
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
@@ -515,7 +515,7 @@ def test_abstract_sockets_are_reached(on_bed: OnBed) -> None:
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_an_authority_in_between_is_enough_and_a_name_may_end_in_a_dot(
+def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
     on_bed: OnBed,
     start_worker: Callable[..., WorkerProcess],
     authority: trustme.CA,
@@ -539,7 +539,7 @@ def test_an_authority_in_between_is_enough_and_a_name_may_end_in_a_dot(
     on_bed(test)
 
 
-def test_a_name_that_tls_cannot_ask_for_is_refused(on_bed: OnBed, tls_files: WorkerTls) -> None:
+def test_a_server_name_that_is_no_host_name_is_refused(on_bed: OnBed, tls_files: WorkerTls) -> None:
     async def test(bed: Bed) -> None:
         tls = replace(tls_files, server_name="x" * 70 + ".test")
         with pytest.raises(ConfigError, match=r"tls\.serverName: expected the name in a certificate"):
@@ -555,7 +555,7 @@ def large_review() -> bytes:
     return orjson.dumps(review)
 
 
-def test_a_worker_that_starts_later_is_no_cause_for_alarm(
+def test_a_worker_that_starts_later_is_logged_without_a_warning(
     on_bed: OnBed,
     start_worker: Callable[..., WorkerProcess],
     tmp_path: Path,

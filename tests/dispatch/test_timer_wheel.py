@@ -1,4 +1,4 @@
-"""The coarse timer: never late by its own doing, early by a tick at most, and empty when all is over."""
+"""The timer wheel: items expire at most a tick early and never late, and none remain at the end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class Item:
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=40))
-def test_each_deadline_strikes_once_within_a_tick_before_it(plan: list[tuple[float, float, bool]]) -> None:
+def test_each_item_expires_once_up_to_a_tick_early(
+    plan: list[tuple[float, float, bool]],
+) -> None:
     loop: Any = FakeLoop()
     timers = TimerWheel(loop, lambda: loop.time)
     items: list[tuple[Item, bool, float]] = []
@@ -79,7 +81,7 @@ def test_each_deadline_strikes_once_within_a_tick_before_it(plan: list[tuple[flo
             assert item.struck_at <= max(added_at, item.expires_at + 1e-9)
 
 
-def test_a_deadline_added_while_others_strike_is_kept() -> None:
+def test_an_item_added_while_others_expire_is_kept() -> None:
     loop: Any = FakeLoop()
     timers = TimerWheel(loop, lambda: loop.time)
     second = Item(0.1, loop)

@@ -1,4 +1,4 @@
-"""Run seeds: ``python -m tests.simulation SEED`` tells all of one; ``--count N`` runs so many from it on."""
+"""Run seeds: ``python -m tests.simulation SEED`` prints one journal; ``--count N`` runs N seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from tests.simulation.check import check
 
 ENOUGH = 20
-"""Failed seeds, after which no more are run."""
+"""Failed seeds at which the run ends."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Whether every failure in a run has a cause among the faults that befell it, and every cause its limits."""
+"""Checks that every failure in a run is caused by one of its faults, within the limits of that fault."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 MOMENT_S: Final = 1e-6
 SILENT: Final = ("stop", "cut off", "vanish", "mute", "window")
-"""Faults of which the gateway is not told."""
+"""Faults that the gateway is not notified of."""
 RECOVERY_S: Final = 3.0
 """After a fault: back-off of a second at most, a connection, and some room."""
 DIAL_S: Final = 5.0
-"""After which a connection on which nothing is said is given up."""
+"""Silence after which a connection is ended."""
 TRICKLE_S: Final = 0.5
-"""That a large batch may take through a small window."""
+"""Time that a large batch may take through a small window."""
 WORTH_WAITING_S: Final = 0.9
-"""The shortest limit of a call in which a worker that has stopped is noticed early enough to ask another."""
+"""The shortest timeout of a call in which a stopped worker is detected early enough for a retry."""
 UNHEARD_S: Final = 40.0
-"""After which a stream on which nothing is said is given up."""
+"""Silence after which a stream is ended."""
 
 
 class Causes:

@@ -1,4 +1,4 @@
-"""One seed: run its world, judge it, and say how to see it again where something does not hold."""
+"""Runs the world of one seed and checks it; a failure prints the command that repeats it."""
 
 from __future__ import annotations
 

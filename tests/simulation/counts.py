@@ -1,4 +1,4 @@
-"""Whether what the gateway counts adds up, and whether answers come as soon as they could."""
+"""Checks that the gateway's metrics add up, and that answers are not delayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to simulated workers, and how it is over again."""
+"""The faults of simulated workers, and their ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RAW_GARBAGE: Final = (
     b"\0\0\5\0\0\0\0\0\1\0\x7f\xff\xff\xff",
     b"\xff\xff\xff\x99\0\0\0\0\0",
 )
-"""Bytes that are no HTTP/2, or not of this call, or not gRPC's."""
+"""Bytes that violate HTTP/2 or gRPC, or belong to another stream."""
 STATUSES: Final = (0, 1, 2, 7, 8, 13, 14)
 RESETS: Final = (0, 2, 7, 8, 11)
 

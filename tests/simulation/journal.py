@@ -1,4 +1,4 @@
-"""What happened in one run, in virtual time; told only when a run failed or somebody asks."""
+"""The events of one run in virtual time; printed when the run fails, or on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _REVIEW: Final = re.compile(r"(?:review|about) (\w+)")
 SHOWN: Final = 80
-"""Last lines that a failure shows."""
+"""Number of last lines that a failure shows."""
 
 
 class Journal(logging.Handler):

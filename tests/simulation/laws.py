@@ -1,4 +1,4 @@
-"""What must hold of every review, however its run went: the eight laws, and one answer by the deadline."""
+"""The laws of every review in every run: the eight laws of the evaluation, and one answer by the deadline."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 START_S: Final = 1000.0
-"""What the clock says at first."""
+"""The initial time."""
 MOST_TURNS: Final = 20_000
-"""WorkQueue of the loop in one instant, after which it is taken to be spinning."""
+"""Iterations of the loop without progress of the clock that count as a tight loop."""
 
 
 class Stuck(AssertionError):

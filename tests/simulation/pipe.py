@@ -1,4 +1,4 @@
-"""One direction of a connection in memory: what is written arrives in order, later, or never."""
+"""One direction of a connection in memory: data arrives in order, later, or never."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_DELAY_S: Final = 0.002
-"""The longest that anything is on its way, one way."""
+"""The longest delay in one direction."""
 
 
 class Pipe:

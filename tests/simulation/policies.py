@@ -1,4 +1,4 @@
-"""What simulated workers answer: a function of the seed, the policy's name and the object that is shown."""
+"""The answers of simulated workers: a function of the seed, the policy's name and the object."""
 
 from __future__ import annotations
 

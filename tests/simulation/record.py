@@ -1,4 +1,4 @@
-"""What is kept of a run to judge it by: each review with its evaluation, and what endpoints were given."""
+"""The record of a run for the checks: reviews with their evaluations, and the calls of each endpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(Evaluation):
-    """An evaluation that keeps a list of what it was asked and told."""
+    """An evaluation that records its calls and verdicts."""
 
     def __init__(self, simulation: Simulation, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -67,7 +67,7 @@ class Recorded(Evaluation):
 
 
 def counting(simulation: Simulation) -> type[WorkerEndpoint]:
-    """Return endpoints that tell *simulation* of what they are given."""
+    """Return the class of endpoints that record their calls in *simulation*."""
 
     class Counting(WorkerEndpoint):
         def __init__(self, *arguments: Any) -> None:
@@ -82,11 +82,11 @@ def counting(simulation: Simulation) -> type[WorkerEndpoint]:
 
 
 def repeating(simulation: Simulation) -> Callable[[WorkerTransport, CallGroup], None]:
-    """Return what tells *simulation* of calls that are asked once more, and counted once more."""
+    """Return a function that records retries by unary calls in *simulation*."""
     ask_by_itself = WorkerTransport._resubmit_unary
 
     def ask(connection: WorkerTransport, group: CallGroup) -> None:
-        # A stream that is not served was no call: there is only the one by itself.
+        # A refused stream is no attempt: only the unary call counts.
         if connection.is_streaming:
             simulation.repeated[connection._owner.address] += group.open_count
         ask_by_itself(connection, group)

@@ -1,4 +1,4 @@
-"""Runs one world: the gateway's core on virtual time, simulated workers under it, everything on record."""
+"""Runs one world: the gateway's real code on virtual time with simulated workers, and records it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Review, World
 
 HEALED_WITHIN_S: Final = 75.0
-"""Pings take 40 s to find a worker gone, and connections that are left stay for 30 s."""
+"""Keepalive detects a lost worker within 40 s, and replaced connections are open for 30 s."""
 PROBES: Final = 4
 PROBE_BUDGET_S: Final = 20.0
 
@@ -71,7 +71,7 @@ class Simulation:
         self.submitted: Counter[str] = Counter()
         """Calls handed to endpoints, by address."""
         self.repeated: Counter[str] = Counter()
-        """Calls asked by themselves after their stream broke, by address."""
+        """Calls retried as unary calls after their stream broke, by address."""
         self.metrics = Metrics()
         self.metrics.worker_calls = Ledger("calls", "of a run", ("pool", "endpoint", "code"))
         self.began_at = self.healed_at = 0.0
@@ -88,12 +88,12 @@ class Simulation:
 
     @property
     def complaints(self) -> list[str]:
-        """What nobody should ever have to say."""
+        """Violations that were observed during the run."""
         return [*self.loop.mishaps, *self.journal.complaints, *self.stage.breaches]
 
     @property
     def endpoints(self) -> list[WorkerEndpoint]:
-        """All that there ever were, those that are no longer used included."""
+        """All endpoints of the run, including those that are closed."""
         return list(self.endpoints_seen)
 
     async def _live(self) -> None:
@@ -252,7 +252,7 @@ STANDING_TASKS: Final = {
     "Pool._keep_resolving",
     "HealthWatch._keep",
 }
-"""Of a gateway that has nothing to do."""
+"""Tasks of an idle gateway."""
 
 
 def _keeps_calls(endpoint: WorkerEndpoint) -> bool:
@@ -262,7 +262,7 @@ def _keeps_calls(endpoint: WorkerEndpoint) -> bool:
 
 @contextmanager
 def _in_simulation(simulation: Simulation) -> Iterator[None]:
-    """Have the gateway's modules use what is simulated, and all dice be the seed's."""
+    """Patch the gateway's modules with simulated parts, and seed all random numbers."""
     gateway_log = logging.getLogger("gateway")
     level, state = gateway_log.level, random.getstate()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The worker's side of one HTTP/2 connection with one gRPC call on it: frames in, messages out, and back.
+"""The worker's side of an HTTP/2 connection with one gRPC call: frames in, messages out, and vice versa.
 
 Written from the other side's point of view and apart from the gateway's own frames, as plainly as can be.
 
@@ -24,10 +24,10 @@ _ACK = _END_STREAM = 0x1
 _END_HEADERS: Final = 0x4
 _MAX_FRAME_BYTES: Final = 16_384
 PING_INTERVAL_S: Final = 29.9
-"""Between pings with nothing to answer; a server counts those that come sooner."""
+"""Time between pings without an open call; a server counts earlier ones."""
 MAX_PING_STRIKES: Final = 2
 FORGIVING_FRAMES: Final = (_DATA, _HEADERS, _WINDOW_UPDATE)
-"""A server that sends one of these counts pings anew: gRPC's core does. gRPC for Go leaves the last out."""
+"""Frames that reset a server's count of pings, as in gRPC's core. gRPC for Go does without the last."""
 
 
 class Service(Protocol):

@@ -1,4 +1,4 @@
-"""What is known of simulated workers and their calls, and what all of one run share."""
+"""The simulated workers' shared state: their calls, and the parts that all workers of a run share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection of a simulated worker: a ReviewStream on it, or a watch of its health."""
+"""One connection of a simulated worker: a ReviewStream, or a health watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 SERVING, NOT_SERVING = 1, 2
 QUIET_S: Final = 0.5
-"""Without a batch, after which a draining worker ends its stream."""
+"""Time without a batch after which a draining worker ends its stream."""
 
 
 class Stream:

@@ -1,4 +1,4 @@
-"""Calls of their own to simulated workers: what the gateway uses of a grpc.aio.Channel, and no more."""
+"""Unary calls to simulated workers: the part of grpc.aio.Channel that the gateway uses."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class SimulatedChannel:
         self._host = host
 
     async def channel_ready(self) -> None:
-        """Return when somebody is there."""
+        """Return when the worker is reachable."""
         while self._worker() is None:
             await asyncio.sleep(RECONNECT_S)
 
     async def close(self) -> None:
-        """Close the channel, on which nothing is under way any more."""
+        """Close the channel, which has no open calls."""
 
     def unary_unary(self, method: str) -> Callable[..., Coroutine[None, None, bytes]]:
-        """Return what makes a call of *method*."""
+        """Return a function that makes a call of *method*."""
         assert method == f"{SERVICE}/Review"
         return self._review
 

@@ -1,4 +1,4 @@
-"""A simulated worker: a process at an address, and what can go wrong with it."""
+"""A simulated worker: a process at an address, with its faults."""
 
 from __future__ import annotations
 

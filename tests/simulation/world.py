@@ -1,4 +1,4 @@
-"""Everything about one run that follows from its seed: pools, webhooks, reviews, and what goes wrong when."""
+"""The world of one seed: its pools, webhooks, reviews, and the times of its faults."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NAMESPACES: Final = {
 }
 BUDGETS_S: Final = (0.05, 0.5, 2.9, 9.9, 9.9, 29.9)
 UNBOUNDED: Final = 1024
-"""A ``maxInFlight`` that is never reached here."""
+"""A ``maxInFlight`` above the load of any world."""
 WIDE_BYTES: Final = 65_535
-"""HTTP/2's usual window, which takes a batch of any size that comes here."""
+"""A flow control window larger than any batch of a world."""
 LARGE_BYTES: Final = 70_000
-"""Of an object that does not go over the stream."""
+"""Size of an object that is sent by a unary call."""
 
 FAULTS: Final = (
     *("crash", "crash", "farewell", "vanish", "stop", "cut off", "drain", "goaway", "refuse", "mute"),
     *("garbage", "raw garbage", "end", "reset", "window", "slow", "unwell", "other service"),
 )
-"""What happens to a worker; each has an end, too."""
+"""Faults of a worker; each ends."""
 
 LASTING_S: Final = (0.0, 0.05, 0.3, 1.0, 3.0, 8.0)
 LONG_S: Final = (20.0, 45.0, 60.0)
-"""Longer than pings take to notice."""
+"""Longer than keepalive takes."""
 
 
 @dataclass(frozen=True)
