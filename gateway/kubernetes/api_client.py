@@ -37,7 +37,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Of a watch: ten times the largest object that etcd takes."""
 
 _UNAUTHORIZED: Final = 401
-_FAILURES: Final = (httpx2.HTTPError, httpx2.InvalidURL, CredentialsError, OSError, ValueError, KeyError)
+_FAILURES: Final = (httpx2.HTTPError, httpx2.InvalidURL, CredentialsError, OSError, ValueError)
 
 
 class _UserAuth(httpx2.Auth):
