@@ -141,7 +141,7 @@ def test_the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies(
     assert len(record) == 1
 
 
-def test_the_audit_log_holds_what_the_policies_said_when_one_denies(
+def test_the_audit_log_has_the_annotations_of_a_denied_review(
     cluster: Cluster, namespace: str, gateway: tuple[str, BehindGateway]
 ) -> None:
     answer, annotations = audited(cluster, namespace, denied="yes")
@@ -153,7 +153,7 @@ def test_the_audit_log_holds_what_the_policies_said_when_one_denies(
     }
 
 
-def test_the_api_server_drops_none_of_the_keys_that_the_gateway_answers(
+def test_the_api_server_accepts_every_annotation_key_of_the_gateway(
     cluster: Cluster, namespace: str, gateway: tuple[str, BehindGateway]
 ) -> None:
     _, setup = gateway
@@ -171,7 +171,7 @@ def test_the_api_server_drops_none_of_the_keys_that_the_gateway_answers(
     assert sent.items() <= found.items()
 
 
-def test_a_change_behind_the_gateway_brings_a_second_call_whose_annotations_do_not_replace_the_first(
+def test_the_annotations_of_a_reinvocation_do_not_replace_the_first(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The API server keeps the first value of a key; the object is that of the last call."""

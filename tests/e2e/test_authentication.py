@@ -139,7 +139,7 @@ def is_kept_out(setup: Guarded, namespace: str) -> None:
     assert "asked for the client to provide credentials" in shown.stderr
 
 
-def test_the_api_server_gets_in_by_its_certificate_and_strangers_do_not(
+def test_the_api_server_authenticates_by_certificate_and_others_are_refused(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None]
 ) -> None:
     setup = Guarded(cluster, tmp_path, "mtls", certificate=True, token=False)
@@ -155,7 +155,7 @@ def test_the_api_server_gets_in_by_its_certificate_and_strangers_do_not(
             is_kept_out(setup, namespace)
 
 
-def test_the_api_server_gets_in_by_its_token_and_strangers_do_not(
+def test_the_api_server_authenticates_by_token_and_others_are_refused(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None]
 ) -> None:
     setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
@@ -182,7 +182,7 @@ def test_the_api_server_gets_in_by_its_token_and_strangers_do_not(
 
 
 @pytest.mark.parametrize("name", ["mtls", "token"])
-def test_either_of_certificate_and_token_is_enough_where_both_are_asked_for(
+def test_either_certificate_or_token_is_enough(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None], name: str
 ) -> None:
     setup = Guarded(cluster, tmp_path, name, certificate=True, token=True)
@@ -199,9 +199,7 @@ def test_either_of_certificate_and_token_is_enough_where_both_are_asked_for(
             setup.call(callers["wrong CA"], right)
 
 
-def test_a_token_is_changed_without_a_refused_call_and_an_old_one_is_no_longer_let_in(
-    cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
+def test_a_token_is_rotated_without_a_refused_call(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The order of a rotation: first the gateway knows the new token too, then callers use it."""
     setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
 
@@ -227,7 +225,7 @@ def test_a_token_is_changed_without_a_refused_call_and_an_old_one_is_no_longer_l
         assert setup.create(namespace, "too-late").status == 201
 
 
-def test_a_stranger_may_not_even_learn_what_is_configured(cluster: Cluster, tmp_path: Path) -> None:
+def test_unauthenticated_clients_learn_nothing_of_the_configuration(cluster: Cluster, tmp_path: Path) -> None:
     setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
     with setup:
         for path in ("/mutate", "/mutate/policies", "/mutate/absent", "/"):

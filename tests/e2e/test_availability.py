@@ -118,7 +118,7 @@ def test_connections_that_are_made_to_a_draining_gateway_lose_no_request(
     assert load.failures == more.failures == []
 
 
-def test_connections_kept_to_a_removed_endpoint_are_served_on(
+def test_open_connections_to_a_removed_endpoint_stay_served(
     cluster: Cluster, replicas: Replicas, pods: str
 ) -> None:
     """A Service chooses for new connections only: the API server's pool keeps those it has."""
@@ -152,7 +152,7 @@ def test_an_overloaded_gateway_costs_no_failed_request(cluster: Cluster, tmp_pat
 # -- a gateway that is killed ---------------------------------------------------------------------
 
 
-def test_a_killed_gateway_loses_at_most_what_was_in_flight_there(
+def test_a_killed_gateway_loses_at_most_its_reviews_in_flight(
     cluster: Cluster, replicas: Replicas, pods: str
 ) -> None:
     with steady(cluster, pods) as load:
@@ -170,7 +170,7 @@ def test_a_killed_gateway_loses_at_most_what_was_in_flight_there(
     assert load.failures == lost
 
 
-def test_a_killed_process_of_two_loses_at_most_what_was_in_flight_there(
+def test_a_killed_process_loses_at_most_its_reviews_in_flight(
     cluster: Cluster, tmp_path: Path, pods: str
 ) -> None:
     with BehindGateway(cluster, tmp_path, HOOKS, "processes", flags=("--processes", "2")) as behind:

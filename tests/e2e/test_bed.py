@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_control_plane_is_gone_when_its_block_is_left(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_control_plane_ends_with_its_block(cluster: Cluster, tmp_path: Path) -> None:
     with Cluster(cluster.binaries, tmp_path) as second:
         assert second.port != cluster.port
         assert second.api.get("/version").document["gitVersion"] == cluster.binaries.version
@@ -22,7 +22,7 @@ def test_a_control_plane_is_gone_when_its_block_is_left(cluster: Cluster, tmp_pa
     assert cluster.api.get("/readyz").status == 200
 
 
-def test_kubectl_speaks_as_the_user_it_is_given(cluster: Cluster) -> None:
+def test_kubectl_authenticates_as_the_given_user(cluster: Cluster) -> None:
     for user in ("admin", "alice"):
         who = cluster.kubectl("auth", "whoami", "--output=jsonpath={.status.userInfo.username}", user=user)
         assert (who.stdout, who.stderr) == (user, "")

@@ -132,7 +132,7 @@ def answers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("timeout_s", [1, 2])
-def test_a_webhook_that_hangs_is_given_up_after_its_own_timeout(
+def test_a_webhook_that_hangs_fails_after_its_timeout(
     answers: dict[str, Answer], phase: str, timeout_s: int
 ) -> None:
     name = f"{phase}-fail-{timeout_s}"
@@ -142,7 +142,7 @@ def test_a_webhook_that_hangs_is_given_up_after_its_own_timeout(
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("client", "given"), [("", "3.5s"), (".client", "1.6s")])
-def test_a_webhook_that_may_take_longer_than_the_request_is_given_up_before_the_api_server_does(
+def test_a_webhook_with_a_timeout_above_that_of_the_request_fails_before_the_api_server_gives_up(
     answers: dict[str, Answer], phase: str, client: str, given: str
 ) -> None:
     """The client's three seconds may be little more than two: the API server rounds up what it announces."""
@@ -151,14 +151,14 @@ def test_a_webhook_that_may_take_longer_than_the_request_is_given_up_before_the_
     assert answers[f"{phase}-ignore-30{client}"].status == 201
 
 
-def test_webhooks_that_hang_one_after_another_are_given_up_together_before_the_api_server_does(
+def test_webhooks_that_hang_one_after_another_fail_before_the_api_server_gives_up(
     answers: dict[str, Answer],
 ) -> None:
     refused(answers["serial-fail"], failure("t2", "2s"))
     assert answers["serial-ignore"].status == 201
 
 
-def test_webhooks_called_at_once_hang_no_longer_than_one(answers: dict[str, Answer]) -> None:
+def test_webhooks_that_hang_in_parallel_take_no_longer_than_one(answers: dict[str, Answer]) -> None:
     """Three by two seconds one after another would be more than the entry's four."""
     assert answers["parallel"].status == 201
     refused(answers["many"], failure("m0", "1s"), failure("m1", "2s"), failure("m2", "3s"))

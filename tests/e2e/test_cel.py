@@ -25,7 +25,7 @@ _NO_OVERLOAD: Final = "no such overload"
 _PANIC: Final = "internal error: interface conversion"
 
 
-def test_the_vectors_are_what_the_oracle_says() -> None:
+def test_the_vectors_match_the_oracle() -> None:
     """tests/cel/vectors.json is up to date."""
     assert FILE.read_text() == made()
 
@@ -70,7 +70,7 @@ def _generic(message: str) -> str:
     return _NO_OVERLOAD if message.startswith(_NO_OVERLOAD) else message
 
 
-def test_the_authorizer_is_asked_the_same() -> None:
+def test_authorizer_checks_equal_those_of_the_api_server() -> None:
     """User, groups and attributes of each check are those that the API server's own authorizer sees."""
     answers = dict(
         zip(EXPRESSIONS, evaluate((expression, REQUEST) for expression in EXPRESSIONS), strict=True)

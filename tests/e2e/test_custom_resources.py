@@ -103,7 +103,7 @@ def served(defined: Cluster, account: Path, tmp_path: Path) -> Iterator[BehindGa
             defined.kubectl("delete", f"{plural}.admission-gateway.io", "--all")
 
 
-def test_what_is_applied_is_enforced_and_told_of_with_no_more_rights_than_those_of_deploy(
+def test_applied_resources_are_enforced_and_get_a_status_with_the_deployed_role(
     defined: Cluster, served: BehindGateway
 ) -> None:
     plural = PLURALS[VALIDATING]
@@ -137,9 +137,7 @@ def test_what_is_applied_is_enforced_and_told_of_with_no_more_rights_than_those_
     assert "Traceback" not in served.gateway.log
 
 
-def test_definitions_that_are_deleted_take_their_objects_along_and_may_come_again(
-    defined: Cluster, served: BehindGateway
-) -> None:
+def test_definitions_can_be_deleted_and_created_again(defined: Cluster, served: BehindGateway) -> None:
     assert make_pod(defined).message.endswith("custom.e2e.test: by a custom resource")
     crds = f"--filename={ROOT / 'deploy' / 'crds.yaml'}"
     try:
@@ -156,7 +154,7 @@ def test_definitions_that_are_deleted_take_their_objects_along_and_may_come_agai
     assert "Traceback" not in served.gateway.log
 
 
-def test_the_account_may_do_nothing_else(defined: Cluster, account: Path) -> None:
+def test_the_deployed_role_allows_nothing_else(defined: Cluster, account: Path) -> None:
     def may(verb: str, what: str, *flags: str) -> bool:
         asked = defined.kubectl(f"--kubeconfig={account}", "auth", "can-i", verb, what, *flags)
         return asked.stdout.strip() == "yes"
@@ -344,14 +342,14 @@ def test_the_schema_and_the_gateway_refuse_the_same(defined: Cluster) -> None:
         worker_pool(target="a:1", tls={"serverName": "a b"}),
     ],
 )
-def test_what_only_the_gateway_refuses_is_what_is_documented(
+def test_the_documentation_lists_what_only_the_gateway_refuses(
     defined: Cluster, document: dict[str, Any]
 ) -> None:
     assert dry_run(defined, document).status == 201
     assert problems(document)
 
 
-def test_what_kubectl_says_of_mistakes_names_the_field(defined: Cluster) -> None:
+def test_kubectl_names_the_field_of_a_mistake(defined: Cluster) -> None:
     def refused(document: dict[str, Any]) -> str:
         done = defined.kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(document))
         assert done.returncode != 0

@@ -83,7 +83,7 @@ def outcomes(
 
 
 @pytest.mark.parametrize("name", STATUSES)
-def test_a_denial_comes_out_as_without_the_gateway(
+def test_a_denial_has_the_outcome_without_a_gateway(
     outcomes: dict[str, tuple[Outcome, Outcome]], name: str
 ) -> None:
     assert outcomes[name][0].refusal is not None

@@ -37,9 +37,7 @@ def parameters(cases: list[Case]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("case", "number"), parameters(CASES))
-def test_an_operation_comes_out_as_with_webhooks_of_their_own(
-    results: Results, case: Case, number: int
-) -> None:
+def test_an_operation_has_the_outcome_without_a_gateway(results: Results, case: Case, number: int) -> None:
     assert_equal(case, results[case.name][number])
 
 
@@ -66,7 +64,7 @@ def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results
     assert_equal(DEFAULTS, (replace(direct, annotations=rest[0]), replace(behind, annotations=rest[1])))
 
 
-def test_a_long_warning_is_always_cut_where_the_api_server_cuts_it_for_want_of_room(
+def test_a_long_warning_is_truncated_as_by_the_api_server(
     results: Results,
 ) -> None:
     ((direct, behind),) = results["long-warning"]

@@ -40,7 +40,7 @@ TABLE: Final = [
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("pool", "name", "phase"), TABLE)
-def test_a_faulty_worker_meets_the_failure_policy_and_hurts_nobody_else(
+def test_the_failure_policy_decides_for_a_faulty_worker(
     behind: Faulty, namespace: str, pool: str, name: str, phase: Phase, policy: str
 ) -> None:
     behind.shows_failure(namespace, label(pool, name, policy, phase), phase, FAULTS[name].cause)
@@ -48,7 +48,7 @@ def test_a_faulty_worker_meets_the_failure_policy_and_hurts_nobody_else(
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_fails_open_does_not_open_the_door_to_what_another_webhook_denies(
+def test_a_webhook_that_fails_open_does_not_override_a_denial(
     behind: Faulty, namespace: str, phase: Phase
 ) -> None:
     for name, fault in FAULTS.items():
@@ -61,7 +61,7 @@ def test_what_fails_open_does_not_open_the_door_to_what_another_webhook_denies(
         assert behind.stored(namespace, "victim").status == 404
 
 
-def test_a_verdict_that_comes_twice_counts_once(behind: Faulty, namespace: str) -> None:
+def test_a_duplicate_verdict_counts_once(behind: Faulty, namespace: str) -> None:
     for phase in PHASES:
         answer = behind.create(namespace, label("stream", "twice", "Fail", phase), phase)
         behind.is_stored(answer, namespace, phase)
@@ -73,14 +73,14 @@ BOTH: Final = [pytest.param(phase, policy, id=f"{phase}-{policy}") for phase in 
 
 
 @pytest.mark.parametrize(("phase", "policy"), BOTH)
-def test_a_worker_that_was_never_started_meets_the_failure_policy(
+def test_the_failure_policy_decides_for_a_worker_that_never_started(
     behind: Faulty, namespace: str, phase: Phase, policy: str
 ) -> None:
     behind.shows_failure(namespace, label("absent", "started", policy, phase), phase, ABSENT.cause)
 
 
 @pytest.mark.parametrize(("phase", "policy"), BOTH)
-def test_a_worker_that_dies_of_a_request_meets_the_failure_policy_and_its_successor_serves(
+def test_the_failure_policy_decides_for_a_worker_that_crashes(
     behind: Faulty, namespace: str, phase: Phase, policy: str
 ) -> None:
     with behind.fragile_worker() as worker:
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_of_a_request_meets_the_failure_policy_and_its_succes
 
 
 @pytest.mark.parametrize(("phase", "policy"), BOTH)
-def test_a_worker_that_is_killed_while_it_works_meets_the_failure_policy_at_once(
+def test_the_failure_policy_decides_at_once_for_a_killed_worker(
     behind: Faulty, namespace: str, phase: Phase, policy: str
 ) -> None:
     with behind.fragile_worker() as worker:
@@ -109,7 +109,7 @@ def test_a_worker_that_is_killed_while_it_works_meets_the_failure_policy_at_once
 
 
 @pytest.mark.parametrize(("phase", "policy"), BOTH)
-def test_a_worker_that_is_frozen_meets_the_failure_policy_and_serves_when_it_thaws(
+def test_the_failure_policy_decides_for_a_stopped_worker_until_it_continues(
     behind: Faulty, namespace: str, phase: Phase, policy: str
 ) -> None:
     with behind.fragile_worker() as worker:
@@ -130,7 +130,7 @@ def test_a_worker_that_is_frozen_meets_the_failure_policy_and_serves_when_it_tha
         ("validate", "a validating webhook may not answer a patch"),
     ],
 )
-def test_a_patch_on_delete_meets_the_failure_policy(
+def test_the_failure_policy_decides_for_a_patch_on_delete(
     behind: Faulty, namespace: str, phase: Phase, cause: str
 ) -> None:
     faults = {policy: label("scripted", "delete", policy, phase) for policy in POLICIES}
@@ -208,7 +208,7 @@ def plain_object(document: dict[str, Any], namespace: str) -> object:
     return document.get("kind"), document.get("code"), named, document.get("data")
 
 
-def test_a_patch_that_makes_what_the_api_server_refuses_ends_as_it_does_without_a_gateway(
+def test_a_patch_that_the_api_server_refuses_has_the_outcome_without_a_gateway(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     found = []

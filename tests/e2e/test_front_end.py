@@ -106,7 +106,7 @@ def test_a_burst_gets_a_connection_for_each_call_and_no_error(behind: BehindGate
     [("x", 1_000_000), ("\N{SNOWMAN}", 330_000), ('"', 900_000), ("<", 500_000)],
     ids=["plain", "three-byte", "escaped-in-two", "escaped-in-six"],
 )
-def test_objects_as_large_as_the_api_server_takes_are_updated(
+def test_objects_of_the_maximum_size_are_updated(
     behind: BehindGateway, namespace: str, text: str, size: int
 ) -> None:
     path = CONFIG_MAPS.format(namespace=namespace)
@@ -117,7 +117,7 @@ def test_objects_as_large_as_the_api_server_takes_are_updated(
     assert updated.document["metadata"]["labels"] == {"seen": "set"}
 
 
-def test_a_review_over_the_limit_meets_the_failure_policy_of_the_entry(
+def test_the_failure_policy_of_the_entry_decides_for_a_review_above_the_limit(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     denial = {"deny": {"code": 403, "message": "looked at"}}
@@ -246,7 +246,7 @@ class Number(str):
     """A number's text, which equals that text alone."""
 
 
-def test_numbers_and_texts_of_custom_objects_come_out_of_a_mutation_as_they_do_without_a_gateway(
+def test_numbers_and_strings_of_custom_objects_survive_a_mutation(
     cluster: Cluster, readings: str, tmp_path: Path
 ) -> None:
     found = []

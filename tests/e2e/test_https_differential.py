@@ -26,9 +26,7 @@ def results(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Resul
 
 
 @pytest.mark.parametrize(("case", "number"), parameters(POLICIES))
-def test_an_operation_comes_out_as_with_webhooks_of_their_own(
-    results: Results, case: Case, number: int
-) -> None:
+def test_an_operation_has_the_outcome_without_a_gateway(results: Results, case: Case, number: int) -> None:
     assert_equal(case, results[case.name][number])
 
 

@@ -179,7 +179,7 @@ def test_kubectl_shows_every_denial_and_failure_in_order(kubectl: Kubectl) -> No
     )
 
 
-def test_kubectl_says_so_where_a_policy_gives_no_explanation(kubectl: Kubectl) -> None:
+def test_kubectl_shows_a_denial_without_explanation(kubectl: Kubectl) -> None:
     shown = kubectl.fails("create", "-f", "-", document=config_map("x", {"denied": "bare"}))
     assert shown == (
         f'{WARNINGS}Error from server (Forbidden): error when creating "STDIN": '
@@ -253,9 +253,7 @@ def test_kubectl_shows_denials_of_scale_exec_delete_and_changes(kubectl: Kubectl
 
 
 @pytest.mark.parametrize("flags", [[], ["--server-side"]])
-def test_kubectl_apply_shows_warnings_and_what_the_policies_made_of_the_object(
-    kubectl: Kubectl, flags: list[str]
-) -> None:
+def test_kubectl_apply_shows_warnings_and_the_mutated_object(kubectl: Kubectl, flags: list[str]) -> None:
     name = "applied" + "".join(flags)
     done = kubectl("apply", *flags, "-f", "-", "-o", "json", document=config_map(name, key="value"))
     assert (done.returncode, done.stderr) == (0, WARNINGS)
@@ -267,7 +265,7 @@ def test_kubectl_apply_shows_warnings_and_what_the_policies_made_of_the_object(
     }
 
 
-def test_kubectl_diff_shows_what_the_policies_would_make_of_the_object(kubectl: Kubectl) -> None:
+def test_kubectl_diff_shows_the_mutated_object(kubectl: Kubectl) -> None:
     done = kubectl("diff", "-f", "-", document=config_map("not-there", key="value"))
     assert (done.returncode, done.stderr) == (1, WARNINGS)
     assert "+    added: set\n" in done.stdout

@@ -75,7 +75,7 @@ def test_recorded_reviews_and_objects_go_through_the_registered_gateway(
     assert names(cluster, namespace) == []
 
 
-def test_stored_pods_are_gone_in_the_end(
+def test_stored_pods_are_deleted_at_the_end(
     cluster: Cluster, setup: BehindGateway, namespace: str, tmp_path: Path
 ) -> None:
     corpus = write_corpus(tmp_path / "corpus", plain=pod("plain"))
@@ -108,7 +108,7 @@ def test_a_webhook_that_cannot_be_called_is_a_failure(
     run.line(r"POST plain: .*HTTP status 500: Internal error occurred: failed calling webhook")
 
 
-def test_a_user_who_may_not_create_has_measured_nothing(
+def test_a_user_without_the_right_to_create_is_an_error(
     cluster: Cluster, setup: BehindGateway, namespace: str, tmp_path: Path
 ) -> None:
     recorded = json.loads((REVIEWS / "pod-create-mutate.json").read_bytes())

@@ -144,7 +144,7 @@ def outcomes(setup: _Setup, expressions: Sequence[str]) -> list[dict[str, str]]:
     return found
 
 
-def test_what_the_api_server_accepts_is_accepted_and_what_it_refuses_refused(cluster: Cluster) -> None:
+def test_the_gateway_accepts_the_expressions_that_the_api_server_accepts(cluster: Cluster) -> None:
     newest = cluster.binaries.version.startswith("v1.37")
     different = []
     for expression in EXPRESSIONS:

@@ -200,7 +200,7 @@ def labelled(refuse: str) -> dict[str, Any]:
     return document
 
 
-def test_who_may_read_nothing_is_told_which_right_is_missing(cluster: Cluster) -> None:
+def test_a_missing_right_is_named(cluster: Cluster) -> None:
     done = run_command("import", "--kubeconfig", cluster.kubeconfig(STRANGER))
     assert (done.returncode, done.stdout) == (1, "")
     right = "the right to list mutatingwebhookconfigurations of admissionregistration.k8s.io is missing"

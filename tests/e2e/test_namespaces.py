@@ -87,7 +87,7 @@ def test_a_changed_label_takes_effect(cluster: Cluster, setup: BehindGateway) ->
     eventually(lambda: make_pod(cluster, namespace).status == 201)
 
 
-def test_workers_are_shown_the_namespace_with_labels_and_annotations(
+def test_workers_get_the_namespace_with_labels_and_annotations(
     cluster: Cluster, setup: BehindGateway
 ) -> None:
     namespace = make_namespace(cluster, {"tier": "gold"})
@@ -126,7 +126,7 @@ def test_the_role_of_the_manifest_is_enough_to_watch(cluster: Cluster, tmp_path:
         assert make_pod(cluster, make_namespace(cluster, {"guarded": "yes"})).status == 403
 
 
-def test_a_gateway_that_may_not_watch_says_so_and_is_not_ready(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_gateway_without_the_right_to_watch_is_not_ready(cluster: Cluster, tmp_path: Path) -> None:
     setup = BehindGateway(
         cluster, tmp_path, [DENY], "stranger", gateway=watching(cluster.kubeconfig(STRANGER))
     )

@@ -139,7 +139,7 @@ def results(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Resul
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_drawn_hooks_and_operations_come_out_as_with_webhooks_of_their_own(
+def test_random_webhooks_and_operations_have_the_outcome_without_a_gateway(
     results: Results, seed: int
 ) -> None:
     drawn = CASES[seed]

@@ -73,7 +73,7 @@ def shown(answer: Answer | None) -> bytes:
     return base64.b64decode(answer.message.rpartition(" ")[2])
 
 
-def test_fields_that_are_stored_as_they_came_reach_workers_as_they_came(raw: Cluster, namespace: str) -> None:
+def test_raw_fields_reach_workers_unchanged(raw: Cluster, namespace: str) -> None:
     path = within("controllerrevisions", "apps/v1")
     found = {name: send(raw, namespace, path, REVISION, value) for name, value in VALUES.items()}
     assert b'"data":{"a":1,"a":2}' in shown(found["duplicate"])
@@ -101,7 +101,7 @@ def test_custom_resources_are_deep_and_otherwise_canonical(raw: Cluster, namespa
         assert refused.status == 400
 
 
-def test_no_duplicate_reaches_webhooks_where_something_is_decided_by_it(raw: Cluster, namespace: str) -> None:
+def test_decoded_fields_reach_webhooks_without_duplicates(raw: Cluster, namespace: str) -> None:
     for document, path in (
         (config_map(), within("configmaps")),
         (widget(), within("widgets", f"{GROUP}/v1")),

@@ -95,7 +95,7 @@ def test_webhooks_of_different_versions_each_see_the_version_that_they_ask_for(
         assert replace(behind, calls=()) == replace(directly, calls=())
 
 
-def test_what_is_excluded_never_waits_for_a_gateway_that_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+def test_excluded_requests_do_not_wait_for_a_gateway_that_is_down(cluster: Cluster, tmp_path: Path) -> None:
     but_canaries = {"matchExpressions": [{"key": "canary", "operator": "DoesNotExist"}]}
     fields = {"timeoutSeconds": 1, "objectSelector": but_canaries}
     hook = Hook("validate", "everything.excluded.test", DENY, (EVERYTHING,), fields=fields)
@@ -132,9 +132,7 @@ def test_what_is_excluded_never_waits_for_a_gateway_that_is_gone(cluster: Cluste
         setup.start_gateway()
 
 
-def test_applying_again_takes_away_entries_that_are_no_longer_wanted(
-    cluster: Cluster, tmp_path: Path, applied: str
-) -> None:
+def test_applying_again_removes_obsolete_entries(cluster: Cluster, tmp_path: Path, applied: str) -> None:
     setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], applied)
     ignored = Hook("validate", "b.apply.test", {}, fields={"failurePolicy": "Ignore"})
     common = (
@@ -163,7 +161,7 @@ def test_applying_again_takes_away_entries_that_are_no_longer_wanted(
     assert (still.returncode, still.stdout.count("unchanged")) == (0, 2), still
 
 
-def test_a_field_that_somebody_else_set_is_not_overwritten_unless_told_so(
+def test_a_field_of_another_manager_is_overwritten_only_by_force(
     cluster: Cluster, tmp_path: Path, applied: str
 ) -> None:
     setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], applied)
@@ -190,9 +188,7 @@ def test_a_field_that_somebody_else_set_is_not_overwritten_unless_told_so(
     assert entries(cluster, "mutatingwebhookconfigurations", applied)[0]["timeoutSeconds"] > 1
 
 
-def test_an_api_server_that_cannot_be_reached_or_refuses_is_said_in_one_line(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_an_error_of_the_api_server_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
     setup = BehindGateway(cluster, tmp_path, [Hook("mutate", "a.apply.test", {})], "unreached")
     setup.write_configuration()
     common = (

@@ -189,9 +189,7 @@ def ready(gateway: GatewayProcess) -> float:
     return gateway.metric("admission_gateway_worker_endpoints", pool="samples", state="ready")
 
 
-def test_workers_that_are_replaced_one_after_the_other_lose_no_create(
-    cluster: Cluster, tmp_path: Path, dry_pods: str
-) -> None:
+def test_a_rolling_update_of_workers_loses_no_create(cluster: Cluster, tmp_path: Path, dry_pods: str) -> None:
     with SampleWorkers(tmp_path, 2) as workers, with_samples(cluster, tmp_path, workers) as behind:
         gateway = behind.gateway
         with Load(cluster.api, dry_pods, check=without_requests) as load:
