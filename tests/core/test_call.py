@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 def test_an_unchanged_payload_is_the_request_byte_for_byte() -> None:
-    asked = request()
-    payload = Payload(asked)
-    assert payload.json is asked.json
-    assert payload.object is asked.object
+    given = request()
+    payload = Payload(given)
+    assert payload.json is given.json
+    assert payload.object is given.object
 
 
 def test_a_changed_object_replaces_the_object_of_the_request() -> None:
-    asked = request(userInfo={"username": "alice"})
+    given = request(userInfo={"username": "alice"})
     changed: Json = {"metadata": {"name": "other"}}
-    payload = Payload(asked, (changed, orjson.dumps(changed)))
+    payload = Payload(given, (changed, orjson.dumps(changed)))
     expected = document(userInfo={"username": "alice"}, object=changed)
     assert orjson.loads(payload.json) == expected
     assert list(orjson.loads(payload.json)) == list(expected)
     assert payload.json is payload.json
-    assert asked.object == POD
+    assert given.object == POD
 
 
 def test_a_fresh_object_is_an_independent_copy() -> None:
-    asked = request()
-    fresh: Any = Payload(asked).fresh_object()
+    given = request()
+    fresh: Any = Payload(given).fresh_object()
     assert fresh == POD
     fresh["metadata"]["name"] = "changed"
-    assert asked.object == POD
+    assert given.object == POD

@@ -58,8 +58,8 @@ def mutating(
     names = [f"{letter}.policies.test" for letter in "abcdef"[: len(verdicts)]]
     hooks = [webhook(name, failure_policy=failure_policy) for name in names]
     new = None if operation == "DELETE" else POD
-    asked = request(operation=operation, object=new)
-    return decide(settle(hooks, asked, dict(zip(names, verdicts, strict=True))), level)
+    given = request(operation=operation, object=new)
+    return decide(settle(hooks, given, dict(zip(names, verdicts, strict=True))), level)
 
 
 def only_status(decision: Decision) -> Status:
@@ -177,7 +177,7 @@ def test_a_first_failure_gives_code_and_reason_too() -> None:
 
 
 def test_mutation_ends_at_the_first_rejection() -> None:
-    decision = mutating(patch(add("/x", 1)), Denied(message="no"), Denied(message="never asked"))
+    decision = mutating(patch(add("/x", 1)), Denied(message="no"), Denied(message="not called"))
     assert only_status(decision) == Status(400, "", f"{B}: no")
     assert list(decision.audit_annotations) == ["mutation.round_0_index_0", "mutation.round_0_index_1"]
 
@@ -300,7 +300,7 @@ LONG = "x" * 256
 
 
 @pytest.mark.parametrize(
-    ("spoken", "heard"),
+    ("given", "kept"),
     [
         (("one", "two"), ("one", "two")),
         (("one", "two", "one"), ("one", "two")),
@@ -313,11 +313,11 @@ LONG = "x" * 256
         (("\N{HUNDRED POINTS SYMBOL}" * 300,), ("\N{HUNDRED POINTS SYMBOL}" * 256,)),
     ],
 )
-def test_warnings(spoken: tuple[str, ...], heard: tuple[str, ...]) -> None:
-    assert validating(Allowed(warnings=spoken)).warnings == heard
-    assert validating(Denied(warnings=spoken)).warnings == heard
-    assert mutating(Allowed(warnings=spoken)).warnings == heard
-    assert mutating(Denied(warnings=spoken)).warnings == heard
+def test_warnings(given: tuple[str, ...], kept: tuple[str, ...]) -> None:
+    assert validating(Allowed(warnings=given)).warnings == kept
+    assert validating(Denied(warnings=given)).warnings == kept
+    assert mutating(Allowed(warnings=given)).warnings == kept
+    assert mutating(Denied(warnings=given)).warnings == kept
 
 
 def test_warnings_come_in_order_and_once_over_all_webhooks() -> None:
@@ -601,9 +601,9 @@ def test_a_patch_that_makes_an_object_too_large_is_a_failure() -> None:
 @pytest.mark.parametrize("count", [10_000, 10_001, 40_000])
 def test_any_number_of_labels_is_replaced(count: int) -> None:
     old, new = ({f"{letter}{number}": "v" for number in range(count)} for letter in "ab")
-    asked = request(object={"metadata": {"labels": old}})
+    given = request(object={"metadata": {"labels": old}})
     replaced = patch({"op": "replace", "path": "/metadata/labels", "value": new})
-    decision = decide(settle([webhook()], asked, {A: replaced}), "Metadata")
+    decision = decide(settle([webhook()], given, {A: replaced}), "Metadata")
     assert apply_patch({"metadata": {"labels": old}}, json.loads(decision.patch)) == {
         "metadata": {"labels": new}
     }

@@ -416,12 +416,12 @@ def test_the_validating_phase_does_not_use_the_change_memory() -> None:
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_a_request_that_nests_too_deeply_to_be_rewritten_is_sent_unchanged(phase: Any) -> None:
-    asked = decode(DEEP_REVIEW)
+    given = decode(DEEP_REVIEW)
     evaluation = Evaluation(
-        Selection(phase, [webhook("a", phase=phase), webhook("b", phase=phase)]), asked, None
+        Selection(phase, [webhook("a", phase=phase), webhook("b", phase=phase)]), given, None
     )
     calls = evaluation.start()
-    assert [call.payload.json for call in calls] == [asked.json] * 2
+    assert [call.payload.json for call in calls] == [given.json] * 2
     for call in calls:
         evaluation.receive(call, ALLOWED)
     assert decide(evaluation, "Metadata").allowed

@@ -33,7 +33,7 @@ def held(api_version: str = "v1", kind: str = "Pod", **metadata: Any) -> dict[st
     return {"apiVersion": api_version, "kind": kind, "metadata": {**named, **metadata}, "spec": {}}
 
 
-def asked(operation: str, sub_resource: str = "", **members: Any) -> dict[str, Any]:
+def given(operation: str, sub_resource: str = "", **members: Any) -> dict[str, Any]:
     old = held() if operation == "UPDATE" else None
     sub = {"subResource": sub_resource} if sub_resource else {}
     return {"operation": operation, "object": held(), "oldObject": old, **sub, **members}
@@ -41,7 +41,7 @@ def asked(operation: str, sub_resource: str = "", **members: Any) -> dict[str, A
 
 def outcome(operations: object, failure_policy: str = "Ignore", **members: Any) -> tuple[Any, Any]:
     """Return the effective verdict of an answer with a patch, and the gateway's response."""
-    review = request(**(members or asked("UPDATE")))
+    review = request(**(members or given("UPDATE")))
     hook = webhook(failure_policy=failure_policy)
     evaluation = Evaluation(Selection("mutate", [hook]), review, None)
     (call,) = evaluation.start()
@@ -148,26 +148,26 @@ def test_a_patch_that_the_api_server_accepts_or_corrects_is_applied(operations: 
 @pytest.mark.parametrize(
     ("members", "field", "is_refused"),
     [
-        (asked("CREATE"), "name", False),
-        (asked("CREATE"), "uid", False),
-        (asked("CREATE"), "namespace", True),
-        (asked("UPDATE", "status"), "name", True),
-        (asked("UPDATE", "scale"), "name", False),
-        (asked("UPDATE", "scale"), "namespace", False),
-        (asked("UPDATE", "scale"), "uid", True),
-        (asked("CREATE", "eviction"), "name", True),
-        (asked("CREATE", "eviction"), "namespace", False),
-        (asked("CREATE", "eviction"), "uid", False),
-        (asked("CREATE", "binding"), "name", True),
-        (asked("CREATE", "binding"), "namespace", False),
-        (asked("CREATE", "binding"), "uid", True),
-        (asked("CREATE", "token"), "name", True),
-        (asked("CREATE", "token"), "namespace", True),
-        (asked("CREATE", "token"), "uid", True),
+        (given("CREATE"), "name", False),
+        (given("CREATE"), "uid", False),
+        (given("CREATE"), "namespace", True),
+        (given("UPDATE", "status"), "name", True),
+        (given("UPDATE", "scale"), "name", False),
+        (given("UPDATE", "scale"), "namespace", False),
+        (given("UPDATE", "scale"), "uid", True),
+        (given("CREATE", "eviction"), "name", True),
+        (given("CREATE", "eviction"), "namespace", False),
+        (given("CREATE", "eviction"), "uid", False),
+        (given("CREATE", "binding"), "name", True),
+        (given("CREATE", "binding"), "namespace", False),
+        (given("CREATE", "binding"), "uid", True),
+        (given("CREATE", "token"), "name", True),
+        (given("CREATE", "token"), "namespace", True),
+        (given("CREATE", "token"), "uid", True),
         # Neither in a namespace nor, as a Namespace, called by one.
-        (asked("CREATE", namespace="", object=held(namespace=None)), "namespace", False),
+        (given("CREATE", namespace="", object=held(namespace=None)), "namespace", False),
         (
-            asked("CREATE", object=held(namespace=None), resource=resource("/v1/namespaces")),
+            given("CREATE", object=held(namespace=None), resource=resource("/v1/namespaces")),
             "namespace",
             False,
         ),
@@ -182,33 +182,33 @@ def test_identity_may_change_where_the_api_server_allows_it(
 
 def test_a_new_object_needs_a_name_or_generate_name() -> None:
     gone = [{"op": "remove", "path": "/metadata/name"}]
-    verdict, _ = outcome(gone, **asked("CREATE"))
+    verdict, _ = outcome(gone, **given("CREATE"))
     assert isinstance(verdict, Failed)
     assert verdict.cause.endswith("metadata.name: found nothing, expected a name, or metadata.generateName")
-    verdict, _ = outcome(gone, **asked("CREATE", object=held(generateName="web-")))
+    verdict, _ = outcome(gone, **given("CREATE", object=held(generateName="web-")))
     assert isinstance(verdict, Allowed)
 
 
 def test_a_token_request_needs_no_name() -> None:
-    verdict, _ = outcome([{"op": "remove", "path": "/metadata/name"}], **asked("CREATE", "token"))
+    verdict, _ = outcome([{"op": "remove", "path": "/metadata/name"}], **given("CREATE", "token"))
     assert isinstance(verdict, Allowed)
 
 
 def test_custom_resources_need_api_version_and_kind() -> None:
     custom = held("widgets.test/v1", "Widget")
     for field in ("apiVersion", "kind"):
-        verdict, _ = outcome([{"op": "remove", "path": f"/{field}"}], **asked("CREATE", object=custom))
+        verdict, _ = outcome([{"op": "remove", "path": f"/{field}"}], **given("CREATE", object=custom))
         assert isinstance(verdict, Failed)
 
 
 def test_invalid_metadata_of_the_client_is_no_failure_of_a_webhook() -> None:
     sent = held(generation="7", labels={"a": 1})
-    verdict, _ = outcome(add("/metadata/labels/b", "c"), **asked("CREATE", object=sent))
+    verdict, _ = outcome(add("/metadata/labels/b", "c"), **given("CREATE", object=sent))
     assert isinstance(verdict, Allowed)
 
 
 def test_a_later_webhook_gets_the_object_without_the_refused_patch() -> None:
-    review = request(**asked("UPDATE"))
+    review = request(**given("UPDATE"))
     hooks = [webhook("a", failure_policy="Ignore"), webhook("b")]
     evaluation = Evaluation(Selection("mutate", hooks), review, None)
     first, second = evaluation.start()

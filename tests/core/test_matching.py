@@ -28,19 +28,19 @@ UNNAMED: Json = {"kind": "PodExecOptions", "command": ["ls"]}
 
 def outcome(hook: Webhook, **members: object) -> bool | Failed:
     """Return the result of the selectors, after a check that the cache by namespace gives the same."""
-    asked = request(**members)
-    namespace = known(NAMESPACES, asked)
-    matched = selectors_match(hook, asked, asked.object, namespace)
-    if rules_match(hook, asked):
+    given = request(**members)
+    namespace = known(NAMESPACES, given)
+    matched = selectors_match(hook, given, given.object, namespace)
+    if rules_match(hook, given):
         selection = Selection("mutate", [hook])
         for _ in range(2):
-            kept = selection.invocations(asked, namespace)
+            kept = selection.invocations(given, namespace)
             assert (True if kept and kept[0].is_unconditional else bool(kept) and matched) == matched
     return matched
 
 
 @pytest.mark.parametrize(
-    ("asked", "sub_resource", "operation", "namespace", "new", "expected"),
+    ("given", "sub_resource", "operation", "namespace", "new", "expected"),
     [
         ("/v1/pods", "", "CREATE", "red", BARE, True),
         ("/v1/pods", "", "CREATE", "blue", MINE, False),
@@ -65,7 +65,7 @@ def outcome(hook: Webhook, **members: object) -> bool | Failed:
     ],
 )
 def test_namespace_selector(
-    asked: str,
+    given: str,
     sub_resource: str,
     operation: str,
     namespace: str | None,
@@ -73,7 +73,7 @@ def test_namespace_selector(
     expected: bool,
 ) -> None:
     members = {
-        "resource": resource(asked),
+        "resource": resource(given),
         "subResource": sub_resource,
         "operation": operation,
         "namespace": namespace,
@@ -144,10 +144,10 @@ def test_a_negative_object_selector_does_not_match_an_object_without_metadata() 
 
 
 def test_selectors_match_the_present_object() -> None:
-    asked = request(object=THEIRS)
+    given = request(object=THEIRS)
     hook = webhook(object_selector=TEAM_A)
-    assert selectors_match(hook, asked, THEIRS, None) is False
-    assert selectors_match(hook, asked, MINE, None) is True
+    assert selectors_match(hook, given, THEIRS, None) is False
+    assert selectors_match(hook, given, MINE, None) is True
 
 
 @pytest.mark.parametrize(

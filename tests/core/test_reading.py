@@ -160,12 +160,12 @@ def test_a_small_body_that_orjson_refuses_is_decoded_in_steps(content: bytes) ->
 
 def test_a_deep_request_is_pruned_once() -> None:
     """Conditions read the whole request after each call, and the pruning is not repeated."""
-    asked = decode(review(nested("[", 9_900, b"")))
-    asked.drop_parsed()
-    assert asked.document["uid"]
-    assert not asked.can_be_rewritten()
-    spec = (asked.fresh_object() or {})["spec"]
-    assert spec == (asked.object or {})["spec"] == asked.document["object"]["spec"]  # type: ignore[index]
+    given = decode(review(nested("[", 9_900, b"")))
+    given.drop_parsed()
+    assert given.document["uid"]
+    assert not given.can_be_rewritten()
+    spec = (given.fresh_object() or {})["spec"]
+    assert spec == (given.object or {})["spec"] == given.document["object"]["spec"]  # type: ignore[index]
 
 
 def test_a_control_character_is_not_changed() -> None:
@@ -175,15 +175,15 @@ def test_a_control_character_is_not_changed() -> None:
 
 @pytest.mark.parametrize("content", [nested("[", 9_900, b""), nested('{"a":', 1_100, b"1")])
 def test_a_deep_review_is_matched_and_passed_on_unchanged(content: bytes) -> None:
-    asked = decode(review(content))
-    assert content in asked.json
+    given = decode(review(content))
+    assert content in given.json
     hooks = [
         webhook("a", object_selector=labelled("team", "a"), failure_policy="Ignore"),
         webhook("b", object_selector=labelled("team", "b")),
     ]
-    evaluation = Evaluation(Selection("mutate", hooks), asked, None)
+    evaluation = Evaluation(Selection("mutate", hooks), given, None)
     (call,) = evaluation.start()
-    assert call.payload.json == asked.json
+    assert call.payload.json == given.json
     evaluation.receive(call, Allowed(b'[{"op":"add","path":"/metadata/labels/b","value":"c"}]'))
     verdict = evaluation.outcomes[0].verdict
     assert isinstance(verdict, Failed)
@@ -193,8 +193,8 @@ def test_a_deep_review_is_matched_and_passed_on_unchanged(content: bytes) -> Non
 
 
 def test_a_review_with_strings_that_are_not_unicode_can_be_patched() -> None:
-    asked = decode(review(b'{"a":"\\ud800","b":"\xff"}'))
-    evaluation = Evaluation(Selection("mutate", [webhook("a")]), asked, None)
+    given = decode(review(b'{"a":"\\ud800","b":"\xff"}'))
+    evaluation = Evaluation(Selection("mutate", [webhook("a")]), given, None)
     (call,) = evaluation.start()
     assert orjson.loads(call.payload.json)["object"]["spec"] == {"a": "\ufffd", "b": "\ufffd"}
     evaluation.receive(call, Allowed(b'[{"op":"add","path":"/spec/c","value":"\\udfff"}]'))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 RECORDED = sorted(REVIEWS.glob("*.json"))
 
 
-def known(asked: AdmissionRequest) -> dict[str, Any]:
+def known(decoded: AdmissionRequest) -> dict[str, Any]:
     """All decoded values; the JSON as its value, since its spacing varies."""
-    members = {name: getattr(asked, name) for name in asked.__slots__ if name != "json"}
-    return {**members, "json": orjson.loads(asked.json)}
+    members = {name: getattr(decoded, name) for name in decoded.__slots__ if name != "json"}
+    return {**members, "json": orjson.loads(decoded.json)}
 
 
 def test_the_recorded_reviews_are_there() -> None:
@@ -34,22 +34,22 @@ def test_the_recorded_reviews_are_there() -> None:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_every_recorded_review_decodes_to_its_values(path: Path) -> None:
     recorded = json.loads(path.read_text())["request"]
-    asked = decode(path.read_bytes())
-    assert asked.api_version == V1
-    assert asked.uid == recorded["uid"]
-    assert asked.operation == recorded["operation"]
-    assert asked.resource == tuple(recorded["resource"][part] for part in ("group", "version", "resource"))
+    decoded = decode(path.read_bytes())
+    assert decoded.api_version == V1
+    assert decoded.uid == recorded["uid"]
+    assert decoded.operation == recorded["operation"]
+    assert decoded.resource == tuple(recorded["resource"][part] for part in ("group", "version", "resource"))
     asked_for = recorded.get("requestResource", recorded["resource"])
-    assert asked.request_resource == tuple(asked_for[part] for part in ("group", "version", "resource"))
+    assert decoded.request_resource == tuple(asked_for[part] for part in ("group", "version", "resource"))
     kind = recorded.get("requestKind", recorded["kind"])
-    assert asked.kind == tuple(kind[part] for part in ("group", "version", "kind"))
-    assert asked.sub_resource == recorded.get("subResource", "")
-    assert asked.request_sub_resource == recorded.get("requestSubResource", "")
-    assert asked.namespace == recorded.get("namespace", "")
-    assert asked.dry_run is recorded["dryRun"]
-    assert asked.object == recorded["object"]
-    assert asked.old_object == recorded["oldObject"]
-    assert asked.document == recorded
+    assert decoded.kind == tuple(kind[part] for part in ("group", "version", "kind"))
+    assert decoded.sub_resource == recorded.get("subResource", "")
+    assert decoded.request_sub_resource == recorded.get("requestSubResource", "")
+    assert decoded.namespace == recorded.get("namespace", "")
+    assert decoded.dry_run is recorded["dryRun"]
+    assert decoded.object == recorded["object"]
+    assert decoded.old_object == recorded["oldObject"]
+    assert decoded.document == recorded
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -96,33 +96,33 @@ def test_spaces_between_tokens_are_ignored(gaps: list[str], version: str) -> Non
 
 
 def test_v1beta1_is_decoded_and_kept() -> None:
-    asked = decode(body(document(), V1BETA1))
-    assert asked.api_version == V1BETA1
-    assert known(asked) == {**known(request()), "api_version": V1BETA1}
+    decoded = decode(body(document(), V1BETA1))
+    assert decoded.api_version == V1BETA1
+    assert known(decoded) == {**known(request()), "api_version": V1BETA1}
 
 
 def test_defaults_of_absent_members() -> None:
     short = document()
     for member in ("namespace", "object", "oldObject", "dryRun"):
         del short[member]
-    asked = decode(body(short))
-    assert (asked.namespace, asked.object, asked.old_object, asked.dry_run) == ("", None, None, False)
-    assert asked.request_resource == asked.resource == ("", "v1", "pods")
-    assert (asked.sub_resource, asked.request_sub_resource) == ("", "")
-    assert asked.kind == ("", "v1", "Pod")
+    decoded = decode(body(short))
+    assert (decoded.namespace, decoded.object, decoded.old_object, decoded.dry_run) == ("", None, None, False)
+    assert decoded.request_resource == decoded.resource == ("", "v1", "pods")
+    assert (decoded.sub_resource, decoded.request_sub_resource) == ("", "")
+    assert decoded.kind == ("", "v1", "Pod")
 
 
 def test_requested_and_sent_resource_are_both_decoded() -> None:
-    asked = request(
+    decoded = request(
         resource=resource("apps/v1/deployments"),
         subResource="scale",
         requestResource=resource("extensions/v1beta1/deployments"),
         requestKind={"group": "extensions", "version": "v1beta1", "kind": "Deployment"},
     )
-    assert asked.resource == ("apps", "v1", "deployments")
-    assert asked.request_resource == ("extensions", "v1beta1", "deployments")
-    assert asked.kind == ("extensions", "v1beta1", "Deployment")
-    assert (asked.sub_resource, asked.request_sub_resource) == ("scale", "")
+    assert decoded.resource == ("apps", "v1", "deployments")
+    assert decoded.request_resource == ("extensions", "v1beta1", "deployments")
+    assert decoded.kind == ("extensions", "v1beta1", "Deployment")
+    assert (decoded.sub_resource, decoded.request_sub_resource) == ("scale", "")
 
 
 def test_without_a_request_resource_the_subresource_is_that_of_the_resource() -> None:
@@ -287,21 +287,21 @@ MEMBERS = (*tuple(document()), "requestResource", "requestKind", "subResource", 
 @settings(deadline=None, derandomize=True)
 def test_any_value_of_a_member_decodes_or_is_named_in_the_error(members: dict[str, object]) -> None:
     try:
-        asked = request(**members)
+        decoded = request(**members)
     except MalformedReview as error:
         named = str(error).removeprefix("request.").partition(":")[0]
         assert named in members
         return
-    assert asked.document == document(**members)
-    assert asked.operation in OPERATIONS
-    assert isinstance(asked.dry_run, bool)
-    for text in (asked.uid, asked.sub_resource, asked.request_sub_resource, asked.namespace):
+    assert decoded.document == document(**members)
+    assert decoded.operation in OPERATIONS
+    assert isinstance(decoded.dry_run, bool)
+    for text in (decoded.uid, decoded.sub_resource, decoded.request_sub_resource, decoded.namespace):
         assert isinstance(text, str)
-    for triple in (asked.resource, asked.request_resource, asked.kind):
+    for triple in (decoded.resource, decoded.request_resource, decoded.kind):
         assert [type(part) for part in triple] == [str, str, str]
-    for held in (asked.object, asked.old_object):
+    for held in (decoded.object, decoded.old_object):
         assert held is None or isinstance(held, dict)
-    hash(asked.shape)
+    hash(decoded.shape)
 
 
 @given(text=st.binary(max_size=64) | JSON_VALUES.map(orjson.dumps))
@@ -322,10 +322,10 @@ def test_a_request_that_nests_too_deeply_cannot_be_rewritten(member: str) -> Non
         deep = {"a": deep}
     text = json.dumps(document(**{member: {"x": "deep"}})).replace('"deep"', json.dumps(deep))
     as_the_api_server_writes = '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%s}'
-    asked = decode((as_the_api_server_writes % text).encode())
-    assert asked.json == text.encode()
-    assert asked.document == json.loads(text)
-    assert not asked.can_be_rewritten()
+    decoded = decode((as_the_api_server_writes % text).encode())
+    assert decoded.json == text.encode()
+    assert decoded.document == json.loads(text)
+    assert not decoded.can_be_rewritten()
     otherwise = '{"apiVersion":"admission.k8s.io/v1","request":%s,"kind":"AdmissionReview"}'
     with pytest.raises(MalformedReview, match=r"^request: nested too deeply"):
         decode((otherwise % text).encode())
@@ -337,10 +337,10 @@ def test_a_request_that_can_be_rewritten_can_be_nested_one_level_deeper(levels: 
     # Brackets that do not nest decide nothing.
     options = b"[" * levels + b"]" * levels + b',"wide":[%b]' % b",".join([b"{}"] * beside)
     text = orjson.dumps(document(options="deep")).replace(b'"deep"', options)
-    asked = decode(b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%b}' % text)
+    decoded = decode(b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":%b}' % text)
     try:
-        orjson.dumps({"request": asked.document})
+        orjson.dumps({"request": decoded.document})
         can_be_written = True
     except TypeError:
         can_be_written = False
-    assert asked.can_be_rewritten() is can_be_written
+    assert decoded.can_be_rewritten() is can_be_written

@@ -63,7 +63,7 @@ def test_operations(operation: str, operations: tuple[str, ...], matching: set[s
 
 
 @pytest.mark.parametrize(
-    ("groups", "versions", "asked", "expected"),
+    ("groups", "versions", "given", "expected"),
     [
         (("*",), ("*",), "apps/v1/deployments", True),
         (("apps",), ("v1",), "apps/v1/deployments", True),
@@ -78,14 +78,14 @@ def test_operations(operation: str, operations: tuple[str, ...], matching: set[s
     ],
 )
 def test_groups_and_versions(
-    groups: tuple[str, ...], versions: tuple[str, ...], asked: str, expected: bool
+    groups: tuple[str, ...], versions: tuple[str, ...], given: str, expected: bool
 ) -> None:
     rule = Rule(("*",), groups, versions, ("*",))
-    assert matches(rule, resource=resource(asked)) is expected
+    assert matches(rule, resource=resource(given)) is expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "sub_resource", "namespace", "scope", "expected"),
+    ("given", "sub_resource", "namespace", "scope", "expected"),
     [
         ("/v1/pods", "", "default", "*", True),
         ("/v1/pods", "", "default", "Namespaced", True),
@@ -107,7 +107,7 @@ def test_groups_and_versions(
 )
 @pytest.mark.parametrize("policy", ["Exact", "Equivalent"])
 def test_scope(
-    asked: str,
+    given: str,
     sub_resource: str,
     namespace: str | None,
     scope: Scope,
@@ -115,7 +115,7 @@ def test_scope(
     policy: MatchPolicy,
 ) -> None:
     rule = Rule(("*",), ("*",), ("*",), ("*/*",), scope)
-    members = {"resource": resource(asked), "subResource": sub_resource, "namespace": namespace}
+    members = {"resource": resource(given), "subResource": sub_resource, "namespace": namespace}
     assert matches(rule, policy, **members) is expected
 
 
@@ -152,7 +152,7 @@ SENT_AS_V2 = {
 @pytest.mark.parametrize(
     ("policy", "groups", "version", "members", "expected"),
     [
-        # Exact: what the client asked for, and only that.
+        # Exact: only the resource of the client.
         ("Exact", "autoscaling", "v1", SENT_AS_V2, True),
         ("Exact", "autoscaling", "v2", SENT_AS_V2, False),
         ("Exact", "autoscaling", "v2", {"resource": SENT_AS_V2["resource"]}, True),
@@ -245,7 +245,7 @@ def test_admission_configuration_is_never_sent(kind: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("given", "expected"),
     [
         ("authentication.k8s.io/v1/selfsubjectreviews", True),
         ("authentication.k8s.io/v1/tokenreviews", True),
@@ -259,6 +259,6 @@ def test_admission_configuration_is_never_sent(kind: str, version: str) -> None:
         ("/v1/pods", False),
     ],
 )
-def test_access_reviews_are_never_sent(asked: str, expected: bool) -> None:
-    assert is_never_sent(request(resource=resource(asked))) is expected
-    assert is_never_sent(request(requestResource=resource(asked))) is expected
+def test_access_reviews_are_never_sent(given: str, expected: bool) -> None:
+    assert is_never_sent(request(resource=resource(given))) is expected
+    assert is_never_sent(request(requestResource=resource(given))) is expected

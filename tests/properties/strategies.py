@@ -1,7 +1,7 @@
 """Random reviews, webhooks and workers, small enough to collide: few labels, few paths, few namespaces.
 
 A worker's behaviour is a table of conditions on the object that it is shown. It is deterministic, so that a
-serial run and a speculating one can be asked to agree.
+serial run and a speculating one can be given to agree.
 """
 
 from __future__ import annotations
@@ -339,11 +339,11 @@ class Case:
     def answer(self, name: str, shown: Json | None) -> Verdict:
         return self.behaviours[int(name[1 : name.index(".")])](shown)
 
-    def memory(self, asked: AdmissionRequest) -> ChangeMemory:
+    def memory(self, given: AdmissionRequest) -> ChangeMemory:
         memory = ChangeMemory()
         for place, changes in self.habits:
             for _ in range(changes if place < len(self.webhooks) else 0):
-                memory.note(self.webhooks[place], asked, changed=True)
+                memory.note(self.webhooks[place], given, changed=True)
         return memory
 
 

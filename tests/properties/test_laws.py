@@ -39,9 +39,9 @@ levels = st.sampled_from(["None", "Metadata", "Request"])
 
 
 def serial(case: Case, level: AuditLevel) -> Serial:
-    asked = decode(orjson.dumps(review_of(case)))
-    reference = Serial(asked, level, case.phase == "mutate", decisions=DECISIONS)
-    reference.run(case.webhooks, known(NAMESPACES, asked), case.answer)
+    given = decode(orjson.dumps(review_of(case)))
+    reference = Serial(given, level, case.phase == "mutate", decisions=DECISIONS)
+    reference.run(case.webhooks, known(NAMESPACES, given), case.answer)
     return reference
 
 

@@ -52,10 +52,10 @@ REQUESTS = st.tuples(
 
 @given(WEBHOOKS, st.lists(REQUESTS, max_size=12))
 def test_a_cached_selection_equals_the_rules_and_selectors(
-    webhooks: list[Webhook], asked: list[tuple[str, str, dict[str, str], Namespace | Failed | None]]
+    webhooks: list[Webhook], given: list[tuple[str, str, dict[str, str], Namespace | Failed | None]]
 ) -> None:
     selection = Selection("mutate", webhooks)
-    for operation, path, labels, namespace in asked:
+    for operation, path, labels, namespace in given:
         name = namespace.name if isinstance(namespace, Namespace) else "gone"
         review = request(
             operation=operation,
