@@ -88,7 +88,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPools:
     """The pools for a configuration that is not in force yet, by name."""
 
     config: Config
@@ -129,7 +129,7 @@ class Pools:
         self._retiring: dict[asyncio.Task[None], Backend] = {}
         self._executor = FairExecutor()
 
-    async def prepare(self, config: Config, *, rereads_files: bool = True) -> Prepared:
+    async def prepare(self, config: Config, *, rereads_files: bool = True) -> PreparedPools:
         """Return the pools of *config*; new ones are connecting, and none is in use yet.
 
         Without *rereads_files* a pool with the same settings is kept even if its TLS files have changed.
@@ -159,7 +159,7 @@ class Pools:
             if name not in kept
         }
         made_servers: dict[HttpsClient, HttpsServer] = {}
-        prepared = Prepared(config, kept, made, kept_servers, made_servers)
+        prepared = PreparedPools(config, kept, made, kept_servers, made_servers)
         try:
             for client in wanted.keys() - kept_servers.keys():
                 made_servers[client] = self._server(client, wanted[client])
@@ -176,12 +176,12 @@ class Pools:
 
         return HttpsServer(client, user, self._timers, self._metrics.pool(POOL))
 
-    async def discard(self, prepared: Prepared) -> None:
+    async def discard(self, prepared: PreparedPools) -> None:
         """Close the new pools of *prepared*, which is not used."""
         unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
         await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
-    def use(self, prepared: Prepared, paths: Paths, cluster: ClusterView | None = None) -> Snapshot:
+    def use(self, prepared: PreparedPools, paths: Paths, cluster: ClusterView | None = None) -> Snapshot:
         """Put the *prepared* pools in use, and return the snapshot of their configuration.
 
         Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.

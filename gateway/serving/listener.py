@@ -15,7 +15,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.serving.protocol import HttpConnection
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.sockets import close_socket, open_sockets
 
 if TYPE_CHECKING:

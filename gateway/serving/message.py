@@ -1,6 +1,6 @@
 """Parsed requests, requests in flight, and the bytes of answers.
 
-``gateway.serving.reader`` makes requests, ``gateway.serving.protocol`` writes answers,
+``gateway.serving.reader`` makes requests, ``gateway.serving.http_connection`` writes answers,
 ``gateway.serving.routes`` and ``gateway.serving.admin`` decide them. Answers have no Date and no Server
 header, so that the same review gives the same bytes.
 

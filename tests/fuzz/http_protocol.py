@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.serving.message import Cancel, Exchange
 
 MODULES: Final = (
-    "gateway/serving/protocol.py",
+    "gateway/serving/http_connection.py",
     "gateway/serving/reader.py",
     "gateway/serving/routes.py",
     "gateway/serving/message.py",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.serving.connection_table import ConnectionTable
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.listener import Listener
-from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.serving.bounds import Bounds
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.message import CONTINUE
-from gateway.serving.protocol import HttpConnection
 from gateway.serving.reader import RequestReader
 from tests.serving.kit import CLOSE, Application, Wire, chunked, ok, post, refused
 

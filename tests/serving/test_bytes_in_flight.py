@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.serving.bounds import Bounds
 from gateway.serving.bytes_in_flight import limit_when_failing_open
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.protocol import HttpConnection
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, PATHS, Application, Clock, RecordingTransport, chunked, ok, post, refused
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.serving.bounds import Bounds
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.message import CONTINUE
-from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import (
     CLOSE,

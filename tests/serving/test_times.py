@@ -6,8 +6,8 @@ import pytest
 
 from gateway.serving.bounds import Bounds
 from gateway.serving.connection_table import ConnectionTable
+from gateway.serving.http_connection import HttpConnection
 from gateway.serving.message import CLOSING_IDLE
-from gateway.serving.protocol import HttpConnection
 from gateway.serving.routes import Router
 from tests.serving.kit import CLOSE, Application, RecordingTransport, Wire, ok, post, refused
 
