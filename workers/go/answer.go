@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// maxMessageBytes holds for both ways, as the gateway has it: a review is at most 7 MiB.
+	// maxMessageBytes is the limit in both directions, as in the gateway: a review has at most 7 MiB.
 	maxMessageBytes = 8 * 1024 * 1024
-	// maxResponseBytes leaves room for the verdict and the batch around a response: tags, lengths and an id.
+	// maxResponseBytes leaves room for the fields of the verdict and the batch.
 	maxResponseBytes = maxMessageBytes - 128
-	// maxErrorBytes is of an Error's text. In a unary answer it travels percent-encoded, up to three times as
-	// long, in the trailers, for which gRPC has 8 KiB.
+	// maxErrorBytes is the limit of an Error's text. In a unary answer it is percent-encoded, up to three times
+	// as long, in the trailers, which gRPC limits to 8 KiB.
 	maxErrorBytes = 2000
 )
 
-// outcome is how a call ended: the one or the other. It may be shared between calls, so nothing changes it.
+// outcome is the result of a call: a response or an error. Calls may share it, so it is immutable.
 type outcome struct {
 	response *pb.ReviewResponse
 	err      *pb.Error
 }
 
-// allowed is the usual one.
+// allowed is the most frequent outcome.
 var allowed = outcome{response: &pb.ReviewResponse{Allowed: true}}
 
-// errorOutcome returns an Error with its text cut to what fits.
+// errorOutcome returns an Error with its text cut to maxErrorBytes.
 func errorOutcome(code codes.Code, text string) outcome {
 	text = validText(text)
 	if len(text) > maxErrorBytes {
@@ -115,14 +115,14 @@ func allowedWith(review *Review, operations []Operation) outcome {
 	return limited(response)
 }
 
-// limited returns the response, or what stands for one that is too large.
+// limited returns the response, or a smaller outcome if it is too large.
 func limited(response *pb.ReviewResponse) outcome {
 	size := proto.Size(response)
 	if size <= maxResponseBytes {
 		return outcome{response: response}
 	}
 	if !response.Allowed {
-		// It stays a denial whatever it is too large for.
+		// A denial remains a denial.
 		return outcome{response: &pb.ReviewResponse{Status: &pb.Status{
 			Code:              response.Status.Code,
 			Reason:            firstRunes(response.Status.Reason, 64),
@@ -145,7 +145,7 @@ func firstRunes(text string, count int) string {
 	return text
 }
 
-// validText returns text as protobuf takes it.
+// validText returns text as valid UTF-8 for protobuf.
 func validText(text string) string {
 	return strings.ToValidUTF8(text, "?")
 }

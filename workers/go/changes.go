@@ -12,18 +12,17 @@ import (
 	"admission-gateway.io/worker/internal/tree"
 )
 
-// Operation is one of a JSON Patch (RFC 6902). Value counts for add, replace and test and may be whatever
-// encoding/json can write; From counts for move and copy.
+// Operation is one of a JSON Patch (RFC 6902). Value is used by add, replace and test and may be any value
+// that encoding/json can encode; From is used by move and copy.
 type Operation = tree.Operation
 
-// SetPatch answers with these operations instead of what was changed in the object. None at all says that
-// nothing changes.
+// SetPatch sends these operations instead of the changes of the object. Without operations nothing changes.
 func (r *Review) SetPatch(operations ...Operation) {
 	r.patch, r.patchSet = operations, true
 }
 
-// Changes returns the patch of this call: that of [Review.SetPatch], or what was changed in the object.
-// It is always empty for a policy that is not mutating.
+// Changes returns the patch of this call: that of [Review.SetPatch], or the changes of the object. It is empty
+// for a policy that is not mutating.
 func (r *Review) Changes() ([]Operation, error) {
 	switch {
 	case !r.mutating:
@@ -72,8 +71,8 @@ func (r *Review) ownPatch() ([]Operation, error) {
 	return operations, nil
 }
 
-// Decode reads the object into a pointer to a Go type, such as *corev1.Pod, and returns false if the request
-// has none. Fields that the type does not know are left out; [Review.Update] keeps them nonetheless.
+// Decode decodes the object into a pointer to a Go type, such as *corev1.Pod, and returns false if the request
+// has none. Fields unknown to the type are ignored, and [Review.Update] keeps them.
 func (r *Review) Decode(into any) (bool, error) { return r.decodeMember("object", into) }
 
 // DecodeOld is [Review.Decode] for the stored object.
@@ -90,15 +89,14 @@ func (r *Review) decodeMember(key string, into any) (bool, error) {
 	return true, nil
 }
 
-// document returns a member as it is now; nil if there is none.
+// document returns the current value of a member; nil if there is none.
 func (r *Review) document(key string) (any, error) {
 	value, err := tree.Normal(r.look()[key])
 	return value, cmp.Or(r.err, err)
 }
 
-// Update makes the object say what a Go value says, usually one from [Review.Decode] that was changed since.
-// Only what differs is carried over, so that fields which the type does not know stay as they are, and empty
-// ones which it writes by itself do not appear.
+// Update copies the changes of a Go value, usually one from [Review.Decode], to the object. Only differences are
+// copied: fields unknown to the type are kept, and empty fields that the type adds are ignored.
 func (r *Review) Update(from any) error {
 	document, err := r.document("object")
 	if err != nil {
@@ -123,7 +121,7 @@ func (r *Review) Update(from any) error {
 	return nil
 }
 
-// decode reads a document as kube-apiserver does: the case of keys counts.
+// decode decodes a document as kube-apiserver does: keys are case-sensitive.
 func decode(document, into any) error {
 	return kubejson.UnmarshalCaseSensitivePreserveInts(tree.Append(nil, document), into)
 }

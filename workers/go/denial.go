@@ -10,18 +10,18 @@ import (
 // Denial is the error with which a policy denies a request; [Deny] makes one. It may be wrapped in other
 // errors and is found with [errors.As].
 type Denial struct {
-	// Message is shown to the user who made the request: one sentence that says what to change.
+	// Message is shown to the user: one sentence with the required change.
 	Message string
-	// Code is the HTTP status the user gets, 400 to 599; anything else is answered as 400.
+	// Code is the HTTP status, 400 to 599; any other value is sent as 400.
 	Code int
-	// Reason is for machines, such as Forbidden; left to the gateway where empty.
+	// Reason is machine-readable, such as Forbidden; empty: chosen by the gateway.
 	Reason metav1.StatusReason
-	// Causes say what is wrong with which field, and are shown in this order.
+	// Causes name fields and their problems, in order.
 	Causes []metav1.StatusCause
-	// RetryAfterSeconds is how long the client is to wait before it tries again, which it reads in the header
-	// Retry-After; anything below 1 is left out.
+	// RetryAfterSeconds is the delay of the client's retry, sent as the header Retry-After; values below 1 are
+	// ignored.
 	RetryAfterSeconds int32
-	// Name, Group, Kind and UID are of the object that the denial is about. With the reason Invalid kubectl
+	// Name, Group, Kind and UID identify the object of the denial. With the reason Invalid kubectl
 	// prints "The KIND "NAME" is invalid" instead of the message.
 	Name, Group, Kind string
 	UID               types.UID
@@ -30,10 +30,10 @@ type Denial struct {
 // Error returns the message.
 func (d *Denial) Error() string { return d.Message }
 
-// DenyOption adds to what [Deny] says.
+// DenyOption is an option of [Deny].
 type DenyOption func(*Denial)
 
-// Deny returns the error that denies the request: 403 with this message, unless an option says otherwise.
+// Deny returns the error that denies the request: with code 403 by default, and this message.
 func Deny(message string, options ...DenyOption) error {
 	denial := &Denial{Message: message, Code: http.StatusForbidden}
 	for _, option := range options {
@@ -52,8 +52,8 @@ func WithReason(reason metav1.StatusReason) DenyOption {
 	return func(denial *Denial) { denial.Reason = reason }
 }
 
-// WithField names the offending field, such as spec.containers[0].image. It is short for one cause that has
-// the denial's message, and is put before the other causes.
+// WithField names the offending field, such as spec.containers[0].image: a first cause with the denial's
+// message.
 func WithField(field string) DenyOption {
 	return func(denial *Denial) {
 		own := Cause(denial.Message, field)
@@ -66,27 +66,27 @@ func WithCauses(causes ...metav1.StatusCause) DenyOption {
 	return func(denial *Denial) { denial.Causes = append(denial.Causes, causes...) }
 }
 
-// WithRetryAfterSeconds says how long the client is to wait before it tries again.
+// WithRetryAfterSeconds sets the delay of the client's retry.
 func WithRetryAfterSeconds(seconds int32) DenyOption {
 	return func(denial *Denial) { denial.RetryAfterSeconds = seconds }
 }
 
-// WithName names the object that the denial is about.
+// WithName sets the name of the denial's object.
 func WithName(name string) DenyOption {
 	return func(denial *Denial) { denial.Name = name }
 }
 
-// WithKind sets the API group and the kind of the object that the denial is about.
+// WithKind sets the API group and the kind of the denial's object.
 func WithKind(group, kind string) DenyOption {
 	return func(denial *Denial) { denial.Group, denial.Kind = group, kind }
 }
 
-// WithUID sets the uid of the object that the denial is about.
+// WithUID sets the uid of the denial's object.
 func WithUID(uid types.UID) DenyOption {
 	return func(denial *Denial) { denial.UID = uid }
 }
 
-// CauseTypeForbidden is Kubernetes' word for a value that is well-formed but that a policy does not permit.
+// CauseTypeForbidden is the CauseType of Kubernetes for a well-formed value that a policy does not permit.
 const CauseTypeForbidden metav1.CauseType = "FieldValueForbidden"
 
 // Cause returns the cause that the field has a forbidden value. For other types write a metav1.StatusCause.

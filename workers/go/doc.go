@@ -1,4 +1,4 @@
-// Package worker is the SDK for admission policies in Go: write a function per policy, [Server] does the rest.
+// Package worker is the SDK for admission policies in Go: a policy is a function, and [Server] serves it.
 //
 //	server := worker.NewServer()
 //	server.Policy("require-team-label", "Every workload names its team.",
@@ -12,5 +12,5 @@
 //	server.Main()
 //
 // A policy returns nil to allow and the error of [Deny] to deny. Any other error, and a panic, is a failure of
-// the webhook, for which the webhook's failurePolicy decides.
+// the webhook, and failurePolicy decides.
 package worker

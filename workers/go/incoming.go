@@ -15,14 +15,14 @@ import (
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
 
-// incoming is a message that may turn out not to be what it is to be. The library would call that an internal
-// error and say so to the client before the service hears of it; but it is the fault of who sent it.
+// incoming is a message that may be malformed. The gRPC library would answer INTERNAL before it calls the
+// service, but a malformed message is an error of the client.
 type incoming struct {
 	message proto.Message
 	err     error
 }
 
-// problem returns the status that says what is wrong with the message, if anything is.
+// problem returns the status for a malformed message; nil if it is valid.
 func (i *incoming) problem() error {
 	if i.err == nil {
 		return nil
@@ -31,7 +31,7 @@ func (i *incoming) problem() error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf("not a %s: %v", name, i.err))
 }
 
-// codec is the library's own, except that it leaves it to an incoming to say that it cannot be read.
+// codec is the codec of the library, except that incoming records decoding errors.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
@@ -45,7 +45,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	return nil
 }
 
-// description is the service as gRPC is to know it: its methods get what they are asked as an incoming.
+// description is the service description, with methods that get their message as an incoming.
 func description() *grpc.ServiceDesc {
 	changed := pb.PolicyWorker_ServiceDesc
 	changed.Methods = append([]grpc.MethodDesc(nil), changed.Methods...)

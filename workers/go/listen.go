@@ -16,12 +16,12 @@ import (
 	"unicode"
 )
 
-// maxUnixPathBytes is one less than sun_path has on Linux: the last byte is the terminating zero.
+// maxUnixPathBytes is the size of sun_path on Linux less the terminating zero.
 const maxUnixPathBytes = 107
 
 var hostPort = regexp.MustCompile(`^(?:\[([\w.%]*:[\w.%:]*)\]|([\w.-]+)):([0-9]{1,5})$`)
 
-// address is HOST:PORT, or a unix socket where path is set.
+// address is HOST:PORT, or a unix socket if path is set.
 type address struct {
 	host string
 	port int
@@ -72,12 +72,12 @@ func (a address) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", a, plain(err))
 	}
-	// Its file may be another worker's by the time it closes.
+	// The file may belong to another worker when this one closes.
 	listener.SetUnlinkOnClose(false)
 	return listener, nil
 }
 
-// claim removes the socket that a dead worker has left, and finds out if one is in use.
+// claim removes a stale socket file, and fails if the socket is in use.
 func (a address) claim() error {
 	folder := filepath.Dir(a.path)
 	if found, err := os.Stat(folder); err != nil || !found.IsDir() {
@@ -106,7 +106,7 @@ func (a address) claim() error {
 	return errors.New(plain(err))
 }
 
-// plain returns what went wrong without what was tried, which the caller says better.
+// plain returns the cause of an error without its context, which the caller adds.
 func plain(err error) string {
 	text := err.Error()
 	var number syscall.Errno
@@ -120,7 +120,7 @@ func plain(err error) string {
 	return string(first)
 }
 
-// tlsConfig returns how to serve TLS; nil if that is not asked for.
+// tlsConfig returns the TLS configuration; nil without TLS.
 func tlsConfig(options Options) (*tls.Config, error) {
 	cert, key, ca := options.CertFile, options.KeyFile, options.ClientCAFile
 	if cert == "" && key == "" && ca == "" {

@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	// defaultGrace is as long as the gateway drains by default, and well within the 30 s that Kubernetes gives
-	// a pod.
+	// defaultGrace is the gateway's default drain time, and less than the 30 s of a pod's grace period.
 	defaultGrace = 10 * time.Second
-	// collectAt is how far the heap may grow between two collections, in percent. A worker's reviews are
-	// garbage in a moment and little else is there, so that the default of 100 would collect every 4 MB.
+	// collectAt is the growth of the heap between two collections, in percent. The heap of a worker is small and
+	// mostly garbage, so that the default of 100 would collect every 4 MB.
 	collectAt = 800
 )
 
@@ -36,13 +35,13 @@ const usage = `Serves admission policies over gRPC.
   --help
 `
 
-// Main serves as a program until SIGTERM or SIGINT, and ends the process: with 0 after a stop, 1 if it could not
-// start, 2 for bad usage. The first signal drains, the second exits at once.
+// Main serves as a program until SIGTERM or SIGINT, and exits: with 0 after a shutdown, 1 if the start fails,
+// 2 after a usage error. The first signal drains, the second exits immediately.
 func (s *Server) Main() {
 	os.Exit(s.run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// commandLine is what the arguments say.
+// commandLine has the parsed arguments.
 type commandLine struct {
 	Options
 	grace time.Duration
@@ -76,7 +75,7 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	stopped := make(chan struct{})
 	go func() {
-		_ = s.Stop(ctx) // what was cut off is told by the calls themselves
+		_ = s.Stop(ctx) // aborted calls report their own error
 		close(stopped)
 	}()
 	select {

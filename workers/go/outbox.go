@@ -8,33 +8,33 @@ import (
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
 
-// verdictBytes bounds what a verdict takes beside its outcome: tags, lengths and a 64-bit id.
+// verdictBytes bounds the size of a verdict without its outcome: tags, lengths and a 64-bit id.
 const verdictBytes = 64
 
 var allowedVerdict = &pb.Verdict_Response{Response: allowed.response}
 
-// outbox has the verdicts of a stream that are still to be sent. All of it is under the stream's mutex.
+// outbox has the unsent verdicts of a stream. The stream's mutex guards it.
 type outbox struct {
 	full     []sealed
 	verdicts []*pb.Verdict
 	bytes    int
-	// notice says that the gateway is still to be told of the drain.
+	// notice is set until the drain notice has been sent.
 	notice bool
 
-	// unsent counts the bytes of all verdicts that are not sent, also those being sent; room is signalled when
-	// it goes down.
+	// unsent counts the bytes of verdicts not yet sent, including those being sent; room is signalled when it
+	// decreases.
 	unsent  int
 	room    sync.Cond
 	sending bool
 }
 
-// sealed is a batch to which nothing is added any more.
+// sealed is a complete batch.
 type sealed struct {
 	batch *pb.VerdictBatch
 	bytes int
 }
 
-// add puts a verdict into the message that goes out next.
+// add adds a verdict to the next message.
 func (o *outbox) add(id uint64, result outcome) {
 	verdict, size := &pb.Verdict{Id: id}, verdictBytes
 	switch {
@@ -72,7 +72,7 @@ func (o *outbox) next() sealed {
 	return first
 }
 
-// flush sends all verdicts there are, unless another goroutine is at it: that one then sends these too.
+// flush sends all verdicts, unless another goroutine is sending, which then sends these too.
 func (s *stream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 	"unicode"
 )
 
-// PolicyFunc decides on one review: nil allows, the error of [Deny] denies, anything else is a failure of the
-// webhook. It may block, and is called by several goroutines at a time. ctx carries the deadline until which
-// the gateway waits, and is cancelled when the answer is no longer wanted.
+// PolicyFunc decides on one review: nil allows, the error of [Deny] denies, any other error is a failure of
+// the webhook. It may block, and several goroutines call it concurrently. ctx has the deadline of the call, and is
+// cancelled when the answer is no longer needed.
 //
-// A panic is caught, but not one in a goroutine that the policy has started: no program can catch that.
+// A panic is recovered, except in a goroutine that the policy has started.
 type PolicyFunc func(ctx context.Context, review *Review) error
 
-// PolicyOption adds to what a policy is registered with.
+// PolicyOption is an option of a policy's registration.
 type PolicyOption func(*policy)
 
-// WithVersion sets a text that stands for the policy's code and settings, for the logs and caches of the gateway.
+// WithVersion sets an opaque version of the policy's code and settings, for logs and caches of the gateway.
 func WithVersion(version string) PolicyOption {
 	return func(registered *policy) { registered.version = version }
 }
 
-// stackInterval is how often the failures of one policy are logged: logging each one of a broken policy would
-// cost more than all the other policies.
+// stackInterval is the interval of logged stack traces for each policy: traces of all failures would use too
+// much CPU.
 const stackInterval = time.Second
 
 // policy is a registered policy.
@@ -53,7 +53,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// answer calls the policy and hands over the outcome, also that of one that ends its goroutine.
+// answer calls the policy and delivers the outcome, also if the policy ends its goroutine.
 func (p *policy) answer(ctx context.Context, review *Review, settle func(outcome)) {
 	result := internalError("the policy ended its goroutine (runtime.Goexit)")
 	defer func() { settle(result) }()
@@ -91,7 +91,7 @@ func (p *policy) failed(ctx context.Context, review *Review, err error) outcome 
 		return denied(review, denial)
 	}
 	if stopped, ok := stoppedOutcome(ctx); ok {
-		// What a policy returns because it was stopped is not its own failure.
+		// An error after the cancellation is not a failure of the policy.
 		return stopped
 	}
 	p.logFailure(err.Error(), nil)

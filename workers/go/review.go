@@ -16,21 +16,21 @@ import (
 	"admission-gateway.io/worker/internal/tree"
 )
 
-// Review is one admission request as one policy gets to see it.
+// Review is one admission request for one policy.
 //
-// It is parsed when the policy first looks, and belongs to this one call: a policy may change what it finds,
-// and no other policy sees it. It is not for several goroutines at a time.
+// It is parsed on first use and belongs to one call: other policies do not see changes. It must not be used by
+// several goroutines concurrently.
 //
-// What is not well-formed reads as empty, and then the outcome of the call is an error whatever the policy
-// returns; [Review.Err] tells before.
+// Malformed JSON reads as empty, and the outcome of the call is then an error whatever the policy returns;
+// [Review.Err] returns that error.
 type Review struct {
-	// Both may be shared with other calls.
+	// Other calls may share both.
 	payload, namespaceJSON []byte
 	mutating               bool
 
-	// request is the AdmissionRequest; nil until the first look.
+	// request is the AdmissionRequest; nil before the first use.
 	request map[string]any
-	// touched is set once a policy may change the object; before is a copy of it as it came.
+	// touched is set when a policy may have changed the object; before is a copy of the original.
 	touched         bool
 	before          any
 	namespaceObject map[string]any
@@ -42,13 +42,13 @@ type Review struct {
 	annotations map[string]string
 }
 
-// malformed is the error of a payload that is not the JSON object that the contract asks for.
+// malformed is the error of a payload that is not a JSON object.
 type malformed struct{ text string }
 
 func (m *malformed) Error() string { return m.text }
 
 // ParseReview returns a Review for a unit test, from the JSON of an AdmissionReview or of the
-// AdmissionRequest in it. It keeps track of changes as for a mutating policy.
+// AdmissionRequest in it. It records changes as for a mutating policy.
 func ParseReview(document []byte, options ...ReviewOption) (*Review, error) {
 	members, err := parseObject("review", document)
 	if err != nil {
@@ -67,12 +67,12 @@ func ParseReview(document []byte, options ...ReviewOption) (*Review, error) {
 // ReviewOption is an option of [ParseReview].
 type ReviewOption func(*Review)
 
-// WithNamespaceObject sets the JSON of the Namespace that the request is in.
+// WithNamespaceObject sets the JSON of the Namespace of the request.
 func WithNamespaceObject(document []byte) ReviewOption {
 	return func(review *Review) { review.namespaceJSON = bytes.Clone(document) }
 }
 
-// parseObject returns the members of the object that text is to be.
+// parseObject returns the members of the JSON object text.
 func parseObject(what string, text []byte) (map[string]any, error) {
 	var members map[string]any
 	err := tree.Decode(text, &members)
@@ -88,10 +88,10 @@ func parseObject(what string, text []byte) (map[string]any, error) {
 	return members, nil
 }
 
-// Err returns what is wrong with what the gateway sent, if anything is, and it was looked at.
+// Err returns the error of a malformed payload that was read; nil if there is none.
 func (r *Review) Err() error { return r.err }
 
-// look parses the request if that has not been done.
+// look parses the request on the first call.
 func (r *Review) look() map[string]any {
 	if r.request == nil {
 		request, err := parseObject("admission_request", r.payload)
@@ -103,7 +103,7 @@ func (r *Review) look() map[string]any {
 	return r.request
 }
 
-// touch is look for who may change the object.
+// touch is look before a possible change of the object.
 func (r *Review) touch() map[string]any {
 	request := r.look()
 	if r.mutating && !r.touched {
@@ -112,20 +112,20 @@ func (r *Review) touch() map[string]any {
 	return request
 }
 
-// Request returns the AdmissionRequest as Kubernetes wrote it. Numbers are json.Number.
+// Request returns the unchanged AdmissionRequest. Numbers are json.Number.
 func (r *Review) Request() map[string]any { return r.touch() }
 
-// Object returns the object of the request, in which a mutating policy may change what it likes; nil where
-// there is none (DELETE). For CONNECT it is an options object, such as PodExecOptions. Numbers are json.Number.
+// Object returns the object of the request, which a mutating policy may change; nil if there is
+// none (DELETE). For CONNECT it is an options object, such as PodExecOptions. Numbers are json.Number.
 func (r *Review) Object() map[string]any { return objectIn(r.touch(), "object") }
 
-// SetObject puts another object in place of the request's. It may consist of whatever encoding/json can write.
+// SetObject replaces the object. It may have any values that encoding/json can encode.
 func (r *Review) SetObject(object map[string]any) { r.touch()["object"] = object }
 
-// OldObject returns the stored object, for UPDATE and DELETE; nil for the rest.
+// OldObject returns the stored object, for UPDATE and DELETE; otherwise nil.
 func (r *Review) OldObject() map[string]any { return objectIn(r.look(), "oldObject") }
 
-// NamespaceObject returns the Namespace that the request is in; nil if there is none or it is not known.
+// NamespaceObject returns the Namespace of the request; nil if there is none or it is unknown.
 func (r *Review) NamespaceObject() map[string]any {
 	if r.namespaceObject == nil && len(r.namespaceJSON) > 0 {
 		object, err := parseObject("namespace_object", r.namespaceJSON)
@@ -147,7 +147,7 @@ func (r *Review) Kind() metav1.GroupVersionKind {
 	}
 }
 
-// Resource returns group, version and resource that the request is for.
+// Resource returns group, version and resource of the request.
 func (r *Review) Resource() metav1.GroupVersionResource {
 	found := objectIn(r.look(), "resource")
 	return metav1.GroupVersionResource{
@@ -158,22 +158,22 @@ func (r *Review) Resource() metav1.GroupVersionResource {
 // SubResource returns status, scale and the like; empty for the resource itself.
 func (r *Review) SubResource() string { return r.text("subResource") }
 
-// Name returns the name of the object; empty for a CREATE that lets the API server generate one.
+// Name returns the name of the object; empty for a CREATE with a generated name.
 func (r *Review) Name() string { return r.text("name") }
 
 // Namespace returns the namespace of the request; empty for cluster-scoped resources.
 func (r *Review) Namespace() string { return r.text("namespace") }
 
-// UID names this one review; a repeated or reinvoked one has another.
+// UID is the unique id of this review; a repetition or reinvocation has another one.
 func (r *Review) UID() types.UID { return types.UID(r.text("uid")) }
 
-// DryRun tells whether nothing will be stored, so that a policy must not leave a trace elsewhere.
+// DryRun reports whether the request will not be stored; a policy must have no side effects then.
 func (r *Review) DryRun() bool {
 	dry, _ := r.look()["dryRun"].(bool)
 	return dry
 }
 
-// UserInfo returns who made the request.
+// UserInfo returns the user of the request.
 func (r *Review) UserInfo() authenticationv1.UserInfo {
 	var user authenticationv1.UserInfo
 	if _, err := r.decodeMember("userInfo", &user); err != nil && r.err == nil {
@@ -182,7 +182,7 @@ func (r *Review) UserInfo() authenticationv1.UserInfo {
 	return user
 }
 
-// Warn shows text to the user; the gateway cuts it to 256 characters.
+// Warn adds a warning for the user; the gateway cuts it to 256 characters.
 func (r *Review) Warn(text string) {
 	r.warnings = append(r.warnings, validText(text))
 }
@@ -195,10 +195,10 @@ func (r *Review) Annotate(key, value string) {
 	r.annotations[validText(key)] = validText(value)
 }
 
-// Warnings returns what was said with [Review.Warn] so far.
+// Warnings returns the warnings so far.
 func (r *Review) Warnings() []string { return r.warnings }
 
-// Annotations returns what was said with [Review.Annotate] so far.
+// Annotations returns the annotations so far.
 func (r *Review) Annotations() map[string]string { return r.annotations }
 
 func (r *Review) text(key string) string { return textIn(r.look(), key) }

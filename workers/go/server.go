@@ -11,38 +11,38 @@ import (
 	"sync"
 )
 
-// DefaultListen is where a worker serves unless told otherwise.
+// DefaultListen is the default listening address.
 const DefaultListen = "127.0.0.1:50051"
 
 // Server serves policies to gateways. Register them with [Server.Policy] and [Server.MutatingPolicy]; then
-// [Server.Main] runs a program, or [Server.Start] and [Server.Stop] a server within one.
+// [Server.Main] runs a program, or [Server.Start] and [Server.Stop] a server in an existing program.
 type Server struct {
 	log      *log.Logger
 	policies []*policy
-	// mistakes of registering, which Start reports.
+	// errors of registrations, which Start returns.
 	mistakes []error
 
 	mu      sync.Mutex
 	serving *serving
 }
 
-// NewServer returns a server without policies that writes what goes wrong to stderr.
+// NewServer returns a server without policies that logs to stderr.
 func NewServer() *Server {
 	return &Server{log: log.New(os.Stderr, "worker: ", 0)}
 }
 
-// LogTo has the server write what goes wrong elsewhere. Call it before registering policies.
+// LogTo sets the logger. Call it before registering policies.
 func (s *Server) LogTo(logger *log.Logger) { s.log = logger }
 
 // Policy registers a policy that allows or denies. The description is one line for people, shown by
-// ListPolicies. A mistake, such as a name that is taken, is reported by [Server.Start] and [Server.Main].
+// ListPolicies. An error, such as a duplicate name, is returned by [Server.Start] and [Server.Main].
 func (s *Server) Policy(name, description string, function PolicyFunc, options ...PolicyOption) {
 	s.register(&policy{name: name, description: description, function: function}, options)
 }
 
 // MutatingPolicy registers a policy that may also change the object, and is otherwise like [Server.Policy].
 // It changes what [Review.Object] returns, or uses [Review.SetObject], [Review.Update] or [Review.SetPatch].
-// It should find nothing to change when it sees its own result: it may be called again after others.
+// It should be idempotent: the API server may reinvoke it after changes by others.
 func (s *Server) MutatingPolicy(name, description string, function PolicyFunc, options ...PolicyOption) {
 	s.register(&policy{name: name, description: description, mutating: true, function: function}, options)
 }
@@ -70,17 +70,17 @@ func (s *Server) register(added *policy, options []PolicyOption) {
 	s.policies = append(s.policies, added)
 }
 
-// Options say where and how to serve.
+// Options are the options of [Server.Start].
 type Options struct {
-	// Listen has addresses: HOST:PORT, [IPV6]:PORT or unix:PATH. Port 0 chooses one. DefaultListen where empty.
+	// Listen has addresses: HOST:PORT, [IPV6]:PORT or unix:PATH. Port 0: any free port. Default: DefaultListen.
 	Listen []string
-	// CertFile and KeyFile are PEM files to serve TLS with, on all of the addresses.
+	// CertFile and KeyFile are PEM files for TLS on all addresses.
 	CertFile, KeyFile string
-	// ClientCAFile lets in only clients with a certificate that it signed.
+	// ClientCAFile requires client certificates of this CA.
 	ClientCAFile string
 }
 
-// Start serves until [Server.Stop] and returns the addresses, with the port in place of a 0.
+// Start serves until [Server.Stop] and returns the addresses, with the chosen port instead of 0.
 func (s *Server) Start(options Options) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Server) Start(options Options) ([]string, error) {
 	return started.addresses, nil
 }
 
-// Stop drains and stops: health says NOT_SERVING, gateways are told, and calls in flight are answered. What is
-// left when ctx is done is cut off, and then Stop returns the error of ctx.
+// Stop drains and stops: health becomes NOT_SERVING, streams get the drain notice, and calls in flight are
+// answered. When ctx is done, remaining calls are aborted, and Stop returns the error of ctx.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	stopping := s.serving

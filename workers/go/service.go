@@ -11,7 +11,7 @@ import (
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
 
-// maxUnaryInFlight is as many as on a stream.
+// maxUnaryInFlight is the same limit as for a stream.
 const maxUnaryInFlight = 4096
 
 // service has the methods of the PolicyWorker service.
@@ -24,7 +24,7 @@ type service struct {
 	unary    int
 	streams  map[*stream]bool
 	draining bool
-	// idle is signalled when nothing is open any more.
+	// idle is signalled when no call and no stream is open.
 	idle chan struct{}
 }
 
@@ -50,7 +50,7 @@ func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.Li
 	return response, nil
 }
 
-// Review runs the policy in a goroutine that it may end.
+// Review runs the policy in a separate goroutine, which the policy may end.
 func (s *service) Review(ctx context.Context, request *pb.ReviewRequest) (*pb.ReviewResponse, error) {
 	full := s.enter(nil)
 	defer s.leave(nil)
@@ -123,7 +123,7 @@ func (s *service) signalIdle() {
 	}
 }
 
-// drain tells every open stream, and each that still comes, that this worker goes away.
+// drain sends the drain notice on all open and later streams.
 func (s *service) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

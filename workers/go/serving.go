@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// closeTime is for the last answers to be read, and for connections without a call to close by themselves.
+	// closeTime is the time for clients to read the last answers, and for idle connections to close.
 	closeTime = 2 * time.Second
-	// pingAfter and pingTimeout find out that a gateway has gone without a word, so that its calls are cancelled.
+	// pingAfter and pingTimeout detect a lost gateway, whose calls are then cancelled.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// minPingInterval is how often a gateway may ping; gRPC's default is once in five minutes.
+	// minPingInterval is the permitted ping interval; gRPC's default is five minutes.
 	minPingInterval = 10 * time.Second
-	// windowBytes is what a stream or connection may send ahead: a full message at once. A fixed window also
-	// spares the pings with which gRPC would measure how large it should be.
+	// windowBytes is the flow-control window: a full message. A fixed window also avoids the pings with which gRPC
+	// estimates its size.
 	windowBytes = maxMessageBytes
-	// handshakeTime is for a client to say that it speaks HTTP/2.
+	// handshakeTime is the timeout of the HTTP/2 handshake.
 	handshakeTime = 20 * time.Second
 )
 
@@ -37,7 +37,7 @@ type serving struct {
 	health    *health.Server
 	server    *grpc.Server
 	addresses []string
-	// sockets are the unix sockets' files, as they were made.
+	// sockets are the files of the unix sockets, as created.
 	sockets map[string]os.FileInfo
 }
 
@@ -92,8 +92,8 @@ func (s *serving) start(options Options) error {
 	healthpb.RegisterHealthServer(s.server, s.health)
 	s.health.SetServingStatus(pb.PolicyWorker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	for _, listener := range listeners {
-		// It returns when the server stops, or with an error once it can accept no more; then the calls on the
-		// connections that there are go on.
+		// Serve returns when the server stops, or after an error of accept; calls on open connections continue
+		// then.
 		go func() { _ = s.server.Serve(listener) }()
 	}
 	return nil
@@ -119,7 +119,7 @@ func (s *serving) listen(text string) (net.Listener, error) {
 	return listener, nil
 }
 
-// stop drains until ctx is done, then cuts off what is left.
+// stop drains until ctx is done, then aborts the remaining calls.
 func (s *serving) stop(ctx context.Context) error {
 	s.health.Shutdown()
 	s.service.drain()
@@ -144,7 +144,7 @@ func (s *serving) stop(ctx context.Context) error {
 	return nil
 }
 
-// removeSockets removes the files, unless another worker has put its own in their place.
+// removeSockets removes the files, unless another worker has replaced them.
 func (s *serving) removeSockets() {
 	for path, made := range s.sockets {
 		if found, err := os.Stat(path); err == nil && os.SameFile(found, made) {

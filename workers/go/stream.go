@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxInFlight is of the calls of one stream: four times what the gateway sends unless told otherwise.
+	// maxInFlight is the limit of calls of one stream: four times the default maxInFlight of the gateway.
 	maxInFlight = 4096
-	// maxRunning is of policies at work, those included that go on when nobody waits for them any more: one that
-	// never returns is not to eat up all memory.
+	// maxRunning is the limit of running policies, including those of cancelled calls: a policy that never returns
+	// must not exhaust memory.
 	maxRunning = 2 * maxInFlight
-	// quietTime is after how long without a batch the worker ends a stream that is draining: several round
-	// trips, so that a batch which crossed the notice on its way still gets its verdicts.
+	// quietTime is the time without a batch after which the worker ends a draining stream: several round trips,
+	// for batches that the gateway sent before it received the drain notice.
 	quietTime = 500 * time.Millisecond
 )
 
@@ -32,27 +32,26 @@ type batchStream = grpc.BidiStreamingServer[pb.ReviewBatch, pb.VerdictBatch]
 type call struct {
 	id     uint64
 	cancel context.CancelFunc
-	// disarm has the call not answered at its deadline any more.
+	// disarm cancels the answer at the deadline.
 	disarm func() bool
 }
 
-// stream is the worker's side of one ReviewStream. How verdicts are sent is in outbox.go.
+// stream is the server side of one ReviewStream. outbox.go sends the verdicts.
 type stream struct {
 	rpc      batchStream
 	policies map[string]*policy
 
 	mu       sync.Mutex
 	inFlight map[uint64]*call
-	// running counts policies that have not come back, also those whose call was cancelled or answered at its
-	// deadline.
+	// running counts running policies, including those whose call was cancelled or answered at its deadline.
 	running int
 	out     outbox
-	// over is set once nothing more will be read.
+	// over is set when no more messages will be read.
 	over      bool
 	draining  bool
 	lastBatch time.Time
 
-	// ended is closed when the stream is; err is its status then.
+	// ended is closed at the end of the stream; err is then its status.
 	ended  chan struct{}
 	closed bool
 	err    error
@@ -71,7 +70,7 @@ func (s *stream) serve() error {
 	ctx := s.rpc.Context()
 	gone := context.AfterFunc(ctx, func() { s.fail(status.FromContextError(ctx.Err()).Err()) })
 	defer gone()
-	// In a goroutine of its own, which a drain need not wait for; it returns when this method has.
+	// In a separate goroutine, for which a drain need not wait; it ends with this method.
 	go s.read()
 	<-s.ended
 	s.mu.Lock()
@@ -94,7 +93,7 @@ func (s *stream) read() {
 	}
 }
 
-// drain tells the gateway to send nothing new; the stream ends when it is done, or quiet.
+// drain sends the drain notice; the stream ends when no call is in flight, or after quietTime.
 func (s *stream) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +120,7 @@ func (s *stream) endIfQuiet() {
 	s.endIfDone()
 }
 
-// receive waits until there is room for more verdicts, and then for a batch.
+// receive waits for room for more verdicts, and then for a batch.
 func (s *stream) receive() (*pb.ReviewBatch, error) {
 	s.mu.Lock()
 	for s.out.unsent >= maxMessageBytes && !s.closed {
@@ -136,7 +135,7 @@ func (s *stream) receive() (*pb.ReviewBatch, error) {
 	return batch, message.problem()
 }
 
-// readEnded notes why there is nothing more to read.
+// readEnded records the end of reading.
 func (s *stream) readEnded(err error) {
 	if err != io.EOF {
 		s.fail(err)
@@ -155,7 +154,7 @@ func (s *stream) fail(err error) {
 	s.end(err)
 }
 
-// endIfDone ends the stream where nothing is left to do; under the mutex.
+// endIfDone ends the stream if no work is left; requires the mutex.
 func (s *stream) endIfDone() {
 	if s.over && len(s.inFlight) == 0 && !s.out.sending && s.out.empty() {
 		s.end(nil)
@@ -170,7 +169,7 @@ func (s *stream) end(err error) {
 	}
 }
 
-// accept has the calls of a batch run, each in a goroutine of its own. What can be answered without a policy is.
+// accept runs the calls of a batch, each in a separate goroutine, or answers calls that need no policy.
 func (s *stream) accept(batch *pb.ReviewBatch) {
 	arrived := time.Now()
 	cancelled := make(map[uint64]bool, len(batch.Cancelled))
@@ -205,12 +204,12 @@ func (s *stream) accept(batch *pb.ReviewBatch) {
 		}
 	}
 	if refused {
-		// Elsewhere, since the next batch may cancel calls of a gateway that is slow to take verdicts.
+		// In another goroutine, because the next batch may cancel calls of a gateway that reads slowly.
 		go s.flush()
 	}
 }
 
-// begin takes a call into flight, or returns why it does not; under the mutex.
+// begin adds a call in flight, or returns the outcome of a rejected call; requires the mutex.
 func (s *stream) begin(asked *pb.Call, payloads []*pb.Payload, arrived time.Time) (problem outcome, ok bool) {
 	policy, served := s.policies[asked.Policy]
 	switch {
@@ -244,7 +243,7 @@ func (s *stream) begin(asked *pb.Call, payloads []*pb.Payload, arrived time.Time
 	return outcome{}, true
 }
 
-// settle sends the outcome, unless the call is settled or cancelled already.
+// settle sends the outcome, unless the call is already answered or cancelled.
 func (s *stream) settle(call *call, result outcome) {
 	s.mu.Lock()
 	waited := s.inFlight[call.id] == call
@@ -254,13 +253,13 @@ func (s *stream) settle(call *call, result outcome) {
 	}
 	s.mu.Unlock()
 	if waited {
-		// Those that end at the same time go first, so that one message has the verdicts of all.
+		// Let goroutines that end now run first, so that one message has all verdicts.
 		runtime.Gosched()
 		s.flush()
 	}
 }
 
-// end tells the policy, if it still runs, that its answer is no longer wanted.
+// end cancels the context of the policy, if it still runs.
 func (c *call) end() {
 	c.disarm()
 	c.cancel()

@@ -8,10 +8,10 @@ import (
 	"admission-gateway.io/worker"
 )
 
-// sleepTime is twice the longest timeout that a webhook can have.
+// sleepTime is twice the longest timeout of a webhook.
 const sleepTime = time.Minute
 
-// Sleeps answers too late for anyone: after a minute, or when it is cancelled.
+// Sleeps answers too late: after a minute, or when it is cancelled.
 func Sleeps(ctx context.Context, _ *worker.Review) error {
 	select {
 	case <-time.After(sleepTime):

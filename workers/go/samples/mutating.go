@@ -28,7 +28,7 @@ func AlwaysPullImages(_ context.Context, review *worker.Review) error {
 	return nil
 }
 
-// newContainers returns the containers whose pull policy can still be set: all but those of a Pod that exists.
+// newContainers returns the containers whose pull policy may change: all except existing containers of a Pod.
 func newContainers(review *worker.Review, pod *podSpec) []container {
 	found := pod.containers()
 	if !pod.isPod || review.Operation() != admissionv1.Update {
@@ -51,13 +51,13 @@ func newContainers(review *worker.Review, pod *podSpec) []container {
 // InjectSidecar gives Pods a container that ships their logs.
 func InjectSidecar(_ context.Context, review *worker.Review) error {
 	pod := findPod(review)
-	// A running Pod takes no further containers.
+	// A running Pod accepts no further containers.
 	if pod == nil || (pod.isPod && review.Operation() != admissionv1.Create) {
 		return nil
 	}
 	containers, _ := pod.spec["containers"].([]any)
 	if len(containers) == 0 {
-		return nil // which is left to the API server to refuse
+		return nil // the API server rejects such a Pod
 	}
 	for _, container := range pod.containers() {
 		if text(container.object, "name") == sidecarName {
@@ -89,7 +89,7 @@ func DefaultResources(_ context.Context, review *worker.Review) error {
 		maps.Copy(wanted, requests)
 		for name, value := range defaultRequests {
 			_, requested := requests[name]
-			// A limit without a request is one too: the API server sets the request to it.
+			// For a limit without a request the API server sets the request to the limit.
 			if _, isLimited := limits[name]; !requested && !isLimited {
 				wanted[name] = value
 			}
@@ -116,7 +116,7 @@ func TeamFromNamespace(_ context.Context, review *worker.Review) error {
 	if team == "" || !ok {
 		return nil
 	}
-	// By a patch of its own, to show how; setting the label in the object would do the same.
+	// An explicit patch as an example; setting the label in the object has the same effect.
 	if metadata["labels"] == nil {
 		review.SetPatch(worker.Operation{Op: "add", Path: "/metadata/labels", Value: object{"team": team}})
 	} else if !isSet(member(metadata, "labels")["team"]) {

@@ -1,7 +1,7 @@
 // Package samples has policies to read and to run: go run ./cmd/samples.
 //
-// They look at objects as maps, since each holds for kinds as different as a Pod and a CronJob. A policy for one
-// kind is shorter with [worker.Review.Decode] and the types of k8s.io/api.
+// They read objects as maps, because each applies to several kinds, such as Pod and CronJob. A policy for one kind
+// is shorter with [worker.Review.Decode] and the types of k8s.io/api.
 package samples
 
 import (
@@ -22,7 +22,7 @@ var (
 	inCronJob  = []string{"spec", "jobTemplate", "spec", "template", "spec"}
 )
 
-// specs says where the kinds that have a pod in them have it.
+// specs has the path of the pod spec by kind.
 var specs = map[schema.GroupKind][]string{
 	{Kind: "Pod"}:                       inPod,
 	{Kind: "ReplicationController"}:     inTemplate,
@@ -32,26 +32,26 @@ var specs = map[schema.GroupKind][]string{
 	{Group: "batch", Kind: "CronJob"}: inCronJob,
 }
 
-// podSpec is a pod's spec, and where it stands in the object.
+// podSpec is a pod spec, and its position in the object.
 type podSpec struct {
-	// path is spec or spec.template.spec, say, to begin field paths with.
+	// path is the prefix of field paths, such as spec or spec.template.spec.
 	path string
-	// spec is the part of the review's object itself: changing it changes that.
+	// spec is a part of the review's object: a change of it changes the object.
 	spec object
-	// isPod tells whether it is a Pod's own: most of that is immutable once the Pod exists.
+	// isPod reports whether the object is a Pod, whose spec is mostly immutable.
 	isPod bool
 }
 
-// container is one container, and where it stands: spec.initContainers[0].
+// container is one container, and its path, such as spec.initContainers[0].
 type container struct {
 	path string
 	object
 }
 
-// findPod returns the pod spec that a request creates or updates; nil if it does not.
+// findPod returns the pod spec that a request creates or updates; nil if there is none.
 //
-// nil too for an object that is on its way out: it still gets updates (its finalizers are taken off), and a
-// policy that denied those would keep it from ever going.
+// Also nil for an object with a deletionTimestamp: a denial of its updates, which remove finalizers, would prevent
+// its deletion.
 func findPod(review *worker.Review) *podSpec {
 	found := review.Object()
 	if operation := review.Operation(); operation != admissionv1.Create && operation != admissionv1.Update {
@@ -65,7 +65,7 @@ func findPod(review *worker.Review) *podSpec {
 	switch review.SubResource() {
 	case "", "ephemeralcontainers", "resize":
 	default:
-		return nil // status does not carry the spec, and scale, exec and so on are other kinds of object
+		return nil // status has no spec, and scale, exec and others are other kinds of object
 	}
 	spec := found
 	for _, key := range keys {
@@ -80,7 +80,7 @@ func isOnItsWayOut(found object) bool {
 	return isSet(member(found, "metadata")["deletionTimestamp"])
 }
 
-// containers returns the containers in these fields; in all three lists where none is named.
+// containers returns the containers in these fields; default: all three lists.
 func (p *podSpec) containers(fields ...string) []container {
 	if len(fields) == 0 {
 		fields = []string{"containers", "initContainers", "ephemeralContainers"}
@@ -96,7 +96,7 @@ func (p *podSpec) containers(fields ...string) []container {
 	return found
 }
 
-// member returns the object under a key; nil, which reads as an empty one, if there is none.
+// member returns the object of a key; nil, which reads as empty, if there is none.
 func member(found object, key string) object {
 	members, _ := found[key].(object)
 	return members
@@ -107,7 +107,7 @@ func text(found object, key string) string {
 	return value
 }
 
-// isSet tells whether a value is there and is not false or empty.
+// isSet reports whether a value exists and is not false or empty.
 func isSet(value any) bool {
 	return value != nil && value != false && value != ""
 }

@@ -23,7 +23,7 @@ const (
 	retryAfterSeconds = 10
 )
 
-// ProtectBusy denies the deletion of objects that have an annotation, and has the client try again later.
+// ProtectBusy denies the deletion of objects that have an annotation, with a delay for the client's retry.
 func ProtectBusy(_ context.Context, review *worker.Review) error {
 	if review.Operation() != admissionv1.Delete || review.SubResource() != "" {
 		return nil
@@ -82,7 +82,7 @@ func DenyLatestTag(_ context.Context, review *worker.Review) error {
 	return deny(causes)
 }
 
-// tagProblem returns what is wrong with the tag; nothing if nothing is, or there is no image.
+// tagProblem returns the problem of the tag; empty if there is none, or no image.
 func tagProblem(image string) string {
 	name, digest, _ := strings.Cut(image, "@")
 	if image == "" || digest != "" {
@@ -140,7 +140,7 @@ func WarnNoMemoryLimit(_ context.Context, review *worker.Review) error {
 	return nil
 }
 
-// deny returns the denial that has these causes; nil if there are none.
+// deny returns a denial with these causes; nil without causes.
 func deny(causes []metav1.StatusCause) error {
 	if len(causes) == 0 {
 		return nil

@@ -2,12 +2,11 @@ package tree
 
 import "maps"
 
-// Carry returns document with the changes that lead from before to after, which are what a Go type holds of
-// it: what the type does not know stays, and what it adds by itself (creationTimestamp: null) stays away.
-// Nothing of the document is changed; the result shares values with it.
+// Carry returns document with the changes that lead from before to after, which are both encoded
+// from a Go type: fields unknown to the type are kept, and fields that it adds (creationTimestamp: null) are
+// ignored. The document is not changed; the result shares values with it.
 //
-// Items of lists belong together by their place, those of lists of another length by the head and tail that
-// the lists have in common.
+// List items correspond by index; in lists of different length by the common head and tail.
 func Carry(document, before, after any) any {
 	if Same(before, after) {
 		return document

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Bounds of a patch. Whoever made the two documents may have meant harm, and a patch is work for whoever
-// applies it: past these whole members are replaced, however much longer that is to write.
+// Bounds of a patch. The documents may be malicious, and applying a patch costs CPU: above these bounds whole
+// members are replaced, even if that is longer.
 const (
-	// maxOperations is what kube-apiserver allows a user's own JSON Patch.
+	// maxOperations is kube-apiserver's limit for a user's JSON Patch.
 	maxOperations = 10_000
-	// maxShifted bounds the items of lists that make room or close up, summed over a patch.
+	// maxShifted bounds the list items that change their index, summed over a patch.
 	maxShifted = 100_000_000
 	// maxPathParts bounds the parts of all its paths.
 	maxPathParts = 500_000
-	// searchedLevels is the number of levels at which equal parts are looked for as a whole before it is
-	// looked into them, and of the lists in lists that are looked into at all: a list below is replaced whole.
-	// Each level reads all that is below it.
+	// searchedLevels is the number of levels at which whole values are compared before their parts, and the
+	// number of nested lists that are compared: a deeper list is replaced as a whole. Each level reads all levels
+	// below it.
 	searchedLevels = 8
 )
 
-// Operation is one of a JSON Patch. Value counts for add, replace and test, From for move and copy.
+// Operation is one of a JSON Patch. Value is used by add, replace and test, From by move and copy.
 type Operation struct {
 	Op    string
 	Path  string
@@ -46,8 +46,8 @@ func AppendPatch(text []byte, operations []Operation) []byte {
 }
 
 // Diff returns the operations that turn before into after: add, remove and replace on paths that exist, keys
-// in order of their code points. Lists are aligned by their common head and tail, which finds what policies do
-// without the cost of an edit distance.
+// in order of their code points. Lists are aligned by their common head and tail, which is sufficient
+// for typical policies and cheaper than an edit distance.
 //
 // Neither is changed; the operations share values with after.
 func Diff(before, after any) []Operation {
@@ -59,7 +59,7 @@ func Diff(before, after any) []Operation {
 	return script.operations
 }
 
-// levels says how many levels deep it is, and how many of these are lists.
+// levels has the depth, and the number of lists in it.
 type levels struct{ all, lists int }
 
 type script struct {
@@ -69,7 +69,7 @@ type script struct {
 	tooMuch    bool
 }
 
-// note adds an operation by which shifted items of a list change their place.
+// note adds an operation that changes the index of shifted list items.
 func (s *script) note(operation Operation, shifted int) {
 	s.shifted += shifted
 	s.parts += strings.Count(operation.Path, "/")
@@ -127,7 +127,7 @@ func (s *script) array(path string, before, after []any, at levels) {
 	for index := range paired {
 		s.value(child(index), old[index], added[index], at)
 	}
-	// From the end, so that each index still means what it meant in before.
+	// From the end, so that earlier indices remain valid.
 	for index := len(old) - 1; index >= paired && !s.tooMuch; index-- {
 		s.note(Operation{Op: "remove", Path: child(index)}, tail)
 	}

@@ -5,12 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep a Go value is looked into. What is deeper may contain itself, and encoding/json says so.
+// maxDepth is the depth to which a Go value is read. A deeper value may be cyclic, which encoding/json reports.
 const maxDepth = 1000
 
-// Normal returns value as a document. Whatever other Go value stands in it is taken for what encoding/json
-// writes of it. Nothing that value consists of is changed: it may be a package's variable that other calls use
-// at the same time.
+// Normal returns value as a document. Other Go values in it are converted by encoding/json. The value is not
+// changed: other calls may use it concurrently.
 func Normal(value any) (any, error) {
 	if isDocument(value, 0) {
 		return value, nil
@@ -54,7 +53,7 @@ func isDocument(value any, depth int) bool {
 	return false
 }
 
-// isNumber tells whether text is a JSON number: of all values only these begin like one.
+// isNumber reports whether the JSON value text is a number, from its first character.
 func isNumber(text string) bool {
 	return text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9') && json.Valid([]byte(text))
 }

@@ -1,7 +1,7 @@
 // Package tree reads, writes and compares JSON documents.
 //
-// A document is made of nil, bool, json.Number, string, []any and map[string]any. Numbers keep the text they
-// were written with, so none is damaged by passing through a float64.
+// A document is made of nil, bool, json.Number, string, []any and map[string]any. Numbers keep their
+// text, because a float64 would lose digits.
 package tree
 
 import (
@@ -11,7 +11,7 @@ import (
 	"io"
 )
 
-// Decode reads the one JSON text that there is into a pointer. Numbers that become any are json.Number.
+// Decode decodes exactly one JSON text into a pointer. Numbers in an any are json.Number.
 func Decode(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Same tells whether two documents are equal. 1, 1.0 and true are three different values; 1.0 and 1.00 are one,
-// and so are zeros of either sign.
+// Same reports whether two documents are equal. 1, 1.0 and true differ; 1.0 and 1.00 are equal, and so are zeros
+// of either sign.
 func Same(left, right any) bool {
 	switch left := left.(type) {
 	case nil:

@@ -11,8 +11,8 @@ import (
 
 const hex = "0123456789abcdef"
 
-// Append writes a document after text: no space, keys sorted by code point, nothing escaped that need not be.
-// encoding/json always escapes U+2028 and U+2029, so that its patches would not be the bytes of other languages.
+// Append appends a document to text: no spaces, keys sorted by code point, only required escapes. encoding/json
+// always escapes U+2028 and U+2029, which would differ from the bytes of other languages.
 func Append(text []byte, value any) []byte {
 	switch value := value.(type) {
 	case nil:
