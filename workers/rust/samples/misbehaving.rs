@@ -1,10 +1,10 @@
-//! Two policies that go wrong on purpose, to see what failurePolicy and timeoutSeconds do.
+//! Two faulty policies, to demonstrate failurePolicy and timeoutSeconds.
 
 use std::time::Duration;
 
 use admission_gateway_worker::{PolicyError, Result, Review};
 
-/// Twice the longest timeout that a webhook can have.
+/// Twice the longest timeout of a webhook.
 const SLEEP: Duration = Duration::from_secs(60);
 
 pub async fn sleeps(_: &mut Review) {

@@ -63,7 +63,7 @@ pub fn default_resources(review: &mut Review) -> Result {
     for container in containers_mut(pod, review.object_mut()?, &["containers", "initContainers"]) {
         for (name, quantity) in DEFAULT_REQUESTS {
             let found = &container["resources"];
-            // A limit without a request is one too: the API server sets the request to it.
+            // For a limit without a request the API server sets the request to the limit.
             if found["requests"].get(name).is_none() && found["limits"].get(name).is_none() {
                 container["resources"]["requests"][name] = quantity.into();
             }
@@ -79,7 +79,7 @@ pub fn team_from_namespace(review: &mut Review) -> Result {
     if !is_new || !metadata.is_object() || !is_set(team) || is_set(&metadata["labels"]["team"]) {
         return Ok(());
     }
-    // By a patch of its own, to show how; setting the label in the object would do the same.
+    // An explicit patch as an example; setting the label in the object has the same effect.
     let operation = if metadata["labels"].is_null() {
         json!({"op": "add", "path": "/metadata/labels", "value": {"team": team}})
     } else {

@@ -11,11 +11,11 @@ pub const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContaine
 /// Where a pod's spec stands in the object.
 #[derive(Clone, Copy)]
 pub struct Pod {
-    /// `spec` or `spec.template.spec`, say, to begin field paths with.
+    /// Prefix of field paths, such as `spec` or `spec.template.spec`.
     pub path: &'static str,
     /// The same as a JSON Pointer.
     pub pointer: &'static str,
-    /// Whether it is a Pod's own: most of that is immutable once the Pod exists.
+    /// Whether the object is a Pod, whose spec is mostly immutable.
     pub is_pod: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn pod_in(review: &Review) -> Result<Option<Pod>> {
         ("batch", "CronJob") => JOB_TEMPLATE,
         _ => return Ok(None),
     };
-    // Of the others, status does not carry the spec, and scale, exec and so on are other kinds of object.
+    // Other subresources have no spec (status) or other kinds of object (scale, exec).
     if !matches!(review.sub_resource()?, "" | "ephemeralcontainers" | "resize") {
         return Ok(None);
     }
@@ -54,7 +54,7 @@ pub fn pod_in(review: &Review) -> Result<Option<Pod>> {
     Ok((has_spec && !is_leaving).then_some(pod))
 }
 
-/// One container, and where it stands.
+/// One container, and its path.
 pub struct Container<'a> {
     pod: Pod,
     list: &'static str,

@@ -1,4 +1,4 @@
-//! Sample policies that say yes or no.
+//! Sample policies that allow or deny.
 
 use std::collections::HashMap;
 
@@ -70,7 +70,7 @@ pub fn require_labels(review: &mut Review) -> Result {
     };
     let metadata = object.metadata.unwrap_or_default();
     if metadata.deletion_timestamp.is_some() {
-        return Ok(()); // only its finalizers are taken off
+        return Ok(()); // such updates only remove finalizers
     }
     let labels = metadata.labels.unwrap_or_default();
     let missing = REQUIRED_LABELS.iter().filter(|label| !labels.get(**label).is_some_and(is_set));
@@ -92,7 +92,7 @@ pub fn deny_latest_tag(review: &mut Review) -> Result {
     }))
 }
 
-/// Returns what is wrong with the tag.
+/// Returns the problem of the tag.
 fn tag_problem(image: &str) -> Option<&'static str> {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     if !digest.is_empty() {

@@ -1,9 +1,9 @@
-//! How a policy ended, as the message that goes to the gateway: a `ReviewResponse` or an `Error`.
+//! Converts the result of a policy into the message for the gateway: a `ReviewResponse` or an `Error`.
 //!
 //! Laws:
-//! 1. A denial is honoured whatever else is wrong: with odd codes, or as the source of another error.
-//! 2. Whatever is neither `Ok` nor a denial is an Error, never an allow.
-//! 3. No backtrace and no more than `MAX_ERROR_BYTES` of text leave the worker.
+//! 1. A denial is always sent as a denial: also with an invalid code, or as the source of another error.
+//! 2. Any result other than `Ok` or a denial is an Error, never an allowed response.
+//! 3. The worker sends no backtrace, and at most `MAX_ERROR_BYTES` of error text.
 
 use std::any::Any;
 
@@ -16,18 +16,18 @@ use crate::pb;
 use crate::policy::Policy;
 use crate::review::{Review, Said};
 
-/// Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small.
+/// Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Leaves room for the verdict and the batch around it: short tags, lengths and an id.
+/// Leaves room for the fields of the verdict and the batch.
 const MAX_RESPONSE_BYTES: usize = MAX_MESSAGE_BYTES - 128;
 
-/// Of an Error's text. In a unary answer it travels percent-encoded, up to three times as long, in the
-/// trailers, for which gRPC has 8 KiB.
+/// Limit of an Error's text. In a unary answer it is percent-encoded, up to three times as long, in the
+/// trailers, which gRPC limits to 8 KiB.
 const MAX_ERROR_BYTES: usize = 2000;
 
 pub(crate) enum Outcome {
-    /// The usual answer: an allow without anything else.
+    /// The most frequent answer: allowed, without other fields.
     Allowed,
     Response(pb::ReviewResponse),
     Error(pb::Error),
@@ -125,7 +125,7 @@ fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
     }
 }
 
-/// Returns the response, or the Error that stands for one too large; a denial shrinks to its status.
+/// Returns the response; if it is too large, an Error, or a denial with a shortened status.
 fn limited(mut response: pb::ReviewResponse) -> Outcome {
     let size = response.encoded_len();
     if size <= MAX_RESPONSE_BYTES {

@@ -1,9 +1,9 @@
-//! How a policy says no, and how it says that it could not tell.
+//! Denials, and errors of policies.
 
 use std::error::Error;
 use std::fmt;
 
-/// Kubernetes' CauseType for a value that is well-formed but that a policy does not permit.
+/// CauseType of Kubernetes for a well-formed value that a policy does not permit.
 const FORBIDDEN: &str = "FieldValueForbidden";
 
 /// What a policy returns: `Ok(())` allows, a [`Denied`] denies, any other error is a failure of the webhook.
@@ -12,7 +12,7 @@ const FORBIDDEN: &str = "FieldValueForbidden";
 /// allows nothing at all.
 pub type Result<T = (), E = PolicyError> = std::result::Result<T, E>;
 
-/// A denial; its message is shown to the user who made the request.
+/// A denial; the user sees its message.
 ///
 /// ```
 /// use admission_gateway_worker::{Cause, Denied};
@@ -38,7 +38,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Denies with a sentence that says what to change.
+    /// Denies with a sentence with the required change.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -53,21 +53,21 @@ impl Denied {
         }
     }
 
-    /// The HTTP status that the user gets, 400 to 599; anything else is sent as 400. By default 403.
+    /// The HTTP status, 400 to 599; any other value is sent as 400. Default 403.
     #[must_use]
     pub fn code(mut self, code: i32) -> Self {
         self.code = code;
         self
     }
 
-    /// A machine-readable reason, such as `Forbidden`; left to the gateway where there is none.
+    /// A machine-readable reason, such as `Forbidden`; by default chosen by the gateway.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// The path of the offending field: short for one cause with the message of the denial.
+    /// The path of the offending field: shorthand for a cause with the message of the denial.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>) -> Self {
         self.causes.insert(0, Cause::new(self.message.clone()).field(path));
@@ -96,21 +96,21 @@ impl Denied {
         self
     }
 
-    /// The name of the object that the denial is about.
+    /// The name of the denial's object.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The API group of the object that the denial is about.
+    /// The API group of the denial's object.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = group.into();
         self
     }
 
-    /// The kind of the object that the denial is about. With the reason `Invalid` kubectl prints
+    /// The kind of the denial's object. With the reason `Invalid` kubectl prints
     /// `The KIND "NAME" is invalid` instead of the message.
     #[must_use]
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
@@ -118,7 +118,7 @@ impl Denied {
         self
     }
 
-    /// The uid of the object that the denial is about.
+    /// The uid of the denial's object.
     #[must_use]
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.uid = uid.into();
@@ -134,7 +134,7 @@ impl fmt::Display for Denied {
 
 impl Error for Denied {}
 
-/// What is wrong with one field: an entry of `status.details.causes`.
+/// The problem of one field: an entry of `status.details.causes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     pub(crate) message: String,
@@ -244,7 +244,7 @@ impl fmt::Debug for PolicyError {
     }
 }
 
-/// What the gateway sent is not the JSON that the contract asks for. Policies pass it on with `?`.
+/// The gateway has sent malformed JSON. Policies pass it on with `?`.
 #[derive(Clone, Debug)]
 pub struct Malformed(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! Two JSON documents to the JSON Patch that turns the first into the second.
+//! Two JSON documents to the JSON Patch that changes the first into the second.
 //!
 //! Only `add`, `remove` and `replace` with plain indices on paths that exist are written, since these mean
 //! the same to every JSON Patch library. The patch is right first and short second: list items are aligned
@@ -14,17 +14,17 @@ use serde_json::{Map, Value};
 
 use crate::json;
 
-/// What kube-apiserver allows a user's own JSON Patch.
+/// Limit of kube-apiserver for a user's JSON Patch.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Items of lists that make room, or close up, summed over a patch. Ten thousand, put one by one at the
+/// List items that change their index, summed over a patch. Ten thousand, put one by one at the
 /// head of a list as long, are half of that.
 const MAX_SHIFTED: usize = 100_000_000;
 
 /// Parts of all paths of a patch: fifty for each operation.
 const MAX_PATH_PARTS: usize = 500_000;
 
-/// Levels at which equal parts are looked for as a whole before it is looked into them. Each level reads
+/// Levels at which whole values are compared before their parts. Each level reads
 /// all that is below it; Kubernetes' own types have lists in lists three levels deep.
 const SEARCHED_LEVELS: usize = 8;
 
@@ -36,7 +36,7 @@ pub(crate) struct Operation<'a> {
     value: Option<&'a Value>,
 }
 
-/// Naming each change takes more than a patch may ask for.
+/// The patch exceeds its bounds.
 struct TooMuch;
 
 /// Returns the operations that turn `before` into `after`; empty when they are equal.
@@ -83,7 +83,7 @@ struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Adds an operation by which `shifted` items of a list change their place.
+    /// Adds an operation by which `shifted` items of a list change their index.
     fn note(
         &mut self,
         op: &'static str,
@@ -151,7 +151,7 @@ impl<'a> Script<'a> {
             let path = format!("{path}/{}", head + index);
             self.value(&path, &old[index], &new[index], levels)?;
         }
-        // From the end, so that each index still means what it meant in `before`.
+        // From the end, so that earlier indices remain valid.
         for index in (paired..old.len()).rev() {
             self.note("remove", format!("{path}/{}", head + index), None, tail)?;
         }

@@ -1,6 +1,6 @@
 //! Running policies: at once where that is possible, later where it is not.
 //!
-//! Knows nothing of gRPC calls: the caller gets the outcome, or what is to be waited for.
+//! Independent of gRPC: the caller gets the outcome, or a future.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -42,7 +42,7 @@ impl Policies {
         self.by_name.get(name)
     }
 
-    /// Returns the Error of a call for a policy that is not served here.
+    /// Returns the Error of a call for an unknown policy.
     pub(crate) fn unknown(&self, name: &str) -> Outcome {
         let mut served: Vec<_> = self.by_name.keys().map(String::as_str).collect();
         served.sort_unstable();
@@ -50,7 +50,7 @@ impl Policies {
         error(Code::NotFound, format!("policy \"{name}\" is not served here; served are: {served}"))
     }
 
-    /// How many threads are in a policy right now.
+    /// Number of threads that are running a policy.
     pub(crate) fn busy_threads(&self) -> usize {
         self.busy_threads.load(Ordering::Relaxed)
     }

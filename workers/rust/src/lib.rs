@@ -1,4 +1,4 @@
-//! The SDK for policy workers in Rust: write a function per policy, [`Server`] does the rest.
+//! SDK for policy workers in Rust: a policy is a function, and [`Server`] serves it.
 //!
 //! ```no_run
 //! use admission_gateway_worker::{Denied, Result, Review, Server};

@@ -1,4 +1,4 @@
-//! Where a worker listens: addresses, and the sockets bound to them.
+//! Listening addresses and their sockets.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::serving::StartError;
 
-/// Of sun_path's 108 on Linux; the last is the terminating zero.
+/// Size of sun_path on Linux, 108, less the terminating zero.
 const MAX_UNIX_PATH_BYTES: usize = 107;
 
 /// HOST:PORT, or a unix socket.
@@ -90,7 +90,7 @@ pub(crate) struct SocketFile {
 }
 
 impl Drop for SocketFile {
-    /// Removes the file, unless another worker has put its own in its place.
+    /// Removes the file, unless another worker has replaced it.
     fn drop(&mut self) {
         if std::fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
             let _ = std::fs::remove_file(&self.path);
@@ -119,7 +119,7 @@ pub(crate) async fn bind(address: &Address) -> Result<(Listener, Address, Option
     }
 }
 
-/// Removes the socket file that a dead worker left.
+/// Removes a stale socket file.
 async fn clear(address: &Address, path: &Path) -> Result<(), StartError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().as_bytes().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {

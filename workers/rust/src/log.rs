@@ -1,10 +1,10 @@
-//! The worker's log: lines on stderr, and not more of them than a person can read.
+//! The worker's log: lines on stderr, with a limited rate.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Per policy: logging each failure of a broken policy would cost more than all the other policies.
+/// Interval of logged failures for each policy: logging all failures would use too much CPU.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes one line.

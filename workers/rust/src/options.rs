@@ -7,10 +7,10 @@ use crate::listen::Address;
 use crate::server::DEFAULT_LISTEN;
 use crate::tls::Tls;
 
-/// As long as the gateway drains by default, and well within the 30 s that Kubernetes gives a pod.
+/// The gateway's default drain time, and less than the 30 s of a pod's grace period.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-/// What the command line says.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) listen: Vec<String>,

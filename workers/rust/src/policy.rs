@@ -1,4 +1,4 @@
-//! A policy: its function, and what the server has learnt about it.
+//! A policy: its function, and run-time observations.
 //!
 //! Plain and async functions are registered alike. A plain one runs where its request was read, at once;
 //! one that keeps blocking there moves to a thread.
@@ -16,7 +16,7 @@ use crate::review::Review;
 /// runs a second would already fill a CPU.
 const INLINE_LIMIT: Duration = Duration::from_millis(5);
 
-/// A larger review does not count as a slow run: parsing it takes long whatever the policy does.
+/// Larger reviews never count as slow runs, because parsing takes long in any policy.
 const LARGE_REVIEW_BYTES: usize = 64 * 1024;
 
 /// What a slow run adds to the score from which a quick one takes 1. A CPU that other programs use makes
@@ -66,7 +66,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that says yes or no: a plain or an async function of one [`Review`].
+    /// A policy that allows or denies: a plain or an async function of one [`Review`].
     ///
     /// `name` is what `clientConfig.worker.policy` names, `description` one line for ListPolicies.
     pub fn new<M>(
@@ -144,7 +144,7 @@ impl Policy {
         self
     }
 
-    /// Whether it runs in a thread: said when it was registered, or learnt from slow runs.
+    /// Whether it runs in a thread: set at the registration, or after slow runs.
     pub(crate) fn is_blocking(&self) -> bool {
         self.is_blocking || self.slowness.load(Ordering::Relaxed) >= TOO_SLOW
     }

@@ -1,4 +1,4 @@
-//! A worker as a program: signals and exit status. Errors go to stderr in one line.
+//! The program of a worker: signals and exit status. Errors are one line on stderr.
 
 use std::process::exit;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a policy is given: [`Review`].
+//! The interface of policies: [`Review`].
 //!
 //! The request is parsed when a policy first looks at it, once for all calls of a batch that are about it.
 //! A policy that changes the object gets a copy of its own then, so none sees what another one changed.
@@ -29,7 +29,7 @@ pub struct Kind<'a> {
     pub kind: &'a str,
 }
 
-/// One admission request, as one policy gets to see it.
+/// One admission request for one policy.
 #[derive(Debug)]
 pub struct Review {
     payload: Arc<Payload>,
@@ -67,7 +67,7 @@ impl Review {
         Self::new(Payload::new(request.to_string().into(), Bytes::new()), None, true)
     }
 
-    /// The same review with the Namespace that the request is in; for unit tests.
+    /// The same review with the Namespace of the request; for unit tests.
     #[must_use]
     pub fn with_namespace_object(mut self, namespace: &Value) -> Self {
         self.payload = Payload::new(self.payload.admission_request().clone(), namespace.to_string().into());
@@ -81,7 +81,7 @@ impl Review {
         self
     }
 
-    /// The AdmissionRequest as Kubernetes wrote it. Its `object` is the one that came, also once it was
+    /// The unchanged AdmissionRequest. Its `object` is the one that came, also once it was
     /// changed.
     pub fn request(&self) -> Result<&Map<String, Value>, Malformed> {
         self.payload.request()
@@ -139,12 +139,12 @@ impl Review {
         self.patch = Some(operations);
     }
 
-    /// The stored object, for UPDATE and DELETE; `Value::Null` for the rest.
+    /// The stored object, for UPDATE and DELETE; otherwise `Value::Null`.
     pub fn old_object(&self) -> Result<&Value, Malformed> {
         self.payload.object(Which::Old)
     }
 
-    /// The Namespace that the request is in; `Value::Null` if cluster-scoped or not known to the gateway.
+    /// The Namespace of the request; `Value::Null` if cluster-scoped or unknown to the gateway.
     pub fn namespace_object(&self) -> Result<&Value, Malformed> {
         self.payload.namespace()
     }
@@ -154,7 +154,7 @@ impl Review {
         self.text("operation")
     }
 
-    /// Name of the object; empty for a CREATE that lets the API server generate one.
+    /// Name of the object; empty for a CREATE with a generated name.
     pub fn name(&self) -> Result<&str, Malformed> {
         self.text("name")
     }
@@ -169,42 +169,42 @@ impl Review {
         self.three("kind", "kind")
     }
 
-    /// Group, version and resource that the request is for.
+    /// Group, version and resource of the request.
     pub fn resource(&self) -> Result<Kind<'_>, Malformed> {
         self.three("resource", "resource")
     }
 
-    /// `status`, `scale` and the like; empty for the resource itself.
+    /// `status`, `scale` or another; empty for the resource itself.
     pub fn sub_resource(&self) -> Result<&str, Malformed> {
         self.text("subResource")
     }
 
-    /// Who made the request: an object with `username`, `uid`, `groups`, `extra`.
+    /// The user of the request: an object with `username`, `uid`, `groups`, `extra`.
     pub fn user_info(&self) -> Result<&Value, Malformed> {
         self.member("userInfo")
     }
 
-    /// Whether nothing will be stored, so that a policy must not leave a trace elsewhere.
+    /// Whether the request will not be stored; a policy must have no side effects then.
     pub fn dry_run(&self) -> Result<bool, Malformed> {
         Ok(self.member("dryRun")? == &Value::Bool(true))
     }
 
-    /// Names this one review; a repeated or reinvoked one has another.
+    /// Unique id of this review; a repetition or reinvocation has another one.
     pub fn uid(&self) -> Result<&str, Malformed> {
         self.text("uid")
     }
 
-    /// When the gateway stops waiting; `None` where that is not known.
+    /// The deadline; `None` if unknown.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// How long the gateway still waits: zero once it has stopped, `None` where that is not known.
+    /// Time until the deadline, zero after it; `None` if unknown.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Shows a text to the user, who gets it with denials too; the gateway cuts it to 256 characters.
+    /// Adds a warning for the user, also sent with denials; the gateway cuts it to 256 characters.
     pub fn warn(&self, text: impl Into<String>) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.warnings.push(text.into());
@@ -216,7 +216,7 @@ impl Review {
         said.annotations.insert(key.into(), value.into());
     }
 
-    /// What was warned of so far.
+    /// The warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).warnings.clone()
     }
@@ -226,7 +226,7 @@ impl Review {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).annotations.clone()
     }
 
-    /// The JSON Patch that would be sent: the one that was set, else what was changed in the object.
+    /// The JSON Patch that would be sent: the explicit patch if set, otherwise the changes of the object.
     ///
     /// Fails where the request has no object to change, or the object is not one any more.
     pub fn changes(&self) -> Result<Vec<Value>> {

@@ -1,4 +1,4 @@
-//! [`Server`]: the policies of a worker, and how they get served.
+//! [`Server`]: the policies of a worker, and its server.
 
 use crate::evaluation::Policies;
 use crate::listen::Address;
@@ -7,7 +7,7 @@ use crate::program;
 use crate::serving::{Serving, StartError};
 use crate::tls::Tls;
 
-/// Where a worker serves unless it is told otherwise.
+/// The default listening address.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:50051";
 
 /// Serves policies to gateways.
@@ -29,7 +29,7 @@ impl Server {
         Self::default()
     }
 
-    /// Registers a policy that says yes or no: a plain or an async function of one
+    /// Registers a policy that allows or denies: a plain or an async function of one
     /// [`Review`](crate::Review).
     ///
     /// A name that is empty or taken is told of when the server starts.
@@ -82,7 +82,7 @@ impl Server {
 
     /// Serves as a program until SIGTERM or SIGINT, with the options of its command line.
     ///
-    /// Exits with 0 after a stop, 1 if it could not start, 2 for bad usage.
+    /// Exits with 0 after a shutdown, 1 if the start fails, 2 after a usage error.
     pub fn main(self) -> ! {
         program::main(self)
     }

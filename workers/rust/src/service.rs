@@ -28,7 +28,7 @@ use crate::stream::ReviewStream;
 /// The service's full name.
 pub(crate) const SERVICE: &str = "admissiongateway.worker.v1.PolicyWorker";
 
-/// As many as on a stream. HTTP/2's own limit would count streams and health watches too.
+/// Same limit as for a stream. HTTP/2's own limit would count streams and health watches too.
 const MAX_UNARY_IN_FLIGHT: usize = 4096;
 
 /// How many Reviews and ReviewStreams are open.

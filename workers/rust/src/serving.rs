@@ -38,13 +38,13 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long to wait for a file descriptor when there are none left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// For connections without a call to close by themselves.
+/// Time for idle connections to close.
 const CLOSE: Duration = Duration::from_millis(100);
 
 /// For what was cut off to come to its end.
 const CUT: Duration = Duration::from_secs(1);
 
-/// The worker cannot start as it was told to; the text says what to change.
+/// The worker cannot start; the text has the reason.
 #[derive(Debug)]
 pub struct StartError(String);
 
@@ -124,9 +124,9 @@ impl Serving {
         &self.addresses
     }
 
-    /// Drains for at most `grace`, then cancels what is left.
+    /// Drains for at most `grace`, then cancels the remaining calls.
     ///
-    /// Returns how many threads are still in a policy: nothing can stop those.
+    /// Returns the number of threads that still run a policy, which cannot be stopped.
     pub async fn stop(self, grace: Duration) -> usize {
         self.worker.drain.cancel();
         self.tasks.close();

@@ -1,4 +1,4 @@
-//! One ReviewStream: batches of calls in, batches of verdicts out.
+//! One ReviewStream: receives batches of calls, and sends batches of verdicts.
 //!
 //! All of it happens where tonic asks for the next message to send, so a batch whose calls need not wait
 //! costs no task and no channel. While a message cannot be written nobody asks: verdicts collect, and no
@@ -24,10 +24,10 @@ use crate::pb::{self, verdict};
 use crate::review::Review;
 use crate::service::{Open, size_limit_as_exhausted};
 
-/// Calls of one stream that wait for something: four times what the gateway sends unless told otherwise.
+/// Limit of waiting calls of one stream: four times the default maxInFlight of the gateway.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// Upper bound of what a verdict takes beside its outcome: tags, lengths and a 64-bit id.
+/// Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id.
 const VERDICT_BYTES: usize = 64;
 
 /// A draining stream is ended by the worker once nothing has come in for so long: several round trips, so
@@ -45,7 +45,7 @@ pub(crate) struct ReviewStream {
     batch: pb::VerdictBatch,
     batch_bytes: usize,
     full: VecDeque<pb::VerdictBatch>,
-    /// Nothing more will be read.
+    /// Whether no more messages will be read.
     is_over: bool,
     /// What the stream is to end with, if not with OK.
     failure: Option<Status>,
@@ -198,7 +198,7 @@ impl ReviewStream {
         self.policies.begin(policy, review, context)
     }
 
-    /// Puts a verdict into the message that goes out next.
+    /// Adds a verdict to the next message.
     fn add(&mut self, id: u64, outcome: Outcome) {
         let size = VERDICT_BYTES + outcome.size();
         if self.batch_bytes + size > MAX_MESSAGE_BYTES {

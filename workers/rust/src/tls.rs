@@ -24,12 +24,12 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// A certificate chain and its private key.
+    /// The certificate chain and its private key.
     pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self { cert: cert.into(), key: key.into(), client_ca: None }
     }
 
-    /// Lets in only clients with a certificate that this CA signed.
+    /// Requires client certificates of this CA.
     #[must_use]
     pub fn client_ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(path.into());
@@ -62,7 +62,7 @@ impl Tls {
             }
         };
         let mut config = builder.with_single_cert(chain, secret).map_err(|e| pair(e.to_string()))?;
-        // gRPC insists on it.
+        // gRPC requires it.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }

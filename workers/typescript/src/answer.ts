@@ -2,9 +2,9 @@
  * How a policy ended, as the message that goes to the gateway. The stream and the unary method send the same, so a
  * policy cannot tell them apart.
  *
- * 1. A denial is honoured whatever else is wrong.
- * 2. Whatever is neither "returned nothing" nor a denial is an error, never an allow.
- * 3. No stack trace and no more than MAX_ERROR_BYTES of text leave the worker.
+ * 1. A denial is always sent as a denial.
+ * 2. Any result other than undefined or a denial is an error, never an allowed response.
+ * 3. The worker sends no stack trace, and at most MAX_ERROR_BYTES of error text.
  */
 
 import { status } from "@grpc/grpc-js";
@@ -28,22 +28,22 @@ export interface Outcome {
   readonly bytesAtMost: number;
 }
 
-/** Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small. */
+/** Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB. */
 export const MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
 
-/** Leaves room for the verdict and the batch around it. */
+/** Leaves room for the fields of the verdict and the batch. */
 export const MAX_RESPONSE_BYTES = MAX_MESSAGE_BYTES - 128;
 
-/** Of an error's text. In a unary answer it travels percent-encoded in the trailers, for which gRPC has 8 KiB. */
+/** Limit of an error's text, which a unary answer has percent-encoded in the trailers of at most 8 KiB. */
 const MAX_ERROR_BYTES = 2000;
 
-/** Per policy; logging each failure of a broken policy would cost more than all the other policies. */
+/** Interval of logged failures for each policy: logging all failures would use too much CPU. */
 const LOG_INTERVAL_MS = 1000;
 
 /** Tags and lengths around a text, and of the messages that texts are in. */
 const AROUND_A_TEXT = 16;
 
-/** The usual answer, shared by all reviews. */
+/** The most frequent answer, shared by all reviews. */
 export const ALLOWED: Outcome = { response: { allowed: true }, bytesAtMost: AROUND_A_TEXT };
 
 /** Returns the error of that code, its text cut to MAX_ERROR_BYTES. */
@@ -63,7 +63,7 @@ export function tooLate(): Outcome {
   return failure(status.DEADLINE_EXCEEDED, "the deadline passed before the policy answered");
 }
 
-/** Returns the error of a call for a policy that is not served here. */
+/** Returns the error of a call for an unknown policy. */
 export function unknownPolicy(name: string, policies: ReadonlyMap<string, Policy>): Outcome {
   const served = sorted([...policies.keys()]).join(", ") || "none";
   return failure(status.NOT_FOUND, `policy "${name}" is not served here; served are: ${served}`);
@@ -72,7 +72,7 @@ export function unknownPolicy(name: string, policies: ReadonlyMap<string, Policy
 /** Returns the outcome of a policy that returned `result`: allow, with its patch, if that is undefined. */
 export function ended(policy: Policy, review: Review, result: unknown): Outcome {
   if (result !== undefined) {
-    // "return false" would otherwise be an allow that its author meant as a denial.
+    // Otherwise "return false" would allow, although its author meant a denial.
     const found = result === null ? "null" : typeof result;
     const text = `the policy returned ${found}: it returns nothing to allow and throws Denied to deny`;
     return threw(policy, review, new TypeError(text));
@@ -87,7 +87,7 @@ export function ended(policy: Policy, review: Review, result: unknown): Outcome 
   }
 }
 
-/** Returns the outcome of a policy that threw `problem`: a denial, or an error and a line in the log. */
+/** Returns the outcome of a policy that threw `problem`: a denial, or an error, which is also logged. */
 export function threw(policy: Policy, review: Review, problem: unknown): Outcome {
   try {
     const denial = denialIn(problem);
@@ -148,7 +148,7 @@ function details({ retryAfterSeconds, about }: Denied): Partial<StatusMessage> {
   return found;
 }
 
-/** Returns the response, or the error that stands for one too large; a denial shrinks to its status. */
+/** Returns the response; if it is too large, an error, or a denial with a shortened status. */
 function limited(response: ReviewResponseMessage): Outcome {
   const bytesAtMost = bound(response);
   if (bytesAtMost <= MAX_RESPONSE_BYTES) return { response, bytesAtMost };

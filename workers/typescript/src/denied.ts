@@ -1,6 +1,6 @@
-/** How a policy says no. */
+/** Denials. */
 
-/** One entry of `status.details.causes`: what is wrong with one field. */
+/** One entry of `status.details.causes`: the problem of one field. */
 export interface Cause {
   message: string;
   /** Path such as `spec.containers[0].image`; empty for the whole object. */
@@ -10,11 +10,11 @@ export interface Cause {
 }
 
 export interface DenialOptions {
-  /** HTTP status that the user gets, 400 to 599; anything else is answered as 400. 403 by default. */
+  /** HTTP status, 400 to 599; any other value is sent as 400. Default 403. */
   code?: number;
-  /** Machine-readable reason such as `Forbidden`; left to the gateway where empty. */
+  /** Machine-readable reason such as `Forbidden`; empty: chosen by the gateway. */
   reason?: string;
-  /** Path of the offending field; short for one cause with the same message, put first. */
+  /** Path of the offending field; shorthand for a first cause with the same message. */
   field?: string;
   /** Further causes, shown in this order. */
   causes?: Iterable<Cause>;
@@ -23,7 +23,7 @@ export interface DenialOptions {
    * number from 1 to 2^31 - 1 is left out.
    */
   retryAfterSeconds?: number;
-  /** Name of the object that the denial is about. */
+  /** Name of the denial's object. */
   name?: string;
   /** Its API group. */
   group?: string;
@@ -36,7 +36,7 @@ export interface DenialOptions {
 /** Marks denials of every copy of this package: a policy may come from a package that has a copy of its own. */
 const BRAND = Symbol.for("admission-gateway-worker.Denied");
 
-/** Thrown by a policy to deny the request; the message is shown to the user who made it and says what to change. */
+/** Thrown by a policy to deny the request; the user sees the message, one sentence with the required change. */
 export class Denied extends Error {
   readonly code: number;
   readonly reason: string;

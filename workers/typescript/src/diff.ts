@@ -1,5 +1,5 @@
 /**
- * Two JSON documents to the JSON Patch that turns the first into the second.
+ * Two JSON documents to the JSON Patch that changes the first into the second.
  *
  * Every SDK derives the same patch to the byte, whatever its language, so this is the algorithm of the Python SDK
  * and of the gateway to the letter (gateway/core/diff.py): keys in order of code points, list items aligned by
@@ -16,16 +16,16 @@ export interface Operation {
   value?: unknown;
 }
 
-/** What kube-apiserver allows a user's own JSON Patch (maxJSONPatchOperations). */
+/** Limit of kube-apiserver for a user's JSON Patch (maxJSONPatchOperations). */
 const MAX_OPERATIONS = 10_000;
 
-/** Items of lists that make room, or close up, summed over a patch. */
+/** List items that change their index, summed over a patch. */
 const MAX_SHIFTED = 100_000_000;
 
 /** Parts of all paths of a patch: fifty for each operation. */
 const MAX_PATH_PARTS = 500_000;
 
-/** Levels at which equal parts are looked for as a whole before it is looked into them: each reads all below it. */
+/** Levels at which whole values are compared before their parts; each level reads all levels below it. */
 const SEARCHED_LEVELS = 8;
 
 type JsonObject = Record<string, unknown>;
@@ -78,7 +78,7 @@ class Script {
   #shifted = 0;
   #parts = 0;
 
-  /** Adds an operation by which `shifted` items of a list change their place. */
+  /** Adds an operation by which `shifted` items of a list change their index. */
   note(operation: Operation, shifted = 0): void {
     this.#shifted += shifted;
     this.#parts += operation.path.split("/").length - 1;
@@ -172,7 +172,7 @@ function diffArray(
   for (let index = head; index < paired; index++) {
     diffValue(`${path}/${index}`, before[index], after[index], script, level, lists);
   }
-  // From the end, so that each index still means what it meant in `before`.
+  // From the end, so that earlier indices remain valid.
   for (let index = old - 1; index >= paired; index--) {
     script.note({ op: "remove", path: `${path}/${index}` }, tail);
   }

@@ -1,5 +1,5 @@
 /**
- * Running policies. Knows nothing of gRPC calls: the caller gets the outcome back, at once or through `finish`.
+ * Running policies. Independent of gRPC: the caller gets the outcome as return value or through `finish`.
  *
  * A plain function ends at once. An async one gives a promise, also where it awaits nothing; whoever sends the
  * outcome lets such promises settle first (`afterPromises`), so that their verdicts still go out with the others.
@@ -33,7 +33,7 @@ export function begin(
   }
 }
 
-/** A call that did not end at once. `finish` is called once with its outcome, unless it is cancelled. */
+/** A running call. `finish` is called once with its outcome, but not after a cancellation. */
 export class RunningCall {
   readonly #review: Review;
   #finish: ((outcome: Outcome) => void) | undefined;
@@ -55,7 +55,7 @@ export class RunningCall {
     this.#timer = setTimeout(() => this.#expire(), delay);
   }
 
-  /** Tells the policy that nobody wants the outcome any more. */
+  /** Cancels the call. */
   cancel(): void {
     this.#end();
     this.#abort();

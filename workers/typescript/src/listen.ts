@@ -1,4 +1,4 @@
-/** Where a worker listens: addresses, sockets and TLS files, checked before gRPC sees them. */
+/** Listening addresses, sockets and TLS files, checked before gRPC uses them. */
 
 import { X509Certificate } from "node:crypto";
 import { existsSync, readFileSync, statSync, unlinkSync } from "node:fs";
@@ -11,12 +11,12 @@ import { ServerCredentials } from "@grpc/grpc-js";
 
 export const DEFAULT_LISTEN = "127.0.0.1:50051";
 
-/** Of sun_path's 108 on Linux; the last is the terminating zero. */
+/** Size of sun_path on Linux, 108, less the terminating zero. */
 const MAX_UNIX_PATH_BYTES = 107;
 
 const PROBE_TIMEOUT_MS = 1000;
 
-/** The worker cannot start as it was told to; the text says what to change. */
+/** The worker cannot start; the text has the reason. */
 export class StartError extends Error {}
 
 /** HOST:PORT, or with `path` a unix socket. */
@@ -28,7 +28,7 @@ export interface Address {
   path?: string;
 }
 
-/** PEM files. With `clientCa` only clients with a certificate that it signed get in. */
+/** PEM files. With `clientCa` clients need a certificate of that CA. */
 export interface Tls {
   cert: string;
   key: string;
@@ -60,9 +60,9 @@ export function parseAddress(text: string): Address {
 }
 
 /**
- * Makes sure that an address can be bound; removes the socket file that a dead worker left.
+ * Makes sure that an address can be bound; removes a stale socket file.
  *
- * @throws StartError - it is in use, or cannot be used.
+ * @throws StartError - it is in use or unusable.
  */
 export async function claim(address: Address): Promise<void> {
   const { path } = address;
@@ -109,9 +109,9 @@ function probe(path: string): Promise<NodeJS.ErrnoException | undefined> {
 }
 
 /**
- * Returns the credentials that the files make.
+ * Returns the credentials of the files.
  *
- * @throws StartError - a file cannot be read, is not PEM, or key and certificate do not belong together.
+ * @throws StartError - a file cannot be read, is not PEM, or key and certificate do not match.
  */
 export function credentials({ cert, key, clientCa }: Tls): ServerCredentials {
   const pair = { private_key: read(key), cert_chain: read(cert) };

@@ -1,6 +1,6 @@
 /**
- * A worker as a program: command line, signals, exit status. Errors go to stderr in one line. The first SIGTERM or
- * SIGINT drains, the second exits at once.
+ * The program of a worker: command line, signals, exit status. Errors are one line on stderr. The first SIGTERM or
+ * SIGINT drains, the second exits immediately.
  */
 
 import { constants } from "node:os";

@@ -30,7 +30,7 @@ const KNOWN = {
   help: { type: "boolean", short: "h" },
 } as const satisfies ParseArgsConfig["options"];
 
-/** @throws Error - bad usage, said in one line; returns nothing for `--help`. */
+/** @throws Error - usage error, one line; returns nothing for `--help`. */
 export function parseOptions(argv: readonly string[]): Options | undefined {
   const values = read(argv);
   if (values.help) return undefined;

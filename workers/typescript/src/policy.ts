@@ -1,4 +1,4 @@
-/** A registered policy. Mistakes show when it is registered, not when the first review comes in. */
+/** A registered policy. Errors in a registration are thrown at once. */
 
 import type { Review } from "./review.js";
 
@@ -18,9 +18,9 @@ export class Policy {
   readonly mutating: boolean;
   readonly description: string;
   readonly version: string;
-  /** No further failure of this policy is logged before this instant of `performance.now()`. */
+  /** Time of `performance.now()` before which no further failure is logged. */
   quietUntil = 0;
-  /** Failures since the last logged one. */
+  /** Failures since the last logged failure. */
   unlogged = 0;
 
   /** @throws TypeError - the name is no printable text, or there is no function of one Review. */

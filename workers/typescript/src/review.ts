@@ -15,7 +15,7 @@ import type {
   UserInfo,
 } from "./kubernetes.js";
 
-/** What the gateway sent is not the JSON object that the contract asks for. */
+/** The gateway has sent something other than a JSON object. */
 export class MalformedPayload extends Error {}
 
 /** How a call is made: all of it is known to the server, none of it to the policy. */
@@ -26,7 +26,7 @@ export interface ReviewOptions {
 }
 
 /**
- * One admission request, as one policy gets to see it. Everything is parsed on first use and belongs to this one
+ * One admission request for one policy. Everything is parsed on first use and belongs to this one
  * call: a policy may change what it finds, and no other policy sees it.
  */
 export class Review {
@@ -34,9 +34,9 @@ export class Review {
   patch: readonly Operation[] | undefined;
   /** Until when the gateway waits: an instant of `performance.now()`, in milliseconds. */
   readonly deadline: number;
-  /** What was said with `warn` so far. */
+  /** The warnings so far. */
   readonly warnings: string[] = [];
-  /** What was said with `annotate` so far. */
+  /** The audit annotations so far. */
   readonly annotations = new Map<string, string>();
 
   readonly #payload: Buffer;
@@ -71,7 +71,7 @@ export class Review {
     return new Review(Buffer.from(text(request)), Buffer.from(namespace), { deadline, mutating: true });
   }
 
-  /** The AdmissionRequest as Kubernetes wrote it; whole numbers beyond 2^53 in it are bigints. */
+  /** The unchanged AdmissionRequest; whole numbers beyond 2^53 in it are bigints. */
   get request(): AdmissionRequest {
     if (this.#request === undefined) {
       this.#request = decode("admission_request", this.#payload) as AdmissionRequest;
@@ -80,7 +80,7 @@ export class Review {
     return this.#request;
   }
 
-  /** The object of the request; null where there is none (DELETE). For CONNECT it is one such as PodExecOptions. */
+  /** The object of the request; null where there is none (DELETE). For CONNECT it is an options object. */
   get object(): KubernetesObject | null {
     return this.request.object ?? null;
   }
@@ -89,7 +89,7 @@ export class Review {
     this.request.object = value as KubernetesObject | null;
   }
 
-  /** The stored object, for UPDATE and DELETE; null for the rest. */
+  /** The stored object, for UPDATE and DELETE; otherwise null. */
   get oldObject(): KubernetesObject | null {
     return this.request.oldObject ?? null;
   }
@@ -104,7 +104,7 @@ export class Review {
     return this.oldObject as Kind | null;
   }
 
-  /** The Namespace that the request is in, parsed at each use; null if cluster-scoped or not known. */
+  /** The Namespace of the request, parsed at each use; null if cluster-scoped or not known. */
   get namespaceObject(): KubernetesObject | null {
     if (this.#namespaceJson.length === 0) return null;
     return decode("namespace_object", this.#namespaceJson) as KubernetesObject;
@@ -120,17 +120,17 @@ export class Review {
     return this.request.kind ?? { group: "", version: "", kind: "" };
   }
 
-  /** Resource that the request is for. */
+  /** Resource of the request. */
   get resource(): GroupVersionResource {
     return this.request.resource ?? { group: "", version: "", resource: "" };
   }
 
-  /** `status`, `scale` and the like; empty for the resource itself. */
+  /** `status`, `scale` or another; empty for the resource itself. */
   get subResource(): string {
     return this.request.subResource ?? "";
   }
 
-  /** Name of the object; empty for a CREATE that lets the API server generate one. */
+  /** Name of the object; empty for a CREATE with a generated name. */
   get name(): string {
     return this.request.name ?? "";
   }
@@ -140,27 +140,27 @@ export class Review {
     return this.request.namespace ?? "";
   }
 
-  /** Who made the request. */
+  /** The user of the request. */
   get userInfo(): UserInfo {
     return this.request.userInfo ?? {};
   }
 
-  /** Whether nothing will be stored, so that a policy must not leave a trace elsewhere. */
+  /** Whether the request will not be stored; a policy must have no side effects then. */
   get dryRun(): boolean {
     return this.request.dryRun === true;
   }
 
-  /** Names this one review; a repeated or reinvoked one has another. */
+  /** Unique id of this review; a repetition or reinvocation has another one. */
   get uid(): string {
     return this.request.uid ?? "";
   }
 
-  /** Milliseconds until the gateway stops waiting; negative once it has. */
+  /** Milliseconds until the deadline; negative after it. */
   get remainingMs(): number {
     return this.deadline - performance.now();
   }
 
-  /** Aborted when the deadline passes or the gateway no longer wants the answer; hand it to `fetch` and the like. */
+  /** Aborted when the deadline passes or the gateway cancels the call; pass it to `fetch` and similar functions. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -175,7 +175,7 @@ export class Review {
     this.#controller?.abort(this.#aborted);
   }
 
-  /** Shows a text to the user; the gateway cuts it to 256 characters. */
+  /** Adds a warning for the user; the gateway cuts it to 256 characters. */
   warn(text: string): void {
     this.warnings.push(text);
   }
@@ -186,7 +186,7 @@ export class Review {
   }
 
   /**
-   * Returns the JSON Patch of this call: `patch` if set, else what was changed in `object`. Always empty for a
+   * Returns the JSON Patch of this call: `patch` if set, otherwise the changes of `object`. Always empty for a
    * policy that is not mutating.
    *
    * @throws Error - there was no object to change, it was replaced by no object, or it cannot be written as JSON.

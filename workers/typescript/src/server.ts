@@ -1,4 +1,4 @@
-/** `PolicyServer`: the policies of a worker, and how they get served. */
+/** `PolicyServer`: the policies of a worker, and its server. */
 
 import { DEFAULT_LISTEN, parseAddress, type Tls } from "./listen.js";
 import { main } from "./main.js";
@@ -13,7 +13,7 @@ export class PolicyServer {
   readonly #policies = new Map<string, Policy>();
   #serving: Serving | undefined;
 
-  /** What is registered, by name, in the order of registration. */
+  /** The policies by name, in the order of registration. */
   get policies(): ReadonlyMap<string, Policy> {
     return this.#policies;
   }
@@ -59,7 +59,7 @@ export class PolicyServer {
     await serving?.stop(graceMs);
   }
 
-  /** Serves as a program until SIGTERM or SIGINT and ends the process: 0 after a stop, 1 if it could not start. */
+  /** Serves as a program until SIGTERM or SIGINT and ends the process: 0 after a shutdown, 1 if the start fails. */
   main(argv: readonly string[] = process.argv.slice(2)): void {
     void main(this, argv);
   }

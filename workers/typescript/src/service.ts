@@ -15,7 +15,7 @@ import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 import { ReviewStream } from "./stream.js";
 
-/** As many as on a stream. */
+/** Same limit as for a stream. */
 const MAX_UNARY_IN_FLIGHT = 4096;
 
 const ALLOWED_BYTES = reviewResponse.encode(ALLOWED.response!);
@@ -61,7 +61,7 @@ export class PolicyWorker {
     );
   }
 
-  /** Tells every open stream, and each that still comes, that this worker goes away. */
+  /** Sends the drain notice on all open and later streams. */
   drain(): void {
     this.#isDraining = true;
     for (const stream of this.#streams) stream.drain();
@@ -92,7 +92,7 @@ export class PolicyWorker {
   readonly #review: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
     let running: RunningCall | undefined;
     this.#unary++;
-    // gRPC says "cancelled" after every end, also a good one.
+    // gRPC reports "cancelled" after every end, also after a successful one.
     call.on("cancelled", () => {
       running?.cancel();
       this.#unary--;

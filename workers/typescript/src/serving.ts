@@ -19,10 +19,10 @@ import { addressText, claim, credentials, startError, type Address, type Tls } f
 import type { Policy } from "./policy.js";
 import { PolicyWorker } from "./service.js";
 
-/** As long as the gateway drains by default, and well within the 30 s that Kubernetes gives a pod. */
+/** The gateway's default drain time, and less than the 30 s of a pod's grace period. */
 export const DEFAULT_GRACE_MS = 10_000;
 
-/** For connections without a call to close by themselves. */
+/** Time for idle connections to close. */
 const CLOSE_MS = 100;
 
 const OPTIONS = {
@@ -81,7 +81,7 @@ export class Serving {
     });
   }
 
-  /** Drains for at most `graceMs`, then cancels what is left. */
+  /** Drains for at most `graceMs`, then cancels the remaining calls. */
   async stop(graceMs: number): Promise<void> {
     this.#health.stopServing();
     this.#worker.drain();

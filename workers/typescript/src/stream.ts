@@ -1,5 +1,5 @@
 /**
- * One ReviewStream: batches of calls in, batches of verdicts out.
+ * One ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
  * All calls of a batch that need not wait are answered in one message. While a message is being written, verdicts
  * collect and go out together in the next. Bounds: MAX_IN_FLIGHT calls that wait for something, and one message of
@@ -22,16 +22,16 @@ import {
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 
-/** Calls of one stream that wait for something: four times what the gateway sends unless told otherwise. */
+/** Limit of waiting calls of one stream: four times the default maxInFlight of the gateway. */
 export const MAX_IN_FLIGHT = 4096;
 
-/** What a verdict takes beside its outcome: tags, lengths and the id. */
+/** Size of a verdict without its outcome: tags, lengths and the id. */
 const VERDICT_BYTES = 32;
 
-/** A draining stream is ended by the worker once nothing has come in for so long: several round trips. */
+/** Time without a message after which the worker ends a draining stream: several round trips. */
 const QUIET_MS = 500;
 
-/** The worker's side of one stream, from its beginning to its end. */
+/** The server side of one stream. */
 export class ReviewStream {
   readonly #call: ServerDuplexStream<Buffer, Buffer>;
   readonly #policies: ReadonlyMap<string, Policy>;
@@ -45,7 +45,7 @@ export class ReviewStream {
   #scheduled = false;
   #isDraining = false;
   #tellDraining = false;
-  /** Nothing more will be read. */
+  /** Whether no more messages will be read. */
   #over = false;
   #ended = false;
   /** When a batch came in, or the gateway took a message. */
@@ -63,11 +63,11 @@ export class ReviewStream {
     this.#closed = closed;
     call.on("data", (message: Buffer) => this.#accept(message));
     call.on("end", () => this.#endReading());
-    // gRPC says "cancelled" after every end, also a good one.
+    // gRPC reports "cancelled" after every end, also after a successful one.
     call.on("cancelled", () => this.#close());
   }
 
-  /** Tells the gateway to send nothing new; the stream ends when it is done, or quiet. */
+  /** Sends the drain notice; the stream ends when no call is in flight, or after the quiet period. */
   drain(): void {
     if (this.#isDraining || this.#over) return;
     this.#isDraining = this.#tellDraining = true;
@@ -147,7 +147,7 @@ export class ReviewStream {
     });
   }
 
-  /** Puts a verdict into the message that goes out next. */
+  /** Adds a verdict to the next message. */
   #add(id: Id, outcome: Outcome): void {
     const { response, error, bytesAtMost } = outcome;
     const size = VERDICT_BYTES + bytesAtMost;
@@ -199,7 +199,7 @@ export class ReviewStream {
     this.#call.end();
   }
 
-  /** Ends the stream because the gateway has broken the contract; what runs is cancelled. */
+  /** Ends the stream after a violation by the gateway; running calls are cancelled. */
   #violated(details: string): void {
     this.#over = true;
     this.#cancelAll();

@@ -1,10 +1,10 @@
-/** Two policies that go wrong on purpose, to see what failurePolicy and timeoutSeconds do. */
+/** Two faulty policies, to demonstrate failurePolicy and timeoutSeconds. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Review } from "../index.js";
 
-/** Twice the longest timeout that a webhook can have. */
+/** Twice the longest timeout of a webhook. */
 const SLEEP_MS = 60_000;
 
 export async function sleeps(review: Review): Promise<void> {

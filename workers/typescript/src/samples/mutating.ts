@@ -30,7 +30,7 @@ export async function alwaysPullImages(review: Review): Promise<void> {
 
 export function injectSidecar(review: Review): void {
   const pod = findPod(review);
-  // A running Pod takes no further containers, and one without any is left to the API server to refuse.
+  // A running Pod accepts no further containers, and the API server rejects a Pod without containers.
   if (pod === undefined || (pod.isPod && review.operation !== "CREATE") || !pod.spec.containers?.length)
     return;
   if (containersOf(pod).some(({ container }) => container.name === SIDECAR.name)) return;
@@ -43,7 +43,7 @@ export function defaultResources(review: Review): void {
   if (pod === undefined || (pod.isPod && review.operation !== "CREATE")) return;
   for (const { container } of containersOf(pod, ["containers", "initContainers"])) {
     const { requests, limits } = container.resources ?? {};
-    // A limit without a request is one too: the API server sets the request to it.
+    // For a limit without a request the API server sets the request to the limit.
     const known = { ...requests, ...limits };
     const missing = Object.entries(DEFAULT_REQUESTS).filter(([name]) => !Object.hasOwn(known, name));
     if (missing.length > 0) {
@@ -59,7 +59,7 @@ export function teamFromNamespace(review: Review): void {
   const team = review.namespaceObject?.metadata?.labels?.team;
   if (!team || !isObject(found.metadata)) return;
   const { labels } = found.metadata;
-  // By a patch of its own, to show how; setting the label in review.object would do the same.
+  // An explicit patch as an example; setting the label in review.object has the same effect.
   if (labels === undefined || labels === null) {
     review.patch = [{ op: "add", path: "/metadata/labels", value: { team } }];
   } else if (!labels.team) {
@@ -67,7 +67,7 @@ export function teamFromNamespace(review: Review): void {
   }
 }
 
-/** Returns the containers whose pull policy can still be set: all but those of a Pod that exists. */
+/** Returns the containers whose pull policy may change: all except existing containers of a Pod. */
 function newContainers(review: Review, pod: FoundPod): Container[] {
   const found = containersOf(pod).map(({ container }) => container);
   if (!pod.isPod || review.operation !== "UPDATE") return found;

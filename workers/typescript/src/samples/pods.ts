@@ -18,7 +18,7 @@ const SPECS = new Map([
   ["batch/CronJob", ["spec", "jobTemplate", "spec", "template", "spec"]],
 ]);
 
-/** Of the others, status does not carry the spec, and scale, exec and so on are other kinds of object. */
+/** Other subresources have no spec (status) or other kinds of object (scale, exec). */
 const SUB_RESOURCES = ["", "ephemeralcontainers", "resize"];
 
 export const LISTS = ["containers", "initContainers", "ephemeralContainers"] as const;
@@ -47,11 +47,11 @@ export interface PodSpec {
 }
 
 export interface FoundPod {
-  /** `spec` or `spec.template.spec`, say, to begin field paths with. */
+  /** Prefix of field paths, such as `spec` or `spec.template.spec`. */
   path: string;
-  /** The part of the review's object itself: changing it changes that. */
+  /** A part of the review's object: a change of it changes the object. */
   spec: PodSpec;
-  /** Whether it is a Pod's own: most of that is immutable once the Pod exists. */
+  /** Whether the object is a Pod, whose spec is mostly immutable. */
   isPod: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Sample policies that say yes or no. */
+/** Sample policies that allow or deny. */
 
 import { Denied, type Cause, type Review } from "../index.js";
 import { containersOf, findPod, isObject } from "./pods.js";
@@ -28,7 +28,7 @@ export function protectBusy(review: Review): void {
 export function requireLabels(review: Review): void {
   const found = review.object;
   if (!["CREATE", "UPDATE"].includes(review.operation) || review.subResource || !isObject(found)) return;
-  if (found.metadata?.deletionTimestamp) return; // only its finalizers are taken off
+  if (found.metadata?.deletionTimestamp) return; // such updates only remove finalizers
   const labels = found.metadata?.labels ?? {};
   deny(
     REQUIRED_LABELS.filter((label) => !labels[label]).map((label) => ({
@@ -50,7 +50,7 @@ export function denyLatestTag(review: Review): void {
   deny(causes);
 }
 
-/** Returns what is wrong with the tag; empty if nothing is. */
+/** Returns the problem of the tag; empty if there is none. */
 function tagProblem(image: string): string {
   const at = image.indexOf("@");
   if (at !== -1 && at < image.length - 1) return "";

@@ -3,9 +3,9 @@ package io.admissiongateway.samples;
 import io.admissiongateway.worker.Review;
 import java.time.Duration;
 
-/** Two policies that go wrong on purpose, to see what failurePolicy and timeoutSeconds do. */
+/** Two faulty policies, to demonstrate failurePolicy and timeoutSeconds. */
 final class Misbehaving {
-    /** Twice the longest timeout that a webhook can have. */
+    /** Twice the longest timeout of a webhook. */
     private static final Duration SLEEP = Duration.ofMinutes(1);
 
     private Misbehaving() {}

@@ -44,7 +44,7 @@ final class Mutating {
 
     static void injectSidecar(Review review) {
         PodSpec pod = Pods.specIn(review);
-        // A running Pod takes no further containers, and one without any is left to the API server to refuse.
+        // A running Pod accepts no further containers, and the API server rejects a Pod without containers.
         if (pod == null || isRunning(pod, review) || pod.spec().path("containers").isEmpty()) {
             return;
         }
@@ -67,7 +67,7 @@ final class Mutating {
             JsonNode resources = container.json().path("resources");
             DEFAULT_REQUESTS.forEach(
                     (name, quantity) -> {
-                        // A limit without a request is one too: the API server sets the request to it.
+                        // For a limit without a request the API server sets the request to the limit.
                         if (!resources.path("requests").has(name) && !resources.path("limits").has(name)) {
                             container.json().withObject("/resources/requests").put(name, quantity);
                         }
@@ -82,7 +82,7 @@ final class Mutating {
         }
         String team = review.namespaceObject().at("/metadata/labels/team").stringValue("");
         JsonNode labels = review.object().path("metadata").path("labels");
-        // By a patch of its own, to show how; setting the label in review.object() would do the same.
+        // An explicit patch as an example; setting the label in review.object() has the same effect.
         if (team.isEmpty()) {
             return;
         }

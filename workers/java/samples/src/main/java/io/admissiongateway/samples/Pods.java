@@ -29,17 +29,17 @@ final class Pods {
                     "batch/Job", TEMPLATE,
                     "batch/CronJob", List.of("spec", "jobTemplate", "spec", "template", "spec"));
 
-    /** Of the others, status does not carry the spec, and scale, exec and so on are other kinds of object. */
+    /** Other subresources have no spec (status) or other kinds of object (scale, exec). */
     private static final Set<String> SUB_RESOURCES = Set.of("", "ephemeralcontainers", "resize");
 
     private Pods() {}
 
     /**
-     * A pod's spec, and where it stands in the object.
+     * A pod spec, and its position in the object.
      *
-     * @param path {@code spec} or {@code spec.template.spec}, say, to begin field paths with
-     * @param spec the part of the review's object itself: changing it changes that
-     * @param isPod whether it is a Pod's own: most of that is immutable once the Pod exists
+     * @param path prefix of field paths, such as {@code spec} or {@code spec.template.spec}
+     * @param spec a part of the review's object: a change of it changes the object
+     * @param isPod whether the object is a Pod, whose spec is mostly immutable
      */
     record PodSpec(String path, ObjectNode spec, boolean isPod) {
         /** Returns the containers in these lists, such as {@code initContainers}. */
@@ -55,7 +55,7 @@ final class Pods {
         }
     }
 
-    /** One container, and where it stands: {@code spec.initContainers[0]}. */
+    /** One container, and its path, such as {@code spec.initContainers[0]}. */
     record Container(String path, ObjectNode json) {
         String text(String name) {
             return json.path(name).stringValue("");

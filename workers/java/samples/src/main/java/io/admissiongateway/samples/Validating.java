@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 import tools.jackson.databind.JsonNode;
 
-/** Sample policies that say yes or no. */
+/** Sample policies that allow or deny. */
 final class Validating {
     private static final List<String> REQUIRED_LABELS = List.of("team");
 
@@ -116,7 +116,7 @@ final class Validating {
         }
     }
 
-    /** Returns what is wrong with the tag of an image; empty if nothing is. */
+    /** Returns the problem of an image's tag; empty if there is none. */
     private static String tagProblem(String image) {
         int digest = image.indexOf('@');
         if (digest >= 0 && digest < image.length() - 1) {

@@ -18,14 +18,14 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Where a worker listens, checked before gRPC sees it: its words for what is wrong are not those of the command line.
+ * A listening address, checked before gRPC uses it, because gRPC has other error messages.
  *
  * @param host without brackets; empty for a unix socket
  * @param port 0 for any free one
  * @param path the unix socket; null for a host
  */
 record Address(String host, int port, Path path) {
-    /** Of sun_path's 108 on Linux; the last is the terminating zero. */
+    /** Size of sun_path on Linux, 108, less the terminating zero. */
     private static final int MAX_UNIX_PATH_BYTES = 107;
 
     private static final Pattern HOST_PORT =
@@ -75,7 +75,7 @@ record Address(String host, int port, Path path) {
         return (host.contains(":") ? "[" + host + "]" : host) + ":" + port;
     }
 
-    /** Makes sure that it can be bound, and returns it as gRPC takes it; removes what a dead worker left there. */
+    /** Makes sure that it can be bound, and returns it as gRPC takes it; removes a stale socket file. */
     SocketAddress claim() throws StartException {
         return isUnix() ? claimPath() : claimPort();
     }

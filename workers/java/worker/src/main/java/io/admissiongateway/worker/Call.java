@@ -46,7 +46,7 @@ abstract class Call {
         settle(outcome);
     }
 
-    /** Stops it, as far as it can be stopped; nobody wants the outcome any more. */
+    /** Cancels the call; an answer is no longer needed. */
     final void cancel() {
         review.cancel();
         settle(null);

@@ -27,13 +27,13 @@ public final class Denied extends RuntimeException {
         super(Objects.requireNonNull(message, "a denial says what to change"), null, false, false);
     }
 
-    /** Sets the HTTP status that the user gets, 400 to 599; anything else is answered as 400. */
+    /** Sets the HTTP status, 400 to 599; any other value is sent as 400. */
     public Denied code(int code) {
         this.code = code;
         return this;
     }
 
-    /** Sets the machine-readable reason, such as {@code Forbidden}; empty leaves it to the gateway. */
+    /** Sets the machine-readable reason, such as {@code Forbidden}; empty: chosen by the gateway. */
     public Denied reason(String reason) {
         this.reason = Objects.requireNonNull(reason);
         return this;
@@ -65,20 +65,20 @@ public final class Denied extends RuntimeException {
         return this;
     }
 
-    /** Names the object that the denial is about. */
+    /** Sets the name of the denial's object. */
     public Denied name(String name) {
         this.name = Objects.requireNonNull(name);
         return this;
     }
 
-    /** Sets the API group of the object that the denial is about. */
+    /** Sets the API group of the denial's object. */
     public Denied group(String group) {
         this.group = Objects.requireNonNull(group);
         return this;
     }
 
     /**
-     * Sets the kind of the object that the denial is about. With the reason {@code Invalid} kubectl prints {@code The
+     * Sets the kind of the denial's object. With the reason {@code Invalid} kubectl prints {@code The
      * KIND "NAME" is invalid} instead of the message.
      */
     public Denied kind(String kind) {
@@ -86,7 +86,7 @@ public final class Denied extends RuntimeException {
         return this;
     }
 
-    /** Sets the uid of the object that the denial is about. */
+    /** Sets the uid of the denial's object. */
     public Denied uid(String uid) {
         this.uid = Objects.requireNonNull(uid);
         return this;
@@ -97,7 +97,7 @@ public final class Denied extends RuntimeException {
         return code;
     }
 
-    /** The machine-readable reason; empty where none was given. */
+    /** The machine-readable reason; empty by default. */
     public String reason() {
         return reason;
     }
@@ -107,22 +107,22 @@ public final class Denied extends RuntimeException {
         return retryAfterSeconds;
     }
 
-    /** The name of the object that the denial is about; empty where none was given. */
+    /** The name of the denial's object; empty by default. */
     public String name() {
         return name;
     }
 
-    /** The API group of that object; empty where none was given. */
+    /** The API group of that object; empty by default. */
     public String group() {
         return group;
     }
 
-    /** The kind of that object; empty where none was given. */
+    /** The kind of that object; empty by default. */
     public String kind() {
         return kind;
     }
 
-    /** The uid of that object; empty where none was given. */
+    /** The uid of that object; empty by default. */
     public String uid() {
         return uid;
     }

@@ -10,7 +10,7 @@ import tools.jackson.databind.node.JsonNodeFactory;
 import tools.jackson.databind.node.ObjectNode;
 
 /**
- * Two JSON documents to the JSON Patch that turns the first into the second; the same patch as from the gateway and
+ * Two JSON documents to the JSON Patch that changes the first into the second; the same patch as from the gateway and
  * the SDKs in other languages.
  *
  * <p>Only {@code add}, {@code remove} and {@code replace} are written. Items of lists are aligned by their common
@@ -20,16 +20,16 @@ import tools.jackson.databind.node.ObjectNode;
  * <p>Source: RFC 6902; gateway/core/diff.py.
  */
 final class JsonDiff {
-    /** What kube-apiserver allows a user's own JSON Patch. */
+    /** Limit of kube-apiserver for a user's JSON Patch. */
     private static final int MAX_OPERATIONS = 10_000;
 
-    /** Items of lists that make room, or close up, summed over a patch. */
+    /** List items that change their index, summed over a patch. */
     private static final long MAX_SHIFTED = 100_000_000;
 
     /** Parts of all paths of a patch: fifty for each operation. */
     private static final long MAX_PATH_PARTS = 500_000;
 
-    /** Levels at which equal parts are looked for as a whole before it is looked into them. */
+    /** Levels at which whole values are compared before their parts. */
     private static final int SEARCHED_LEVELS = 8;
 
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
@@ -130,7 +130,7 @@ final class JsonDiff {
         for (int index = head; index < head + paired; index++) {
             value(path + "/" + index, before.get(index), after.get(index), level, lists);
         }
-        // From the end, so that each index still means what it meant in the list before.
+        // From the end, so that earlier indices remain valid.
         for (int index = head + old - 1; index >= head + paired; index--) {
             note("remove", path + "/" + index, null, tail);
         }
@@ -139,7 +139,7 @@ final class JsonDiff {
         }
     }
 
-    /** Adds an operation by which {@code shifts} items of a list change their place. */
+    /** Adds an operation by which {@code shifts} items of a list change their index. */
     private void note(String op, String path, JsonNode value, int shifts) {
         shifted += shifts;
         parts += path.chars().filter(character -> character == '/').count();
@@ -163,7 +163,7 @@ final class JsonDiff {
         return key.replace("~", "~0").replace("/", "~1");
     }
 
-    /** Naming each change takes more than a patch may ask for. */
+    /** The patch exceeds its bounds. */
     private static final class TooMuch extends RuntimeException {
         private static final long serialVersionUID = 1L;
 

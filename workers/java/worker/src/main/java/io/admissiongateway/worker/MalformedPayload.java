@@ -1,6 +1,6 @@
 package io.admissiongateway.worker;
 
-/** What the gateway sent is not the JSON object that the contract asks for. */
+/** The gateway has sent something other than a JSON object. */
 final class MalformedPayload extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

@@ -5,16 +5,16 @@ import admissiongateway.worker.v1.Worker.VerdictBatch;
 import java.util.ArrayDeque;
 import java.util.Deque;
 
-/** Verdicts that have not gone out yet, as messages that stay within the limit. Its stream guards it. */
+/** Unsent verdicts, as messages within the size limit. The stream's lock guards it. */
 final class Outbox {
-    /** What a verdict takes at most beside its outcome: tags, lengths and a 64-bit id. */
+    /** Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id. */
     private static final int VERDICT_BYTES = 64;
 
     private final Deque<VerdictBatch> full = new ArrayDeque<>();
     private VerdictBatch.Builder next = VerdictBatch.newBuilder();
     private long nextBytes;
 
-    /** Puts a verdict into the message that goes out next. */
+    /** Adds a verdict to the next message. */
     void add(long id, Outcome outcome) {
         int size = VERDICT_BYTES + outcome.size();
         if (nextBytes + size > Outcome.MAX_MESSAGE_BYTES) {
@@ -29,7 +29,7 @@ final class Outbox {
         }
     }
 
-    /** Has the next message say that the worker goes away. */
+    /** Adds the drain notice to the next message. */
     void addDraining() {
         next.setDraining(true);
     }
@@ -43,7 +43,7 @@ final class Outbox {
         return !full.isEmpty();
     }
 
-    /** Takes the message that goes out next; it must not be empty. */
+    /** Returns and removes the next message, which must not be empty. */
     VerdictBatch poll() {
         if (full.isEmpty()) {
             seal();

@@ -13,18 +13,18 @@ import java.util.stream.Collectors;
 import tools.jackson.databind.node.ArrayNode;
 
 /**
- * How a policy ended, as the message that goes to the gateway. The stream and the unary method send the same.
+ * The result of a policy as the message for the gateway. The stream and the unary method send the same message.
  *
- * <p>Whatever is neither "returned" nor a denial is an error, never an allow. No stack trace leaves the worker.
+ * <p>Any exception other than a denial is an error, never an allowed response. No stack trace is sent.
  *
  * @param response the answer; null for an error
  * @param error why there is none; null for an answer
  */
 record Outcome(ReviewResponse response, Worker.Error error) {
-    /** Both ways, as the gateway has it: a review is at most 7 MiB, and gRPC's default of 4 MiB is too small. */
+    /** Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB. */
     static final int MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
 
-    /** Leaves room for the verdict and the batch around it: short tags, lengths and an id. */
+    /** Leaves room for the fields of the verdict and the batch. */
     private static final int MAX_RESPONSE_BYTES = MAX_MESSAGE_BYTES - 128;
 
     private static final Outcome ALLOWED = answer(ReviewResponse.newBuilder().setAllowed(true).build());
@@ -38,7 +38,7 @@ record Outcome(ReviewResponse response, Worker.Error error) {
                 null, Worker.Error.newBuilder().setCode(code.value()).setMessage(Text.shorten(text)).build());
     }
 
-    /** Returns the error of a call for a policy that is not served here. */
+    /** Returns the error of a call for an unknown policy. */
     static Outcome unknownPolicy(String name, Collection<String> policies) {
         String served = policies.stream().sorted(Json.BY_CODE_POINT).collect(Collectors.joining(", "));
         String text = "policy \"" + name + "\" is not served here; served are: " + (served.isEmpty() ? "none" : served);
@@ -147,7 +147,7 @@ record Outcome(ReviewResponse response, Worker.Error error) {
                 .build();
     }
 
-    /** Returns the response, or the error that stands for one too large; a denial shrinks to its status. */
+    /** Returns the response; if it is too large, an error, or a denial with a shortened status. */
     private static Outcome limited(ReviewResponse response) {
         int size = response.getSerializedSize();
         if (size <= MAX_RESPONSE_BYTES) {

@@ -43,7 +43,7 @@ final class Pem {
 
     private Pem() {}
 
-    /** Returns the credentials that the files make. */
+    /** Returns the credentials of the files. */
     static ServerCredentials credentials(Tls tls) throws StartException {
         byte[] key = read(tls.key());
         byte[] cert = read(tls.cert());

@@ -4,9 +4,9 @@ import com.google.protobuf.ByteString;
 import java.util.concurrent.TimeUnit;
 import tools.jackson.databind.node.ObjectNode;
 
-/** A registered policy: its function, and what the worker has learnt about it. */
+/** A registered policy: its function, and run-time observations. */
 final class Policy {
-    /** Between two failures of one policy that the log shows; each costs more than many reviews. */
+    /** Interval of logged failures for each policy: logging all failures would use too much CPU. */
     private static final long LOG_INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     /** A run that ends within this waited for nothing. */

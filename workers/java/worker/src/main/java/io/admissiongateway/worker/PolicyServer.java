@@ -18,7 +18,7 @@ import java.util.stream.Stream;
 public final class PolicyServer implements AutoCloseable {
     static final String DEFAULT_LISTEN = "127.0.0.1:50051";
 
-    /** As long as the gateway drains by default, and well within the 30 s that Kubernetes gives a pod. */
+    /** The gateway's default drain time, and less than the 30 s of a pod's grace period. */
     static final Duration DEFAULT_GRACE = Duration.ofSeconds(10);
 
     private final Map<String, Policy> policies = new LinkedHashMap<>();
@@ -28,7 +28,7 @@ public final class PolicyServer implements AutoCloseable {
     public PolicyServer() {}
 
     /**
-     * Registers a policy that says yes or no.
+     * Registers a policy that allows or denies.
      *
      * @param name what {@code clientConfig.worker.policy} names
      * @param description one line for ListPolicies
@@ -92,7 +92,7 @@ public final class PolicyServer implements AutoCloseable {
     /**
      * Drains for at most {@code grace} and stops; does nothing if it is not serving.
      *
-     * @return how many threads are still in a policy that did not heed its interrupt
+     * @return the number of threads that still run a policy despite the interrupt
      */
     public synchronized int stop(Duration grace) throws InterruptedException {
         Serving stopping = serving;

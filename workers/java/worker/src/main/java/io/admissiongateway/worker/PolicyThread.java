@@ -15,7 +15,7 @@ final class PolicyThread extends Thread {
     /** Looks after which a run counts as slow though it neither waited nor computed as far as can be seen. */
     private static final int LONG_LOOKS = 10;
 
-    /** A larger review does not count as a slow run: parsing it takes long whatever the policy does. */
+    /** Larger reviews never count as slow runs, because parsing takes long in any policy. */
     private static final int LARGE_REVIEW_BYTES = 64 * 1024;
 
     private final Set<PolicyThread> all;

@@ -7,9 +7,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A worker as a program: command line, signals, exit status.
+ * The program of a worker: command line, signals, exit status.
  *
- * <p>Errors go to stderr in one line. The first SIGTERM or SIGINT drains, the second exits at once.
+ * <p>Errors are one line on stderr. The first SIGTERM or SIGINT drains, the second exits immediately.
  */
 final class Program {
     private static final String LOG_FORMAT = "java.util.logging.SimpleFormatter.format";
@@ -19,7 +19,7 @@ final class Program {
 
     private Program() {}
 
-    /** Runs the worker and returns its exit status: 0 after a stop, 1 if it could not start, 2 for bad usage. */
+    /** Runs the worker and returns its exit status: 0 after a shutdown, 1 if the start fails, 2 after a usage error. */
     static int run(PolicyServer server, String... args) {
         Options options;
         try {

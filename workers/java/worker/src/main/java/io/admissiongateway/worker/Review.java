@@ -15,7 +15,7 @@ import tools.jackson.databind.node.MissingNode;
 import tools.jackson.databind.node.ObjectNode;
 
 /**
- * One admission request, as one policy gets to see it.
+ * One admission request for one policy.
  *
  * <p>Everything in it belongs to this one call: a policy may change what it finds, and no other policy sees it. It
  * is parsed when it is first looked at. To be used by one thread at a time, but for {@link #isCancelled()}.
@@ -56,7 +56,7 @@ public final class Review {
     }
 
     /**
-     * As {@link #fromJson(String)}, with the Namespace that the request is in and the time until the deadline; null
+     * As {@link #fromJson(String)}, with the Namespace of the request and the time until the deadline; null
      * where there is none.
      */
     public static Review fromJson(String json, String namespaceObject, Duration timeout) {
@@ -75,7 +75,7 @@ public final class Review {
         return new Review(payload, true, deadline);
     }
 
-    /** The AdmissionRequest as Kubernetes wrote it; {@code object} in it is {@link #object()}. */
+    /** The unchanged AdmissionRequest; {@code object} in it is {@link #object()}. */
     public ObjectNode request() {
         if (request == null) {
             ObjectNode shared = payload.request();
@@ -135,7 +135,7 @@ public final class Review {
         setObject(typed.takeBack(object(), changed));
     }
 
-    /** The stored object, for UPDATE and DELETE; a missing node for the rest. */
+    /** The stored object, for UPDATE and DELETE; otherwise a missing node. */
     public JsonNode oldObject() {
         if (oldObject == null) {
             oldObject = own("oldObject");
@@ -148,7 +148,7 @@ public final class Review {
         return oldObject().isObject() ? Typed.read(oldObject(), type) : null;
     }
 
-    /** The Namespace that the request is in; a missing node if cluster-scoped or not known to the gateway. */
+    /** The Namespace of the request; a missing node if cluster-scoped or unknown to the gateway. */
     public JsonNode namespaceObject() {
         if (namespaceObject == null) {
             ObjectNode shared = payload.namespace();
@@ -162,7 +162,7 @@ public final class Review {
         return text("operation");
     }
 
-    /** Name of the object; empty for a CREATE that lets the API server generate one. */
+    /** Name of the object; empty for a CREATE with a generated name. */
     public String name() {
         return text("name");
     }
@@ -187,22 +187,22 @@ public final class Review {
         return text("subResource");
     }
 
-    /** Who made the request: {@code username}, {@code uid}, {@code groups} and {@code extra}. */
+    /** The user of the request: {@code username}, {@code uid}, {@code groups} and {@code extra}. */
     public JsonNode userInfo() {
         return own("userInfo");
     }
 
-    /** Whether nothing will be stored, so that a policy must not leave a trace elsewhere. */
+    /** Whether the request will not be stored; a policy must have no side effects then. */
     public boolean isDryRun() {
         return payload.request().path("dryRun").booleanValue(false);
     }
 
-    /** Names this one review; a repeated or reinvoked one has another. */
+    /** Unique id of this review; a repetition or reinvocation has another one. */
     public String uid() {
         return text("uid");
     }
 
-    /** How long the gateway still waits, for whatever the policy calls; negative once it no longer does. */
+    /** Time until the deadline, for calls that the policy makes; negative after it. */
     public Duration remaining() {
         return Duration.ofNanos(deadline == NEVER ? NEVER : deadline - System.nanoTime());
     }
@@ -215,7 +215,7 @@ public final class Review {
         return cancelled;
     }
 
-    /** Shows {@code text} to the user, with a denial too; the gateway cuts it to 256 characters. */
+    /** Adds a warning for the user, also sent with denials; the gateway cuts it to 256 characters. */
     public void warn(String text) {
         warnings.add(Text.clean(text));
     }

@@ -15,7 +15,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The worker's side of one ReviewStream: batches of calls in, batches of verdicts out.
+ * The server side of one ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
  * <p>Verdicts of calls that end together go out in one message; while the connection does not take more they
  * collect. Bounds: {@code MAX_IN_FLIGHT} calls, and one message of verdicts that the gateway has not taken yet, past
@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
  * <p>Source: protos/README.md.
  */
 final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
-    /** Four times what the gateway sends unless told otherwise. */
+    /** Four times the default maxInFlight of the gateway. */
     static final int MAX_IN_FLIGHT = 4096;
 
     /**
@@ -42,10 +42,10 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     private boolean isReadingHeld;
     private boolean isFlushDue;
 
-    /** Nothing more will be read. */
+    /** Whether no more messages will be read. */
     private boolean ended;
 
-    /** Nothing more will be written. */
+    /** Whether no more messages will be written. */
     private boolean over;
 
     private long lastBatch;
@@ -90,7 +90,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         flush();
     }
 
-    /** Stops everything that runs for this stream. */
+    /** Cancels all calls of this stream. */
     void cancelAll() {
         List<StreamCall> unwanted;
         synchronized (this) {
@@ -102,7 +102,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         unwanted.forEach(Call::cancel);
     }
 
-    /** Tells the gateway to send nothing new; the stream ends when it is done, or quiet. */
+    /** Sends the drain notice; the stream ends when no call is in flight, or after the quiet period. */
     void drain() {
         synchronized (this) {
             if (draining || ended || over) {
@@ -174,7 +174,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         return calls;
     }
 
-    /** Returns why a call is not run; null if it is. */
+    /** Returns the outcome of a rejected call; null if it is accepted. */
     private Outcome refused(Worker.Call call, int payloads) {
         if (!policies.containsKey(call.getPolicy())) {
             return Outcome.unknownPolicy(call.getPolicy(), policies.keySet());
@@ -194,7 +194,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         return null;
     }
 
-    /** Ends the stream: the gateway broke the contract. */
+    /** Ends the stream after a violation by the gateway. */
     private void fail(String problem) {
         boolean first;
         synchronized (this) {

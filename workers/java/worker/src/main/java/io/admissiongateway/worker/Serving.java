@@ -33,10 +33,10 @@ import java.util.logging.Logger;
  * the grace, and then whatever is still open (health watches, late calls) is cut off.
  */
 final class Serving {
-    /** For connections without a call to close by themselves. */
+    /** Time for idle connections to close. */
     private static final long CLOSE_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
-    /** For policies whose thread was interrupted to come back. */
+    /** Time for policies to end after the interrupt of their thread. */
     private static final long INTERRUPTED_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     /** Warns at each connection to a unix socket that it cannot have TCP's keepalive, which nobody asked for. */
@@ -56,7 +56,7 @@ final class Serving {
         service = new WorkerService(policies, evaluator);
     }
 
-    /** What was bound, with the ports that were chosen. */
+    /** The bound addresses, with their ports. */
     List<String> addresses() {
         return List.copyOf(addresses);
     }
@@ -78,7 +78,7 @@ final class Serving {
         }
     }
 
-    /** Drains for {@code grace} at most, then cuts off what is left; returns how many threads have not come back. */
+    /** Drains for at most {@code grace}, then aborts the rest; returns the number of threads that still run. */
     int stop(Duration grace) throws InterruptedException {
         try {
             drain(TimeUnit.NANOSECONDS.convert(grace));
@@ -168,7 +168,7 @@ final class Serving {
         socketFiles.forEach(
                 (path, key) -> {
                     try {
-                        // Unless another worker has put its own in its place.
+                        // Unless another worker has replaced it.
                         if (Files.exists(path) && fileKey(path).equals(key)) {
                             Files.delete(path);
                         }

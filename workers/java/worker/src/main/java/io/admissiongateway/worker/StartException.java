@@ -2,7 +2,7 @@ package io.admissiongateway.worker;
 
 import java.io.IOException;
 
-/** The worker cannot start as it was told to; the text says what to change. */
+/** The worker cannot start; the text has the reason. */
 public final class StartException extends IOException {
     private static final long serialVersionUID = 1L;
 

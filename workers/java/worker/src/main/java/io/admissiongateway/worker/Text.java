@@ -5,8 +5,8 @@ import java.nio.charset.StandardCharsets;
 /** Texts that leave the worker. */
 final class Text {
     /**
-     * Bytes of an Error's text. In a unary answer it travels percent-encoded, up to three times as long, in the
-     * trailers, for which gRPC has 8 KiB.
+     * Limit of an Error's text in bytes. In a unary answer it is percent-encoded, up to three times as long, in the
+     * trailers, which gRPC limits to 8 KiB.
      */
     static final int MAX_ERROR_BYTES = 2000;
 

@@ -8,7 +8,7 @@ import java.util.Objects;
  *
  * @param cert the certificate chain
  * @param key its private key, without a password
- * @param clientCa lets in only clients with a certificate that it signed; null lets in all
+ * @param clientCa CA of the required client certificates; null: no client certificates
  */
 public record Tls(Path cert, Path key, Path clientCa) {
     /** Checks that certificate and key are there. */
@@ -17,7 +17,7 @@ public record Tls(Path cert, Path key, Path clientCa) {
         Objects.requireNonNull(key, "TLS needs a key");
     }
 
-    /** TLS that lets in every client. */
+    /** TLS without client certificates. */
     public Tls(Path cert, Path key) {
         this(cert, key, null);
     }

@@ -28,7 +28,7 @@ import java.util.concurrent.TimeUnit;
 final class WorkerService {
     static final String NAME = "admissiongateway.worker.v1.PolicyWorker";
 
-    /** As many as on a stream. */
+    /** Same limit as for a stream. */
     private static final int MAX_UNARY_IN_FLIGHT = 4096;
 
     private final Map<String, Policy> policies;
@@ -69,7 +69,7 @@ final class WorkerService {
                 .build();
     }
 
-    /** Tells every open stream, and each that still comes, that this worker goes away. */
+    /** Sends the drain notice on all open and later streams. */
     void drain() {
         draining = true;
         streams.forEach(ReviewStream::drain);
