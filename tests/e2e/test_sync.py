@@ -206,7 +206,7 @@ def test_reconcilers_go_on_and_the_gateway_follows(
         taken = {"op": "replace", "path": "/webhooks/0/objectSelector", "value": {}}
         patch(cluster, "mutatingwebhookconfiguration", default, taken)
         eventually(lambda: is_unregistered(entry_of(cluster, default)))
-        following.expect(f"{default} was registered again, last written by kubectl-patch")
+        following.expect(f"{default} was registered again, last writer: kubectl-patch")
         assert len(proxy.heads) > 0, "reviews went through the gateway"
 
         # The way back.
