@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Add the options that select a cluster to *parser*; *purpose* ends the help: "the cluster to …"."""
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help=f"of the cluster {purpose}")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help=f"kubeconfig of the cluster {purpose}"
+    )
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
 
 

@@ -219,7 +219,7 @@ def test_a_policy_that_is_not_served_is_an_error(samples: str) -> None:
     assert 'policy "nobodys" failed with NOT_FOUND' in done.stderr
 
 
-def test_a_process_that_is_not_there_is_an_error(samples: str) -> None:
+def test_a_missing_process_is_an_error(samples: str) -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     done = kit(samples, "--pid", str(child.pid))

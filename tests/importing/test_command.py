@@ -70,7 +70,7 @@ def test_files_are_imported_in_the_order_in_which_they_are_called(tmp_path: Path
     assert run("-", stdin=done.stdout).stdout == done.stdout
 
 
-def test_what_was_imported_passes_check(tmp_path: Path) -> None:
+def test_an_imported_configuration_passes_check(tmp_path: Path) -> None:
     file = write(tmp_path / "all.json", configuration(MUTATING, "a"), configuration(VALIDATING, "b"))
     folder = tmp_path / "config"
     done = run(file, "--output", folder)
@@ -92,7 +92,7 @@ def test_what_was_imported_passes_check(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_overwritten_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_files_are_only_overwritten_with_force(tmp_path: Path) -> None:
     folder = tmp_path / "config"
     folder.mkdir()
     (folder / "validating-b.yaml").write_text("mine")
@@ -107,7 +107,7 @@ def test_nothing_is_overwritten_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert "kind: Validating" in (folder / "validating-b.yaml").read_text()
 
 
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GatewayError, match="cannot be written: "):
         write_all(tmp_path / "file" / "folder", {"a.yaml": "x"}, force=True)
@@ -118,7 +118,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert files(folder) == ["b.yaml"]
 
 
-def test_what_the_gateway_would_refuse_is_left_out(tmp_path: Path) -> None:
+def test_invalid_objects_are_not_imported(tmp_path: Path) -> None:
     bad = configuration(VALIDATING, "bad", entry(timeoutSeconds=31))
     file = write(tmp_path / "all.json", configuration(VALIDATING, "good"), bad)
     done = run(file, "--output", tmp_path / "config")
@@ -140,7 +140,7 @@ def test_what_the_gateway_would_refuse_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["policies", "$(touch x)", "[a]*?", "\x1b[2J", "it's"])
-def test_the_exclude_that_is_printed_leaves_out_the_bad_one_alone(tmp_path: Path, name: str) -> None:
+def test_the_printed_exclude_matches_only_the_invalid_object(tmp_path: Path, name: str) -> None:
     """A good object of the other kind and the same name is still imported."""
     bad = configuration(VALIDATING, name, entry(clientConfig={"url": "https://a.test/", "caBundle": "Cg=="}))
     good = [configuration(MUTATING, "policies"), configuration(VALIDATING, "policies-a")]
@@ -154,7 +154,7 @@ def test_the_exclude_that_is_printed_leaves_out_the_bad_one_alone(tmp_path: Path
     assert (again.returncode, again.stdout) == (0, done.stdout), again.stderr
 
 
-def test_a_document_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+def test_an_unreadable_document_does_not_affect_others(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     write(tmp_path / "good.json", configuration(VALIDATING, "good"))
     done = run(tmp_path)
@@ -166,7 +166,7 @@ def test_a_document_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
     assert last.endswith("Correct them or remove them from the files; --exclude does not apply to them"), last
 
 
-def test_a_large_cluster_is_told_of_in_few_lines(tmp_path: Path) -> None:
+def test_warnings_about_a_large_cluster_are_few_lines(tmp_path: Path) -> None:
     """Each kind of warning is one line, with the names below it."""
     owned: Json = {"f:webhooks": {'k:{"name":"x"}': {"f:clientConfig": {"f:caBundle": {}}, "f:rules": {}}}}
     managed = [
@@ -228,7 +228,7 @@ def test_two_of_one_name_are_both_seen(tmp_path: Path) -> None:
     assert 'metadata.name: found "policies" a second time' in done.stderr
 
 
-def test_what_does_not_come_over_as_it_is_is_said(tmp_path: Path) -> None:
+def test_warnings_describe_all_differences(tmp_path: Path) -> None:
     annotations = {"cert-manager.io/inject-ca-from": "a/b", "meta.helm.sh/release-name": "r"}
     owners = [{"kind": "Deployment", "name": "operator"}]
     file = write(

@@ -76,7 +76,7 @@ def test_nothing_of_the_cluster_is_left(documents: list[Json]) -> None:
 
 @some
 @given(configurations())
-def test_a_gateways_own_registration_is_never_imported(documents: list[Json]) -> None:
+def test_the_registration_of_a_gateway_is_never_imported(documents: list[Json]) -> None:
     own = registering()
     assert imported([own, *documents]) == imported(documents)
 
@@ -95,7 +95,7 @@ def test_an_old_version_keeps_its_meaning() -> None:
 
 
 @pytest.mark.parametrize("side_effects", ["Unknown", "Some"])
-def test_what_the_cluster_has_from_old_times_keeps_its_meaning(side_effects: str) -> None:
+def test_old_objects_keep_their_meaning(side_effects: str) -> None:
     """The API server gives it out as v1, and would not take it as that from anybody."""
     found = configuration("MutatingWebhookConfiguration", "old", entry())
     found["webhooks"][0]["sideEffects"] = side_effects
@@ -109,7 +109,7 @@ def test_what_the_cluster_has_from_old_times_keeps_its_meaning(side_effects: str
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", ".", "", "x" * 300, "\n"])
-def test_a_name_that_nobody_checked_is_a_file_of_the_folder(name: str) -> None:
+def test_an_unvalidated_name_stays_in_the_folder(name: str) -> None:
     file = file_name({"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}})
     assert Path(file).name == file
     assert file.startswith("mutating-")

@@ -79,7 +79,7 @@ def bed(server: ApiServer, tmp_path: Path) -> Bed:
     return Bed(server, tmp_path)
 
 
-def test_what_a_controller_writes_is_written_and_then_nothing(bed: Bed) -> None:
+def test_changes_by_a_controller_are_written_once(bed: Bed) -> None:
     bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     service = entry()["clientConfig"]["service"]
     rule = {**entry()["rules"][0], "resources": ["secrets"]}
@@ -94,7 +94,7 @@ def test_what_a_controller_writes_is_written_and_then_nothing(bed: Bed) -> None:
     assert written(bed.sync()) == []
 
 
-def test_what_the_gateway_would_refuse_is_not_taken(bed: Bed) -> None:
+def test_invalid_changes_are_not_written(bed: Bed) -> None:
     before = bed.text
     bed.hold(configuration(VALIDATING, "policies", entry(timeoutSeconds=31)))
     done = bed.sync()
@@ -102,7 +102,7 @@ def test_what_the_gateway_would_refuse_is_not_taken(bed: Bed) -> None:
     assert f'error: {VALIDATING} "policies": webhooks[0].timeoutSeconds: found the number 31' in done.stderr
 
 
-def test_what_is_gone_stays_until_it_is_pruned(bed: Bed) -> None:
+def test_files_of_removed_objects_stay_until_pruned(bed: Bed) -> None:
     (bed.folder / "gateway.yaml").write_text("kind: GatewayConfiguration")
     bed.hold(configuration(MUTATING, "another"))
     done = bed.sync()
@@ -170,7 +170,7 @@ def test_nothing_is_unregistered_where_no_gateway_is_registered(bed: Bed) -> Non
     assert f"not called at all: {VALIDATING}/policies; use manifests, or sync --restore" in done.stderr
 
 
-def test_a_write_that_meets_another_is_made_again_with_what_is_there_then(bed: Bed) -> None:
+def test_a_conflicting_write_is_retried_with_the_current_object(bed: Bed) -> None:
     bed.server.faults["put"].append(lambda handler: handler.refuse(409, "the object has been modified"))
     done = bed.sync("--unregister")
     assert done.returncode == 0, done.stderr
@@ -218,7 +218,7 @@ labels = st.dictionaries(st.sampled_from([LABEL, "team", "kind"]), st.sampled_fr
 
 @settings(max_examples=60)
 @given(configurations(), labels)
-def test_what_is_unregistered_matches_nothing_and_comes_back_as_it_was(
+def test_unregistered_webhooks_match_nothing_and_can_be_restored(
     documents: list[Json], found: dict[str, str]
 ) -> None:
     for document in documents:

@@ -68,7 +68,7 @@ def client_configs(text: str) -> list[Any]:
     return [entry["clientConfig"] for document in documents(text) for entry in document.get("webhooks", [])]
 
 
-def test_prints_both_objects_and_what_there_is_to_say(run: Run) -> None:
+def test_prints_both_objects_and_warnings(run: Run) -> None:
     status, out, err = run(*SERVICE)
     assert status == 0
     assert [document["kind"] for document in documents(out)] == [
@@ -291,7 +291,7 @@ def test_every_text_is_read_back_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["y", "N", "1e3", "0o7", "1_0", "*", "", "0x1", "12:30", "-", "true", "null", "~"]
 )
-def test_what_any_reader_might_take_for_something_else_is_in_quotes(text: str) -> None:
+def test_ambiguous_texts_are_quoted(text: str) -> None:
     assert to_yaml({"key": text}) in (f'key: "{text}"\n', f"key: '{text}'\n")
 
 

@@ -49,7 +49,7 @@ def outline(config: Config, **wishes: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_both_objects_are_there_even_without_any_webhook() -> None:
+def test_both_objects_exist_without_any_webhook() -> None:
     assert plan(configured(), WISHES).documents == [
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -122,7 +122,7 @@ def test_only_what_is_in_use_is_registered() -> None:
     assert outline(configured(validating(rules=()))) == []
 
 
-def test_webhooks_that_conflict_get_entries_of_their_own() -> None:
+def test_conflicting_webhooks_get_separate_entries() -> None:
     v2 = (rule(versions="v2"),)
     hooks = [hook("a"), hook("b", rules=v2), hook("c"), hook("d"), hook("e", rules=v2)]
     assert outline(configured(*hooks)) == [
@@ -174,7 +174,7 @@ def test_rules_for_the_same_requests_with_other_versions_stay_together() -> None
     assert path(other) == "/validate.fail.versions/v1"
 
 
-def test_too_many_turns_for_a_path_are_refused_with_what_to_do() -> None:
+def test_a_path_with_too_many_sections_is_an_error_with_advice() -> None:
     hooks = [hook(f"{'n' * 200}{number}", rules=(rule(versions=f"v{number % 2}"),)) for number in range(190)]
     with pytest.raises(GatewayError) as caught:
         plan(configured(*hooks), WISHES)
@@ -185,7 +185,7 @@ def test_too_many_turns_for_a_path_are_refused_with_what_to_do() -> None:
     assert all(f"policies/{hook.name}" in str(caught.value) for hook in hooks[:3:2])
 
 
-def test_a_name_of_ones_own_is_in_the_names_of_the_entries() -> None:
+def test_the_name_option_is_part_of_entry_names() -> None:
     made = plan(configured(hook(), validating()), replace(WISHES, name="policies"))
     documents: list[Any] = made.documents
     assert [document["metadata"]["name"] for document in documents] == ["policies", "policies"]
@@ -299,7 +299,7 @@ def test_timeout_of_mutating_webhooks_is_for_one_after_another(hooks: list[Webho
         ("*", "widgets", "*", "Fail", False),
     ],
 )
-def test_rules_that_could_keep_a_cluster_from_starting_are_pointed_out(
+def test_rules_that_may_block_a_cluster_start_are_noted(
     group: str, resources: str, scope: Any, failure_policy: Any, *, is_noted: bool
 ) -> None:
     wide = Rule(("CREATE",), (group,), ("v1",), (resources,), scope)
@@ -314,7 +314,7 @@ def test_mixed_failure_policies_are_pointed_out() -> None:
     assert notes(configured(hook("a"), hook("b"))) == []
 
 
-def test_splitting_says_when_it_changes_the_order() -> None:
+def test_split_mutating_notes_a_changed_order() -> None:
     ignored = hook("a", failure_policy="Ignore")
     assert notes(configured(ignored, hook("b")), split_mutating=True) == [
         (
@@ -343,9 +343,7 @@ TEAM = labelled("team", "a")
         ),
     ],
 )
-def test_what_all_select_alike_is_left_to_the_api_server(
-    selectors: list[Selector], shared: list[dict[str, object]]
-) -> None:
+def test_shared_selectors_are_registered(selectors: list[Selector], shared: list[dict[str, object]]) -> None:
     by_namespace = [validating(f"h{n}", namespace_selector=s) for n, s in enumerate(selectors)]
     by_object = [validating(f"h{n}", object_selector=s) for n, s in enumerate(selectors)]
     assert only_entry(configured(*by_namespace))["namespaceSelector"]["matchExpressions"][1:] == shared
@@ -383,11 +381,11 @@ ALL = ["exclude-leases", "exclude-events", "exclude-virtual-resources"]
         ([rule("tokenreviews", groups="*")], ["exclude-virtual-resources"]),
     ],
 )
-def test_wildcards_do_not_mean_what_hurts_a_cluster(rules: list[Rule], expected: list[str]) -> None:
+def test_wildcards_exclude_dangerous_resources(rules: list[Rule], expected: list[str]) -> None:
     assert conditions(*rules) == expected
 
 
-def test_what_is_asked_for_is_not_left_out() -> None:
+def test_included_resources_are_not_excluded() -> None:
     leases, events = frozenset({"leases.coordination.k8s.io"}), frozenset({"events"})
     assert conditions(ANYTHING, included=leases) == ALL[1:]
     assert conditions(ANYTHING, included=leases | events) == ALL[2:]
@@ -418,7 +416,7 @@ def test_the_conditions_are_these() -> None:
         ([rule("pods"), rule("tokenreviews/status", groups="authentication.k8s.io")], [" pods"]),
     ],
 )
-def test_rules_that_name_what_is_never_sent_are_dropped(rules: list[Rule], expected: list[str]) -> None:
+def test_rules_for_resources_that_are_never_sent_are_dropped(rules: list[Rule], expected: list[str]) -> None:
     made = entries(configured(hook(rules=tuple(rules))))
     found = [
         f"{','.join(of['apiGroups'])} {','.join(of['resources'])}" for entry in made for of in entry["rules"]

@@ -78,7 +78,7 @@ def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[str, str]]:
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes, st.data())
-def test_every_webhook_is_asked_what_it_would_be_asked_alone(
+def test_every_webhook_gets_the_requests_it_would_get_alone(
     hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
     config = configured(*hooks)
@@ -92,7 +92,7 @@ def test_every_webhook_is_asked_what_it_would_be_asked_alone(
 
 @thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
-def test_what_is_registered_passes_the_checks_of_the_api_server(
+def test_registrations_are_valid_for_the_api_server(
     hooks: list[Webhook], wishes: RegistrationOptions
 ) -> None:
     made = plan(configured(*hooks), wishes)
@@ -236,9 +236,7 @@ def test_gateways_with_more_or_fewer_webhooks_than_registered_lose_none(
     ),
     st.data(),
 )
-def test_mutating_webhooks_that_are_gone_take_no_other_with_them(
-    rules: list[Rule], data: st.DataObject
-) -> None:
+def test_removed_mutating_webhooks_affect_no_other(rules: list[Rule], data: st.DataObject) -> None:
     """The webhooks of a section are called, too, where the one is gone at which it began."""
     names = data.draw(st.sampled_from([("early", "early"), ("early", "late")]))
     hooks = [

@@ -165,7 +165,7 @@ def test_versions_of_exact_webhooks_are_joined_whatever_their_order() -> None:
         lambda count: [of(rule(f"r{n}") if n % 2 else rule("*", "*", "*", "*")) for n in range(count)],
     ],
 )
-def test_planning_takes_no_more_than_the_square_of_what_there_is(
+def test_planning_is_at_most_quadratic(
     webhooks: Callable[[int], list[Webhook]],
 ) -> None:
     assert work_for(webhooks(160)) < 5 * work_for(webhooks(80))

@@ -147,7 +147,7 @@ def test_paths_made_up_by_a_client_are_forgotten_again(paths: Paths) -> None:
     assert list(paths._chosen) == made[-KEPT:]
 
 
-def test_a_selection_that_nobody_asks_for_any_more_is_freed() -> None:
+def test_an_unused_selection_is_freed() -> None:
     hooks = [webhook(f"h{number}.x.test") for number in range(KEPT + 2)]
     paths = Paths(configured(*hooks))
     first = weakref.ref(paths["/mutate.only/policies/h0.x.test"])

@@ -43,7 +43,7 @@ def test_returning_anything_else_is_an_error_and_never_an_allow(result: object, 
     assert f"TypeError: the policy returned {type(result).__name__}" in found.message
 
 
-def test_a_denial_carries_all_that_it_says() -> None:
+def test_a_denial_has_all_its_fields() -> None:
     def function(review: Review) -> None:
         review.warn("w")
         review.annotate("k", "v")
@@ -87,7 +87,7 @@ def test_a_denial_with_an_odd_code_stays_a_denial(code: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, 2**31, 1.5, "30", None])
-def test_a_denial_with_an_odd_time_to_try_again_says_none(seconds: Any) -> None:
+def test_an_invalid_retry_delay_is_ignored(seconds: Any) -> None:
     found = outcome(raises(Denied("no", retry_after_seconds=seconds)))
     assert (found.allowed, found.status.code, found.status.retry_after_seconds) == (False, 403, 0)
 
@@ -132,7 +132,7 @@ def test_an_exception_is_internal_with_its_type_and_text(
 
 
 @pytest.mark.parametrize("problem", [RuntimeError("it broke"), Exception("it broke")])
-def test_a_type_that_says_no_more_than_that_it_failed_is_left_out(problem: Exception) -> None:
+def test_a_generic_exception_type_is_omitted(problem: Exception) -> None:
     assert outcome(raises(problem)).message == "it broke"
 
 

@@ -60,7 +60,7 @@ def test_addresses_are_read(text: str, address: Address) -> None:
         "unix:/" + "a" * 107,
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"is expected|has at most"):
         parse_address(text)
 
@@ -119,7 +119,7 @@ def test_a_path_that_cannot_be_a_socket_is_refused(folder: Path, name: str, mess
     assert (folder / "file").read_text() == "precious"
 
 
-def test_an_unknown_host_is_said(folder: Path) -> None:
+def test_an_unknown_host_is_an_error(folder: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(StartError, match=r"^nowhere.invalid:1: "):
             await server_of_one().start("nowhere.invalid:1")

@@ -107,7 +107,7 @@ def test_the_samples_run_as_a_module_and_stop_on_sigterm(folder: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_finishes_what_is_in_flight(program: Path, number: signal.Signals) -> None:
+def test_the_first_signal_finishes_calls_in_flight(program: Path, number: signal.Signals) -> None:
     with worker(program, "--listen", "127.0.0.1:0") as (process, stderr):
         address = address_of(stderr.readline())
 
@@ -184,7 +184,7 @@ def test_a_taken_port_is_one_line_and_status_1(program: Path) -> None:
 
 
 @pytest.mark.process
-def test_several_processes_share_a_port_and_one_that_dies_is_replaced(program: Path) -> None:
+def test_several_processes_share_a_port_and_are_restarted(program: Path) -> None:
     with worker(program, "--listen", "127.0.0.1:0", "--processes", "2") as (process, stderr):
         address = address_of(stderr.readline())
 
@@ -287,7 +287,7 @@ def test_the_defaults() -> None:
     )
 
 
-def test_a_worker_without_a_policy_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_without_a_policy_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         PolicyServer().main([])
     assert caught.value.code == 1

@@ -50,7 +50,7 @@ async def waits(review: Review) -> None:
         ({"name": "a", "blocking": True}, waits, TypeError, "only a plain function can be blocking"),
     ],
 )
-def test_mistakes_show_when_the_policy_is_registered(
+def test_errors_are_raised_at_the_registration(
     options: dict[str, Any], function: Any, error: type[Exception], message: str
 ) -> None:
     server = PolicyServer()
@@ -60,7 +60,7 @@ def test_mistakes_show_when_the_policy_is_registered(
     assert list(server.policies) == ["taken"]
 
 
-def test_a_forgotten_name_says_so() -> None:
+def test_a_missing_name_is_an_error() -> None:
     with pytest.raises(TypeError, match=r'use @server.policy\("name"\)'):
         PolicyServer().policy(allow)  # type: ignore[arg-type]
 

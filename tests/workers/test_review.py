@@ -95,7 +95,7 @@ def test_from_json_gives_a_deadline_and_a_namespace() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'"x"', b'{"a": "\\ud800"}'])
-def test_what_is_no_json_object_is_refused(text: bytes) -> None:
+def test_a_payload_other_than_a_json_object_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match="admission_request is"):
         _ = Review(text).request
     if text:
@@ -114,7 +114,7 @@ def test_a_denial_names_its_field_first() -> None:
     assert Denied("no").causes == ()
 
 
-def test_a_denial_says_what_it_is_about_and_when_to_try_again() -> None:
+def test_a_denial_has_its_object_and_retry_delay() -> None:
     plain = Denied("no")
     assert (plain.retry_after_seconds, plain.name, plain.group, plain.kind, plain.uid) == (0, "", "", "", "")
     denied = Denied("no", retry_after_seconds=30, name="web", group="apps", kind="Deployment", uid="u-2")
@@ -123,9 +123,7 @@ def test_a_denial_says_what_it_is_about_and_when_to_try_again() -> None:
 
 
 @given(before=OBJECTS, after=OBJECTS)
-def test_changes_turn_the_object_into_what_the_policy_left(
-    before: dict[str, Any], after: dict[str, Any]
-) -> None:
+def test_changes_lead_to_the_object_of_the_policy(before: dict[str, Any], after: dict[str, Any]) -> None:
     review = Review.from_json({"object": before})
     review.object = after
     changes = list(review.changes())

@@ -73,7 +73,7 @@ def test_every_sample_answers_every_recorded_review(recorded: Recorded, policy: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_require_labels_denies_what_has_no_team(recorded: Recorded, name: str) -> None:
+def test_require_labels_denies_objects_without_a_team(recorded: Recorded, name: str) -> None:
     review = recorded(name)
     applies = review.operation in ("CREATE", "UPDATE") and not review.sub_resource
     expected = {"metadata.labels[team]": 'label "team" is missing'} if applies else {}
@@ -151,7 +151,7 @@ def test_deny_privileged_gives_a_cause_for_each_field(envelope: dict[str, Any], 
 
 
 @pytest.mark.parametrize("policy", ["require-labels", "deny-latest-tag", "deny-privileged"])
-def test_what_is_on_its_way_out_is_let_go(policy: str) -> None:
+def test_objects_with_a_deletion_timestamp_are_allowed(policy: str) -> None:
     spec = {"hostNetwork": True, "containers": [{"image": "nginx"}]}
     review = of(POD, spec, operation="UPDATE")
     assert denial(policy, review)
@@ -171,7 +171,9 @@ def test_what_is_on_its_way_out_is_let_go(policy: str) -> None:
         ("widget-create", []),
     ],
 )
-def test_always_pull_images_sets_what_can_be_set(recorded: Recorded, name: str, paths: list[str]) -> None:
+def test_always_pull_images_sets_mutable_pull_policies(
+    recorded: Recorded, name: str, paths: list[str]
+) -> None:
     changes = call("always-pull-images", recorded(name))
     assert changes == [{"op": "replace", "path": path, "value": "Always"} for path in paths]
 
@@ -203,7 +205,7 @@ def test_inject_sidecar_adds_one_to_pods_and_templates(recorded: Recorded) -> No
     assert not call("inject-sidecar", recorded("pod-ephemeralcontainers-update-validate"))
 
 
-def test_default_resources_fills_in_what_is_missing_only() -> None:
+def test_default_resources_adds_only_missing_requests() -> None:
     spec = {
         "containers": [
             {"name": "none"},

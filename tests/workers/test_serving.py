@@ -158,7 +158,7 @@ class Slow:
             raise
 
 
-def test_stopping_tells_everyone_and_finishes_what_is_in_flight(serve: Any) -> None:
+def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None:
     async def scenario() -> None:
         slow = Slow()
         server = server_of(slow=slow, allow=allow)
@@ -204,7 +204,7 @@ def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any) -> None:
     uvloop.run(scenario())
 
 
-def test_past_the_grace_what_runs_is_cancelled(serve: Any) -> None:
+def test_calls_are_cancelled_after_the_grace_period(serve: Any) -> None:
     async def scenario() -> None:
         slow = Slow()
         server = server_of(slow=slow)

@@ -154,7 +154,7 @@ def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
     uvloop.run(scenario())
 
 
-def test_a_call_that_is_cancelled_in_its_own_batch_is_not_run(serve: Any) -> None:
+def test_a_call_cancelled_in_its_own_batch_does_not_run(serve: Any) -> None:
     async def scenario() -> None:
         probe = Probe()
         async with serve(probe.server) as worker:
@@ -168,7 +168,7 @@ def test_a_call_that_is_cancelled_in_its_own_batch_is_not_run(serve: Any) -> Non
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_when_the_gateway_goes_away_what_runs_is_cancelled(
+def test_calls_are_cancelled_when_the_gateway_disconnects(
     serve: Any, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:

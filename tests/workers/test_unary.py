@@ -106,7 +106,7 @@ def test_stream_and_unary_give_the_same_answers(serve: Any, steps: list[Any], re
     uvloop.run(scenario())
 
 
-def test_an_unknown_policy_is_named_beside_those_served(serve: Any, code_of: Code) -> None:
+def test_the_error_for_an_unknown_policy_lists_the_served_ones(serve: Any, code_of: Code) -> None:
     server = PolicyServer()
     server.policy("b")(lambda review: None)
     server.policy("a")(lambda review: None)

@@ -15,14 +15,14 @@ DIFFS: list[dict[str, Any]] = orjson.loads((vectors.FOLDER / "diff.json").read_b
 SAMPLES: list[dict[str, Any]] = orjson.loads((vectors.FOLDER / "samples.json").read_bytes())
 
 
-def test_the_files_are_what_is_written_from_the_samples_today() -> None:
+def test_the_vector_files_are_up_to_date() -> None:
     for file, found in (("samples.json", vectors.samples()), ("diff.json", vectors.diffs())):
         assert (vectors.FOLDER / file).read_bytes() == vectors.text(found), (
             "run python -m tests.workers.vectors"
         )
 
 
-def test_each_vector_has_a_name_of_its_own() -> None:
+def test_vector_names_are_unique() -> None:
     for found in (DIFFS, SAMPLES):
         assert len({vector["name"] for vector in found}) == len(found)
 
