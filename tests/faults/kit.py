@@ -87,7 +87,7 @@ def wait_until_asked(gateway: GatewayProcess, worker: Worker, answers: int = 10)
     eventually(lambda: calls(gateway, worker, code="OK") >= wanted, f"{worker.target} is asked again")
 
 
-def moved(gateway: GatewayProcess) -> float:
+def retries(gateway: GatewayProcess) -> float:
     """Return how many calls were retried because their worker was lost."""
     return gateway.metric("admission_gateway_worker_retries_total")
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.run import Simulation
     from tests.simulation.stage import Question
 
+    Span = tuple[float, float]
+
 MOMENT_S: Final = 1e-6
 SILENT: Final = ("stop", "cut off", "vanish", "mute", "window")
 """Faults that the gateway is not notified of."""
@@ -33,13 +35,17 @@ UNHEARD_S: Final = 40.0
 
 
 class Causes:
-    """The faults of one run, to be asked about its calls."""
+    """The faults of one run, for checks of its calls."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         world, begin = simulation.world, simulation.began_at
-        self._troubles: dict[str, list[tuple[float, float]]] = {place.address: [] for place in world.places}
-        self._silences: dict[str, list[tuple[float, float]]] = {place.address: [] for place in world.places}
+        self._troubles: dict[str, list[tuple[float, float]]] = {
+            spec.address: [] for spec in world.worker_specs
+        }
+        self._silences: dict[str, list[tuple[float, float]]] = {
+            spec.address: [] for spec in world.worker_specs
+        }
         for fault in world.faults:
             until = begin + fault.at + fault.lasting_s + RECOVERY_S
             if fault.kind in ("stop", "cut off", "mute"):
@@ -129,7 +135,7 @@ class Causes:
     def _slack_s(self, addresses: list[str]) -> float:
         """Return how long before its limit an answer has to be given to be sure to arrive."""
         workers = [self._simulation.workers[address] for address in addresses]
-        is_narrow = any(worker.place.window_bytes < WIDE_BYTES for worker in workers)
+        is_narrow = any(worker.spec.window_bytes < WIDE_BYTES for worker in workers)
         return 2 * MAX_DELAY_S + TICK_S + MOMENT_S + (TRICKLE_S if is_narrow else 0.0)
 
     def _may_have_lost_unnoticed(self, addresses: list[str], since: float, until: float) -> bool:

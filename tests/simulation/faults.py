@@ -40,7 +40,7 @@ def heal(simulation: Simulation) -> None:
         worker.slowness = 1.0
         worker.oddities = ()
         worker.is_mute = worker.refuses = False
-        if worker.is_streaming != worker.place.is_streaming:
+        if worker.is_streaming != worker.spec.is_streaming:
             _other_service(worker)
         worker.restart()
         _open_window(worker)

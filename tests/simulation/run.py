@@ -61,8 +61,8 @@ class Simulation:
         self.journal = Journal(loop.time)
         self.stage = Stage(loop, dice, Policies(world.seed), self.journal)
         self.workers: dict[str, Worker] = {}
-        for place in world.places:
-            self.workers[place.address] = self.network.hosts[place.address] = Worker(self.stage, place)
+        for spec in world.worker_specs:
+            self.workers[spec.address] = self.network.hosts[spec.address] = Worker(self.stage, spec)
         self.network.names.update(world.names)
         self.records: dict[str, Record] = {}
         self.made_at: dict[Call, float] = {}
@@ -155,7 +155,7 @@ class Simulation:
 
     def addresses_of(self, pool: str) -> list[str]:
         """Return the addresses of all workers that a pool may have."""
-        return [place.address for place in self.world.places if place.pool == pool]
+        return [spec.address for spec in self.world.worker_specs if spec.pool == pool]
 
     def max_in_flight(self, pool: str) -> int:
         """Return the least ``maxInFlight`` that a pool has in any configuration."""

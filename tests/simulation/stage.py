@@ -17,7 +17,7 @@ SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerSpec:
     """A worker's address, and what it is like there."""
 
     address: str

@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self, worker: Worker, connection: Connection) -> None:
         self.connection = connection
-        self.call = ServerCall(self, connection.answer, connection.hang_up, worker.place.window_bytes)
+        self.call = ServerCall(self, connection.answer, connection.hang_up, worker.spec.window_bytes)
         self._worker = worker
         self._stage = worker.stage
         self._open: dict[int, Question] = {}
@@ -90,7 +90,7 @@ class Stream:
         if path == f"{SERVICE}/ReviewStream" and self._worker.is_streaming:
             self._is_serving = True
             call.respond()
-        elif path == WATCH and self._worker.place.knows_its_health:
+        elif path == WATCH and self._worker.spec.knows_its_health:
             self._is_watched = True
             call.respond()
             self.tell_health()

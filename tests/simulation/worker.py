@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.core.verdict import Verdict
     from tests.simulation.network import Connection
-    from tests.simulation.stage import Place, Stage
+    from tests.simulation.stage import Stage, WorkerSpec
 
 LATENCIES_S: Final = (0.0, 0.001, 0.01, 0.01, 0.1, 1.0, 2.5)
 ODDITY_RATE: Final = 0.15
@@ -36,12 +36,12 @@ ODDITIES: Final = (
 class Worker:
     """A process at an address. It is a ``network.Host``."""
 
-    def __init__(self, stage: Stage, place: Place) -> None:
+    def __init__(self, stage: Stage, spec: WorkerSpec) -> None:
         self.stage = stage
-        self.place = place
-        self.address = place.address
-        self.oddities = place.oddities
-        self.is_streaming = place.is_streaming
+        self.spec = spec
+        self.address = spec.address
+        self.oddities = spec.oddities
+        self.is_streaming = spec.is_streaming
         self.is_punctual = stage.dice.random() < 0.5
         """Whether it watches the time that a call has."""
         self.is_obedient = stage.dice.random() < 0.7

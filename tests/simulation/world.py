@@ -11,7 +11,7 @@ from gateway.core.labels import EVERYTHING
 from gateway.core.namespace import Namespace
 from gateway.core.webhook import WorkerRef
 from tests.core.build import POD, body, document, labelled, webhook
-from tests.simulation.stage import Place
+from tests.simulation.stage import WorkerSpec
 from tests.simulation.worker import ODDITIES
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class World:
     """One run, before it is run. Times are seconds from its beginning."""
 
     seed: int
-    places: tuple[Place, ...]
+    worker_specs: tuple[WorkerSpec, ...]
     names: dict[str, list[str]]
     """Addresses by name, at first."""
     configs: tuple[tuple[float, Config], ...]
@@ -98,7 +98,7 @@ class _Draft:
     dice: random.Random
     is_quiet: bool
     """Whether nothing goes wrong in it."""
-    places: list[Place] = field(default_factory=list)
+    worker_specs: list[WorkerSpec] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -116,7 +116,7 @@ def world(seed: int, *, is_quiet: bool = False) -> World:
     reviews = _reviews(draft, moments)
     return World(
         seed,
-        tuple(draft.places),
+        tuple(draft.worker_specs),
         draft.names,
         tuple(configs),
         tuple(reviews),
@@ -132,12 +132,12 @@ def _pool(draft: _Draft, name: str) -> WorkerPool:
     is_streaming = dice.random() < 0.9
     oddities = tuple(odd for odd in ODDITIES if dice.random() < 0.4)
     is_odd = not draft.is_quiet and dice.random() < 0.25
-    addresses = [f"10.0.0.{len(draft.places) + number + 1}" for number in range(count)]
+    addresses = [f"10.0.0.{len(draft.worker_specs) + number + 1}" for number in range(count)]
     for address in addresses:
         window_bytes = WIDE_BYTES if draft.is_quiet else dice.choice((WIDE_BYTES, WIDE_BYTES, 8192, 700))
         has_health = dice.random() < 0.5
-        draft.places.append(
-            Place(address, name, is_streaming, window_bytes, oddities if is_odd else (), has_health)
+        draft.worker_specs.append(
+            WorkerSpec(address, name, is_streaming, window_bytes, oddities if is_odd else (), has_health)
         )
     if dice.random() < 0.3:
         draft.names[f"{name}.test"] = addresses
@@ -232,7 +232,7 @@ def _faults(draft: _Draft, moments: Sequence[float]) -> list[Fault]:
     """Return faults near the *moments* at which reviews come; no two at once befall the same worker."""
     dice = draft.dice
     # Some workers are spared, so that whoever has two can be seen to use the other.
-    doomed = [place.address for place in draft.places if dice.random() < 0.6]
+    doomed = [spec.address for spec in draft.worker_specs if dice.random() < 0.6]
     faults: list[Fault] = []
     busy_until: dict[str, float] = {}
     wanted = dice.choice((1, 2, 4, 8)) if doomed else 0
