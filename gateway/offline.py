@@ -1,4 +1,4 @@
-"""One review without the front end: ``admission-gateway review``."""
+"""Runs one review without the HTTPS front end, for ``admission-gateway review``."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _READY_WITHIN_S: Final = 10.0
 async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[bytes, list[str]]:
     """Return the AdmissionReview that answers *body*, and a line of explanation for each webhook.
 
-    Runs the real phases with the real workers; those with a command are started, and stopped again. With
-    two phases the second sees the object as the first left it, and the answer is that of both.
+    Runs the real phases with the real workers; workers with a command are started and stopped. With two
+    phases the second gets the object with the changes of the first, and the answer combines both.
 
     Raises:
-        ReviewError: *body* is not a review that can be answered.
-        ConfigError: a pool's TLS files cannot be read.
-        ClusterError: the namespace of the request, or custom resources, are needed, and
-            the cluster cannot be asked for them.
+        ReviewError: *body* is not a valid review.
+        ConfigError: a pool's TLS files are unreadable.
+        ClusterError: the namespace of the request or custom resources are needed, and the cluster is
+            unreachable.
     """
     request = decode(body)
     if config.gateway.kubernetes is not None and config.gateway.kubernetes.custom_resources:
@@ -109,7 +109,7 @@ async def _run(admission: Admission, selection: Selection, body: bytes) -> Answe
 
 
 def _after(answer: Answer, body: bytes) -> bytes:
-    """Return the review as the next phase would get it."""
+    """Return the review as input of the next phase."""
     if not answer.decision.patch:
         return body
     request = answer.evaluation.request
@@ -137,7 +137,7 @@ def read_review(file: str) -> bytes:
     """Return the JSON of the review in *file*, which may be YAML; ``-`` is standard input.
 
     Raises:
-        MalformedReview: it cannot be read, or is neither JSON nor YAML.
+        MalformedReview: the file is unreadable, or neither JSON nor YAML.
     """
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

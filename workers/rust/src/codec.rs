@@ -1,5 +1,5 @@
-//! The messages' encoding. That of tonic, but for what is said of a message that is none: whoever sent it
-//! is at fault, which tonic takes for an internal error.
+//! The codec of tonic, except for malformed messages: they are an error of the client, while tonic reports
+//! an internal error.
 
 use std::marker::PhantomData;
 

@@ -18,17 +18,17 @@
 //! }
 //! ```
 //!
-//! # What runs where
+//! # Concurrency
 //!
-//! A plain function runs at once, on the thread that read its request, and so does an async one as far as
-//! it gets without waiting: that is the fast path, on which all calls of a message are answered by one
-//! message. An async policy that waits becomes a task. A plain one that blocks belongs on a thread
-//! ([`Policy::blocking`]); one that was slow too often moves there by itself, and the log says so.
+//! A plain function runs on the thread that read its request, and so does an async function until it first
+//! waits: all calls of a message are then answered in one message. An async policy that waits becomes a
+//! task. A plain policy that blocks should run in a separate thread ([`Policy::blocking`]); a policy that
+//! was slow repeatedly runs there from then on, which is logged.
 //!
-//! When the gateway no longer wants an answer, or at its deadline, the future of an async policy is
-//! dropped. A thread cannot be stopped: its answer is.
+//! At its deadline, and after a cancellation, the future of an async policy is dropped. A thread cannot be
+//! stopped; its result is discarded.
 //!
-//! A panic is the failure of that one call, so a program with `panic = "abort"` gives that up.
+//! A panic is the failure of one call, unless the program has `panic = "abort"`.
 
 #![warn(missing_docs)]
 

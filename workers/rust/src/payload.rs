@@ -1,7 +1,7 @@
-//! What calls are about: an AdmissionRequest, and the Namespace that it is in.
+//! Payloads of calls: an AdmissionRequest and its Namespace.
 //!
-//! Parsed on first use, and once for all calls of a batch that are about the same. The objects, which are
-//! nearly all of a request, are passed over until someone asks for them.
+//! A payload is parsed on first use, and once for all calls of a batch that share it. The objects, most of a
+//! request, are skipped until a policy reads them.
 
 use std::fmt;
 use std::ops::Range;

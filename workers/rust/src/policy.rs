@@ -12,15 +12,14 @@ use std::time::Duration;
 use crate::denied::{PolicyError, Result};
 use crate::review::Review;
 
-/// What a plain policy may hold up all others for. Reviews are to take milliseconds, and two hundred such
-/// runs a second would already fill a CPU.
+/// The longest time for which a plain policy may delay other calls; 200 such runs a second would fill a CPU.
 const INLINE_LIMIT: Duration = Duration::from_millis(5);
 
 /// Larger reviews never count as slow runs, because parsing takes long in any policy.
 const LARGE_REVIEW_BYTES: usize = 64 * 1024;
 
-/// What a slow run adds to the score from which a quick one takes 1. A CPU that other programs use makes
-/// one in thousands look slow, so two in a row, or one in eight, are the policy's own doing.
+/// The amount that a slow run adds to the score, from which a fast run subtracts 1. On a busy CPU one run in
+/// thousands looks slow, so that two in a row, or one in eight, are caused by the policy.
 const SLOW_RUN: u32 = 8;
 
 /// The score at which a policy moves to a thread for good.

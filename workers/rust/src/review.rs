@@ -1,7 +1,7 @@
 //! The interface of policies: [`Review`].
 //!
-//! The request is parsed when a policy first looks at it, once for all calls of a batch that are about it.
-//! A policy that changes the object gets a copy of its own then, so none sees what another one changed.
+//! The request is parsed on first use, once for all calls of a batch that share it. A policy that changes
+//! the object gets a separate copy, so that other policies do not see the changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ pub struct Review {
     said: Mutex<Said>,
 }
 
-/// What a policy said beside yes or no.
+/// Warnings and audit annotations of a policy.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) warnings: Vec<String>,

@@ -1,7 +1,8 @@
 //! One running server: sockets, connections, health, and the order in which it stops.
 //!
-//! Stopping: health says NOT_SERVING, every stream is told, nothing new is let in, and every connection
-//! says goodbye. What is in flight ends within the grace; what is still open then is cut off.
+//! Shutdown: health becomes NOT_SERVING, every stream gets the drain notice, new connections and calls are
+//! rejected, and every connection gets GOAWAY. Calls in flight end within the grace period; then the rest is
+//! aborted.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,16 +21,16 @@ use crate::listen::{Address, Listener, SocketFile, bind};
 use crate::service::{Routes, Worker};
 use crate::tls::Tls;
 
-/// A gateway that is silent for so long is asked whether it is still there, and lost if it does not answer
-/// within the time after it. Its own pings are taken however often they come.
+/// Idle time before a keepalive ping to the gateway, and the timeout of its acknowledgement. Pings of the
+/// gateway are accepted at any rate.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
-/// HTTP/2 streams of a connection. More than the 4,096 calls that a process takes, so that one too many is
-/// refused with words rather than kept waiting.
+/// HTTP/2 streams of a connection. More than the limit of 4,096 calls, so that an excess call is rejected
+/// with a status instead of queued.
 const MAX_STREAMS: u32 = 8192;
 
-/// Streams that a client may open and take back again before they were looked at. A gateway that gives up
-/// a thousand calls at once means no harm.
+/// Streams that a client may open and reset before they are processed; a gateway may cancel a thousand calls
+/// at once.
 const MAX_RESETS: usize = 1024;
 
 /// How long a TLS handshake may take.
@@ -41,7 +42,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Time for idle connections to close.
 const CLOSE: Duration = Duration::from_millis(100);
 
-/// For what was cut off to come to its end.
+/// Time for aborted calls to end.
 const CUT: Duration = Duration::from_secs(1);
 
 /// The worker cannot start; the text has the reason.

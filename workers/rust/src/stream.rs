@@ -1,8 +1,8 @@
 //! One ReviewStream: receives batches of calls, and sends batches of verdicts.
 //!
-//! All of it happens where tonic asks for the next message to send, so a batch whose calls need not wait
-//! costs no task and no channel. While a message cannot be written nobody asks: verdicts collect, and no
-//! further batch is read.
+//! Everything runs when tonic polls for the next message to send, so that a batch whose calls need no
+//! waiting needs no task and no channel. While a message cannot be written tonic does not poll: verdicts
+//! collect, and no further batch is read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
@@ -30,11 +30,11 @@ const MAX_IN_FLIGHT: usize = 4096;
 /// Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id.
 const VERDICT_BYTES: usize = 64;
 
-/// A draining stream is ended by the worker once nothing has come in for so long: several round trips, so
-/// that a batch which crossed the notice on its way still gets its verdicts.
+/// Time without a message after which the worker ends a draining stream: several round trips, for batches
+/// that the gateway sent before it received the drain notice.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How often a draining stream looks whether what was in flight has ended.
+/// Interval at which a draining stream checks for the end of its calls.
 const QUIET_CHECK: Duration = Duration::from_millis(50);
 
 pub(crate) struct ReviewStream {

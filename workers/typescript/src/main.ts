@@ -26,11 +26,11 @@ export async function main(server: PolicyServer, argv: readonly string[]): Promi
   } catch (problem) {
     exit(1, (problem as Error).message);
   }
-  // What a policy left running behind its own back is no reason to fail the reviews of all others.
+  // An unhandled rejection of a policy must not end the worker.
   process.on("uncaughtException", (problem) =>
     console.error("worker: an error that nobody caught\n", problem),
   );
-  // Whoever read it may be gone; without this, each attempt to log would be another error that nobody caught.
+  // The reader of stderr may have closed it; without this, each log line would cause an unhandled error.
   process.stderr.on("error", () => undefined);
   stopOnSignals(() => void server.stop(options.graceMs).then(() => exit(0)));
   console.error(`worker: serving ${server.policies.size} policies on ${addresses.join(", ")}`);

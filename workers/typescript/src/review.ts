@@ -1,6 +1,5 @@
 /**
- * What a policy is given. Nothing here knows gRPC, so a policy can be called with a `Review.fromJson(...)` in a
- * plain unit test.
+ * The interface of policies. Independent of gRPC, so that a unit test can call a policy with `Review.fromJson(...)`.
  */
 
 import { isUtf8 } from "node:buffer";
@@ -26,8 +25,8 @@ export interface ReviewOptions {
 }
 
 /**
- * One admission request for one policy. Everything is parsed on first use and belongs to this one
- * call: a policy may change what it finds, and no other policy sees it.
+ * One admission request for one policy. It is parsed on first use and belongs to one call: other
+ * policies do not see changes.
  */
 export class Review {
   /** A mutating policy's own JSON Patch, which then counts instead of what it changed in `object`. */

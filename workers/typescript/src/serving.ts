@@ -1,6 +1,6 @@
 /**
- * One running gRPC server: ports, health, and the order in which it stops. Health says NOT_SERVING and every stream
- * is told, the listeners close, what is in flight finishes within the grace, and what is still open is cut off.
+ * One running gRPC server: ports, health, and shutdown. At shutdown health becomes NOT_SERVING and every stream gets
+ * the drain notice, the listeners close, calls in flight finish within the grace period, and the rest is aborted.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -37,7 +37,7 @@ const OPTIONS = {
 };
 
 /**
- * Policies being served on some addresses. (Channelz stays on, though it is not served: without it grpc-js's
+ * A server on some addresses. (Channelz stays on, though it is not served: without it grpc-js's
  * `forceShutdown` leaves connections open.)
  */
 export class Serving {

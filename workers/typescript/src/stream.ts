@@ -1,9 +1,9 @@
 /**
  * One ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
- * All calls of a batch that need not wait are answered in one message. While a message is being written, verdicts
- * collect and go out together in the next. Bounds: MAX_IN_FLIGHT calls that wait for something, and one message of
- * verdicts that the gateway has not taken yet, past which no further batch is read.
+ * The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready during a write
+ * are sent together in the next message. Bounds: MAX_IN_FLIGHT waiting calls; no further batch is read while a full
+ * message of verdicts is unsent.
  */
 
 import { status, type ServerDuplexStream } from "@grpc/grpc-js";

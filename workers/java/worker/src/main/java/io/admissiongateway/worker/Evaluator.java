@@ -15,12 +15,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Runs policies: a batch of calls in one thread of as many as there are CPUs, and calls of policies that were seen
- * to take long each in a thread of its own.
+ * Runs policies: a batch of calls in one thread of a pool with one thread for each CPU, and each call of a slow
+ * policy in a separate thread.
  *
- * <p>While anything is being run it looks every few milliseconds at what has not ended. Only such calls get a timer
- * for their deadline, and a thread that is stuck in one is made up for by another. So a call that takes
- * microseconds costs neither.
+ * <p>While calls run, it checks every few milliseconds which have not ended. Only these get a timer for their
+ * deadline, and another thread replaces a thread that is blocked. A call of microseconds therefore needs neither.
  */
 final class Evaluator {
     static final long TICK_NANOS = TimeUnit.MILLISECONDS.toNanos(5);

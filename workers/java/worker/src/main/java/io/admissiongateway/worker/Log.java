@@ -6,8 +6,8 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The worker's log, written by a thread of its own: stderr can be a pipe that nobody reads, and no review waits for
- * that. What does not fit into the queue is not logged.
+ * The worker's log, written by a separate thread, so that no review waits for a blocked stderr. Lines that do not
+ * fit into the queue are dropped.
  */
 final class Log {
     private static final System.Logger LOG = System.getLogger("io.admissiongateway.worker");

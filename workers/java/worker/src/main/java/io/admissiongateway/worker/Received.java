@@ -7,8 +7,7 @@ import io.grpc.protobuf.ProtoUtils;
 import java.io.InputStream;
 
 /**
- * What came in: a message, or what is wrong with it. gRPC's own marshallers throw, of which the other side hears
- * no more than that something failed.
+ * A received message, or its decoding error. With an exception of a gRPC marshaller the client would get no details.
  *
  * @param message null if it is none
  * @param problem null if it is one

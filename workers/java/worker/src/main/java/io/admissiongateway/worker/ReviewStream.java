@@ -17,9 +17,8 @@ import java.util.concurrent.TimeUnit;
 /**
  * The server side of one ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
- * <p>Verdicts of calls that end together go out in one message; while the connection does not take more they
- * collect. Bounds: {@code MAX_IN_FLIGHT} calls, and one message of verdicts that the gateway has not taken yet, past
- * which no further batch is read.
+ * <p>Verdicts that become ready together are sent in one message; they collect while the connection is not writable.
+ * Bounds: {@code MAX_IN_FLIGHT} calls; no further batch is read while a full message of verdicts is unsent.
  *
  * <p>Source: protos/README.md.
  */
@@ -28,8 +27,8 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     static final int MAX_IN_FLIGHT = 4096;
 
     /**
-     * A draining stream is ended by the worker once nothing has come in for so long: several round trips, so that a
-     * batch which crossed the notice on its way still gets its verdicts.
+     * Time without a message after which the worker ends a draining stream: several round trips, for batches that the
+     * gateway sent before it received the drain notice.
      */
     private static final long QUIET_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 

@@ -27,10 +27,10 @@ import java.util.logging.Level;
 import java.util.logging.Logger;
 
 /**
- * Policies being served on some addresses, and the order in which that ends.
+ * A server on some addresses, and its shutdown.
  *
- * <p>Stopping: health says NOT_SERVING and every stream is told, the ports close, what is in flight finishes within
- * the grace, and then whatever is still open (health watches, late calls) is cut off.
+ * <p>Shutdown: health becomes NOT_SERVING and every stream gets the drain notice, the ports close, calls in flight
+ * finish within the grace period, and the rest (health watches, late calls) is aborted.
  */
 final class Serving {
     /** Time for idle connections to close. */
@@ -125,7 +125,7 @@ final class Serving {
                         // ping in five minutes and to close the connection of a client that sends more.
                         .permitKeepAliveTime(10, TimeUnit.SECONDS)
                         .permitKeepAliveWithoutCalls(true)
-                        // So that what runs for a gateway that vanished without a word is stopped.
+                        // Detects a lost gateway, whose calls are then cancelled.
                         .keepAliveTime(30, TimeUnit.SECONDS)
                         .keepAliveTimeout(10, TimeUnit.SECONDS)
                         .addService(service.definition())
