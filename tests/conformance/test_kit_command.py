@@ -57,7 +57,7 @@ def samples() -> Iterator[str]:
 
 def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
     done = kit("--json", "--command", *SAMPLES)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     report = json.loads(done.stdout)
     assert report["target"] == " ".join(SAMPLES)
     assert [entry["rule"] for entry in report["rules"]] == [rule.name for rule in RULES]
@@ -71,7 +71,7 @@ def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
 
 def test_a_worker_with_review_only_passes_with_the_consequences() -> None:
     done = kit("--command", *BY_HAND)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     lines = done.stdout.splitlines()
     assert any(
         line.startswith("  not served   ReviewStream, for 12 rules: each review is an RPC") for line in lines
@@ -95,7 +95,7 @@ def test_rules_that_accept_any_policy_use_the_given_policy(folder: Path) -> None
     try:
         wait_for(folder / "worker.sock")
         done = kit("--policy", "team-is-named", target, "--pid", str(process.child.pid))
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert "  holds        ignores unknown fields\n" in done.stdout
         assert (
             "  holds        rejects a request above 8 MiB with RESOURCE_EXHAUSTED and keeps serving\n"
@@ -111,7 +111,7 @@ def test_the_default_policy_is_the_first_listed_policy(folder: Path) -> None:
     done = kit(
         "--json", "--only", "review-of-7-mib", "--only", "list-served", "--command", *BY_HAND, "--list"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert [entry["result"] for entry in json.loads(done.stdout)["rules"]] == ["holds", "holds"]
 
 
@@ -170,7 +170,7 @@ def test_tls(folder: Path, names_client: bool) -> None:
         own = ("--cert-file", f"{folder}/client.example.pem", "--key-file", f"{folder}/client.example.key")
         rules = ("--only", "review-vectors", "--only", "stream-of-the-gateway", "--only", "health-watch")
         done = kit(target, *rules, *tls, *(own if names_client else ()))
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert "3 hold" in done.stdout
         refused = kit(target, *rules, *(tls if names_client else ()))
         assert refused.returncode == 1
