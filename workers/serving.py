@@ -91,8 +91,10 @@ class Serving:
         Returns the number of threads that still run a policy, which cannot be stopped.
         """
         await self._health.enter_graceful_shutdown()
-        self._worker.drain()
         closing = asyncio.create_task(self._server.stop(grace_s))
+        # The ports are closed before the drain notice, so that clients do not connect to this worker again.
+        await asyncio.sleep(0)
+        self._worker.drain()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._worker.idle.wait(), grace_s)
         # Health watches never end by themselves. An abort makes gRPC report an error to every client, so it
