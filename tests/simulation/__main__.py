@@ -8,16 +8,16 @@ import time
 
 from tests.simulation.check import check
 
-ENOUGH = 20
+MAX_FAILURES = 20
 """Failed seeds at which the run ends."""
 
 
 def main() -> int:
-    """Run what the command line says; return 1 if a seed failed."""
+    """Run the seeds of the command line; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("seed", type=int, help="the seed, or the first of those to run")
+    parser.add_argument("seed", type=int, help="the seed, or the first of several")
     parser.add_argument("--count", type=int, default=1, help="how many seeds to run (default: 1)")
-    parser.add_argument("--quiet", action="store_true", help="worlds in which nothing goes wrong")
+    parser.add_argument("--quiet", action="store_true", help="worlds without faults")
     options = parser.parse_args()
     if options.count == 1:
         simulation = check(options.seed, is_quiet=options.quiet)
@@ -27,7 +27,7 @@ def main() -> int:
     started = time.monotonic()
     seeds = range(options.seed, options.seed + options.count)
     for seed in seeds:
-        if len(failed) == ENOUGH:
+        if len(failed) == MAX_FAILURES:
             break
         try:
             check(seed, is_quiet=options.quiet)

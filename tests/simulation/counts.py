@@ -1,4 +1,4 @@
-"""Checks that the gateway's metrics add up, and that answers are not delayed."""
+"""Checks of the gateway's call metrics and of its latency."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 ROUND_TRIP_S = 2 * MAX_DELAY_S
 
 
-class Ledger(Counts):
-    """Counts that are kept also when the endpoint they are about is gone."""
+class KeptCounts(Counts):
+    """Counts that remain after their endpoint is closed."""
 
     def drop(self, *first_values: str) -> None:
-        """Drop nothing."""
+        """Keep all counts."""
 
 
-def judge_counts(simulation: Simulation) -> None:
-    """Check that what was counted is what happened.
+def check_counts(simulation: Simulation) -> None:
+    """Check that the metrics equal the calls that were made.
 
     Raises:
-        AssertionError: it is not.
+        AssertionError: they differ.
     """
     counted: Counter[str] = Counter()
     answered = 0
@@ -38,10 +38,10 @@ def judge_counts(simulation: Simulation) -> None:
             counted[sample.labels["endpoint"]] += int(sample.value)
             answered += int(sample.value) if sample.labels["code"] == "OK" else 0
     assert counted == simulation.submitted + simulation.repeated, (
-        f"counted: {counted}; submitted: {simulation.submitted}; asked once more: {simulation.repeated}"
+        f"counted: {counted}; submitted: {simulation.submitted}; repeated: {simulation.repeated}"
     )
     counting = sum(_is_an_answer(call) for _, call in calls_of(simulation))
-    # What cannot be read is an answer too; where another endpoint was asked as well, it does not count.
+    # An invalid answer also counts as answered, but has no verdict if another endpoint was called as well.
     unread = sum(question.is_odd for question in simulation.stage.questions)
     assert counting <= answered <= counting + unread, f"{answered} calls counted as answered, {counting} were"
 
@@ -53,11 +53,11 @@ def _is_an_answer(call: Call) -> bool:
     return verdict is not None
 
 
-def judge_haste(simulation: Simulation) -> None:
-    """Check, in a world where nothing goes wrong, that nobody waits longer than if asked one by one.
+def check_latency(simulation: Simulation) -> None:
+    """Check, in a world without faults, that no review takes longer than its calls one after another.
 
     Raises:
-        AssertionError: somebody did.
+        AssertionError: a review took longer.
     """
     has_changed = False
     for record in simulation.records.values():
@@ -67,11 +67,11 @@ def judge_haste(simulation: Simulation) -> None:
         taken_s = record.answers[0][0] - record.at
         serially_s = sum(latency_s + ROUND_TRIP_S for latency_s in latencies_s)
         assert taken_s <= serially_s + ROUND_TRIP_S, (
-            f"{record.review.uid}: {taken_s} s, one by one {serially_s} s"
+            f"{record.review.uid}: {taken_s} s, a serial run {serially_s} s"
         )
         has_changed |= any(outcome.has_changed for outcome in outcomes)
         if not has_changed and all(hook.side_effects == "None" for hook in record.selection.webhooks):
-            # Nobody was known to change anything, so all were asked at once.
+            # No webhook is known to change objects, so all were called at once.
             longest_s = max(latencies_s, default=0.0)
             assert taken_s <= longest_s + 2 * ROUND_TRIP_S, (
                 f"{record.review.uid}: {taken_s} s, not {longest_s} s"
@@ -79,7 +79,7 @@ def judge_haste(simulation: Simulation) -> None:
 
 
 def _latency_s(simulation: Simulation, record: Record, call: Call) -> float:
-    """Return how long the worker whose word counted took for a call; its timeout, if it took longer."""
+    """Return the latency of the worker whose verdict counted, at most the timeout of *call*."""
     hook = call.invocation.webhook
     made = simulation.made_at[call]
     assert record.evaluation is not None
@@ -89,6 +89,6 @@ def _latency_s(simulation: Simulation, record: Record, call: Call) -> float:
         for question in simulation.questions_of(record.review.uid)
         if question.policy == hook.name and made <= question.at <= ended
     ]
-    # Of two that were asked, the first to answer counts; of two that failed, the last.
+    # Of two attempts the first answer counts; if both failed, the last failure.
     which = max if isinstance(call.verdict, Failed) else min
     return min(hook.timeout_s, which(found, default=hook.timeout_s))

@@ -24,8 +24,8 @@ STATUSES: Final = (0, 1, 2, 7, 8, 13, 14)
 RESETS: Final = (0, 2, 7, 8, 11)
 
 
-def befall(simulation: Simulation, fault: Fault) -> None:
-    """Have *fault* begin, and plan its end."""
+def begin_fault(simulation: Simulation, fault: Fault) -> None:
+    """Begin *fault*, and schedule its end."""
     worker = simulation.workers[fault.address]
     if worker.is_down:
         return
@@ -33,8 +33,8 @@ def befall(simulation: Simulation, fault: Fault) -> None:
     simulation.loop.call_later(fault.lasting_s, _END.get(fault.kind, lambda _: None), worker)
 
 
-def heal(simulation: Simulation) -> None:
-    """Have everything that went wrong be over."""
+def end_faults(simulation: Simulation) -> None:
+    """End all faults."""
     simulation.journal.note("all faults are over")
     for worker in simulation.workers.values():
         worker.slowness = 1.0
@@ -45,17 +45,17 @@ def heal(simulation: Simulation) -> None:
         worker.restart()
         _open_window(worker)
         worker.is_healthy = True
-        worker.go_on()
+        worker.resume()
     for name, addresses in simulation.world.names.items():
         simulation.network.names[name] = addresses
 
 
 def _crash(worker: Worker) -> None:
-    worker.crash(with_a_farewell=False)
+    worker.crash(delivers_written=False)
 
 
 def _farewell(worker: Worker) -> None:
-    worker.crash(with_a_farewell=True)
+    worker.crash(delivers_written=True)
 
 
 def _drain(worker: Worker) -> None:
@@ -76,8 +76,8 @@ def _stop_refusing(worker: Worker) -> None:
 
 
 def _mute(worker: Worker) -> None:
-    worker.note("breaks, and then says nothing on new connections")
-    worker.crash(with_a_farewell=False)
+    worker.note("resets its connections and is mute on new ones")
+    worker.crash(delivers_written=False)
     worker.is_down = False
     worker.is_mute = True
 
@@ -130,16 +130,16 @@ def _stop_being_slow(worker: Worker) -> None:
     worker.slowness = 1.0
 
 
-def _be_unwell(worker: Worker) -> None:
-    worker.feel(is_healthy=False)
+def _become_unhealthy(worker: Worker) -> None:
+    worker.set_health(is_healthy=False)
 
 
-def _be_well(worker: Worker) -> None:
-    worker.feel(is_healthy=True)
+def _become_healthy(worker: Worker) -> None:
+    worker.set_health(is_healthy=True)
 
 
 def _other_service(worker: Worker) -> None:
-    worker.crash(with_a_farewell=True)
+    worker.crash(delivers_written=True)
     worker.is_streaming = not worker.is_streaming
 
 
@@ -159,7 +159,7 @@ _BEGIN: Final = {
     "reset": _reset,
     "window": _close_window,
     "slow": _slow,
-    "unwell": _be_unwell,
+    "unwell": _become_unhealthy,
     "other service": _other_service,
 }
 _END: Final = {
@@ -167,11 +167,11 @@ _END: Final = {
     "farewell": lambda worker: worker.restart(),
     "vanish": lambda worker: worker.restart(),
     "other service": lambda worker: worker.restart(),
-    "stop": lambda worker: worker.go_on(),
-    "cut off": lambda worker: worker.go_on(),
+    "stop": lambda worker: worker.resume(),
+    "cut off": lambda worker: worker.resume(),
     "refuse": _stop_refusing,
     "mute": lambda worker: worker.unmute(),
     "window": _open_window,
     "slow": _stop_being_slow,
-    "unwell": _be_well,
+    "unwell": _become_healthy,
 }

@@ -16,12 +16,12 @@ SHOWN: Final = 80
 
 
 class Journal(logging.Handler):
-    """The events, and what the gateway logs."""
+    """The events of the run and the gateway's log."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__(logging.INFO)
-        self.complaints: list[str] = []
-        """What the gateway logged as an error: a bug that it survived, or says it has."""
+        self.errors: list[str] = []
+        """Errors that the gateway logged: always bugs."""
         self._now = now
         self._events: list[tuple[float, str, tuple[object, ...]]] = []
 
@@ -32,7 +32,7 @@ class Journal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.levelno >= logging.ERROR:
-            self.complaints.append(f"{text} ({record.exc_info and record.exc_info[1]!r})")
+            self.errors.append(f"{text} ({record.exc_info and record.exc_info[1]!r})")
         self.note("log: %s", text)
 
     def lines(self) -> Iterator[str]:
@@ -41,10 +41,10 @@ class Journal(logging.Handler):
             yield f"{at:12.6f}  {text % values}"
 
     def tail(self, uid: str = "") -> str:
-        """Return the last lines; of those about reviews, only those about *uid*, if one is named."""
+        """Return the last lines; with *uid*, without lines about other reviews."""
         lines = [line for line in self.lines() if not uid or set(_REVIEW.findall(line)) <= {uid}]
         return "\n".join(lines[-SHOWN:])
 
     def digest(self) -> int:
-        """Return what two runs have in common only if the same happened in both."""
+        """Return a checksum of all events."""
         return zlib.crc32("\n".join(self.lines()).encode())

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from tests.simulation.record import Record, Recorded
     from tests.simulation.run import Simulation
 
-MOST_TIMES = 4
-"""How often a webhook without side effects is asked the same at most: on a stream that breaks, by itself, and
-both once more elsewhere."""
+MAX_ATTEMPTS = 4
+"""Attempts of a call without side effects: on a stream that breaks, as a unary call, and both again at
+another endpoint."""
 
 Counted = list[tuple[str, "Json | None", "Verdict"]]
 """The calls whose verdicts counted, in their order: webhook, object shown, verdict."""
 
 
-def judge_reviews(simulation: Simulation) -> None:
+def check_reviews(simulation: Simulation) -> None:
     """Check every review by itself.
 
     Raises:
-        AssertionError: something does not hold; a note says of which review.
+        AssertionError: a law does not hold; a note names the review.
     """
     for record in simulation.records.values():
         try:
@@ -49,21 +49,21 @@ def judge_reviews(simulation: Simulation) -> None:
             if record.evaluation is None:
                 assert record.cancelled_at is not None, "answered without an evaluation"
                 continue  # a large review, given up before it was read
-            _only_what_was_wanted_is_asked(simulation, record, record.evaluation)
+            _workers_receive_only_required_calls(simulation, record, record.evaluation)
             if record.answers:
                 _check_answer(record, record.evaluation)
         except AssertionError as error:
             uid = record.review.uid
             error.add_note(
-                f"of review {uid}, which had until {record.deadline:.6f}\n{simulation.journal.tail(uid)}"
+                f"in review {uid} with the deadline {record.deadline:.6f}\n{simulation.journal.tail(uid)}"
             )
             raise
 
 
 def _answered_once_and_in_time(record: Record) -> None:
-    assert not record.crashes, f"a bug of the gateway's: {record.crashes}"
+    assert not record.crashes, f"bugs in the gateway: {record.crashes}"
     if record.cancelled_at is not None:
-        assert not record.answers, "answered, though nobody wants to know"
+        assert not record.answers, "answered after its cancellation"
         return
     assert len(record.answers) == 1, f"answered {len(record.answers)} times"
     assert record.answers[0][0] <= record.deadline, (
@@ -75,43 +75,43 @@ def _check_answer(record: Record, evaluation: Recorded) -> None:
     answer = record.answers[0][1]
     document = orjson.loads(answer)
     assert (document["kind"], document["apiVersion"]) == ("AdmissionReview", evaluation.request.api_version)
-    said: dict[str, Any] = document["response"]
+    response: dict[str, Any] = document["response"]
     counted: Counted = [
         (outcome.invocation.webhook.name, outcome.call.payload.object, outcome.call.verdict)
         for outcome in evaluation.outcomes
         if outcome.call is not None and outcome.call.verdict is not None
     ]
     assert len(counted) == sum(outcome.call is not None for outcome in evaluation.outcomes)
-    reference = _asked_serially(record, evaluation, counted)
+    reference = _serial_run(record, evaluation, counted)
     _law_1_order_is_irrelevant(record, evaluation, counted)
-    _law_2_equal_to_a_serial_run(evaluation, reference, said)
-    _laws_3_and_4_denials_and_failures(evaluation, reference, said)
-    _law_6_rejections_are_named_in_order(evaluation, said)
+    _law_2_equal_to_a_serial_run(evaluation, reference, response)
+    _laws_3_and_4_denials_and_failures(evaluation, reference, response)
+    _law_6_rejections_are_named_in_order(evaluation, response)
     _law_7_nothing_after_the_end(evaluation)
     _law_8_calls_are_bounded(record, evaluation)
 
 
-def _asked_serially(record: Record, evaluation: Recorded, counted: Counted) -> Serial:
-    """Return the reference, given the verdicts that counted; it must ask for just those."""
+def _serial_run(record: Record, evaluation: Recorded, counted: Counted) -> Serial:
+    """Return the reference with the verdicts that counted. It must make exactly these calls."""
     left = iter(counted)
 
     def answer(name: str, held: Json | None) -> Verdict:
-        expected, shown, verdict = next(left, ("nobody", None, Denied()))
-        assert name == expected, f"a serial run would ask {name} now, and {expected} was"
-        assert same(shown, held), f"{name} was shown something else than in a serial run"
+        expected, shown, verdict = next(left, ("no webhook", None, Denied()))
+        assert name == expected, f"a serial run calls {name} next, the gateway called {expected}"
+        assert same(shown, held), f"{name} got another object than in a serial run"
         return verdict
 
     reference = Serial(evaluation.request, record.audit_level, evaluation.is_mutating)
     reference.run(
         record.selection.webhooks, record.snapshot.namespaces.get(evaluation.request.namespace), answer
     )
-    assert next(left, None) is None, "more was asked than in a serial run"
+    assert next(left, None) is None, "the gateway made more calls than a serial run"
     return reference
 
 
 def _law_1_order_is_irrelevant(record: Record, evaluation: Recorded, counted: Counted) -> None:
-    """The core, asked one by one and given the verdicts that counted, says the same to the last byte."""
-    again = Evaluation(_unhurried(record.selection), evaluation.request, evaluation.namespace)
+    """An evaluation of one call at a time, with the verdicts that counted, gives the same bytes."""
+    again = Evaluation(_without_speculation(record.selection), evaluation.request, evaluation.namespace)
     calls = list(again.start())
     for name, _, verdict in counted:
         call = calls.pop(0)
@@ -124,8 +124,8 @@ def _law_1_order_is_irrelevant(record: Record, evaluation: Recorded, counted: Co
 
 
 @lru_cache(maxsize=64)
-def _unhurried(selection: Selection) -> Selection:
-    """Return the same webhooks, none of which may be asked ahead of its turn."""
+def _without_speculation(selection: Selection) -> Selection:
+    """Return the same webhooks, none of which may be called speculatively."""
     hooks = [
         replace(hook, side_effects="NoneOnDryRun") if hook.side_effects == "None" else hook
         for hook in selection.webhooks
@@ -133,45 +133,47 @@ def _unhurried(selection: Selection) -> Selection:
     return Selection(selection.phase, hooks)
 
 
-def _law_2_equal_to_a_serial_run(evaluation: Recorded, reference: Serial, said: dict[str, Any]) -> None:
-    """Law 5 with it: the patch, and nothing but the patch, gives the object that a serial run ends with."""
+def _law_2_equal_to_a_serial_run(evaluation: Recorded, reference: Serial, response: dict[str, Any]) -> None:
+    """Law 5 too: the patch, and nothing but the patch, gives the object that a serial run ends with."""
     original = evaluation.request.object
     final = copy.deepcopy(original)
-    if "patch" in said:
-        assert said["patchType"] == "JSONPatch"
-        final = jsonpatch.apply_patch(final, orjson.loads(b64decode(said["patch"])))
+    if "patch" in response:
+        assert response["patchType"] == "JSONPatch"
+        final = jsonpatch.apply_patch(final, orjson.loads(b64decode(response["patch"])))
     assert same(evaluation.final_object, reference.held)
     assert same(final, original if reference.rejections else reference.held)
-    assert ("patch" in said) is not same(final, original)
-    rest = {name: value for name, value in said.items() if name not in ("patch", "patchType")}
+    assert ("patch" in response) is not same(final, original)
+    rest = {name: value for name, value in response.items() if name not in ("patch", "patchType")}
     assert rest == reference.response()
 
 
-def _laws_3_and_4_denials_and_failures(evaluation: Recorded, reference: Serial, said: dict[str, Any]) -> None:
+def _laws_3_and_4_denials_and_failures(
+    evaluation: Recorded, reference: Serial, response: dict[str, Any]
+) -> None:
     rejects = False
-    opened = []
+    failed_open = []
     for outcome in evaluation.outcomes:
         hook, verdict = outcome.invocation.webhook, outcome.verdict
         if isinstance(verdict, Denied | DryRunRefused):
             rejects = True
         elif isinstance(verdict, Failed) and hook.failure_policy == "Fail":
             rejects = True
-            assert f'failed calling webhook "{hook.name}": {verdict.cause}' in said["status"]["message"]
+            assert f'failed calling webhook "{hook.name}": {verdict.cause}' in response["status"]["message"]
         elif isinstance(verdict, Failed):
-            opened.append(hook.name)
-    assert said["allowed"] is not rejects
-    assert opened == reference.failed_open
+            failed_open.append(hook.name)
+    assert response["allowed"] is not rejects
+    assert failed_open == reference.failed_open
 
 
-def _law_6_rejections_are_named_in_order(evaluation: Recorded, said: dict[str, Any]) -> None:
-    message, position = said.get("status", {}).get("message", ""), -1
+def _law_6_rejections_are_named_in_order(evaluation: Recorded, response: dict[str, Any]) -> None:
+    message, position = response.get("status", {}).get("message", ""), -1
     for outcome in evaluation.outcomes:
         if outcome.rejects:
             position = message.index(outcome.invocation.webhook.name, position + 1)
 
 
 def _law_7_nothing_after_the_end(evaluation: Recorded) -> None:
-    """Evaluation.receive itself: the one that keeps records would call it a fault of the dispatcher."""
+    """Call Evaluation.receive itself: Recorded.receive forbids verdicts after the end."""
     outcomes, final = list(evaluation.outcomes), evaluation.final_object
     for call in evaluation.made:
         for late in (Denied(), Allowed(b'[{"op":"add","path":"/late","value":1}]')):
@@ -200,18 +202,20 @@ def _law_8_calls_are_bounded(record: Record, evaluation: Recorded) -> None:
         assert len(used) == len(evaluation.made)
 
 
-def _only_what_was_wanted_is_asked(simulation: Simulation, record: Record, evaluation: Recorded) -> None:
-    """Whoever has side effects is asked when a serial run would, and once."""
-    asked = Counter(_key(q.policy, q.shown) for q in simulation.questions_of(record.review.uid))
+def _workers_receive_only_required_calls(
+    simulation: Simulation, record: Record, evaluation: Recorded
+) -> None:
+    """A webhook with side effects is called once, and only if a serial run calls it."""
+    received = Counter(_key(q.policy, q.shown) for q in simulation.questions_of(record.review.uid))
     made = Counter(map(_key_of, evaluation.made))
     once = {hook.name for hook in record.selection.webhooks if hook.side_effects != "None"}
-    for key, times in asked.items():
-        most = made[key] if key[0] in once else MOST_TIMES * made[key]
-        assert times <= most, f"{key} was asked {times} times, for {made[key]} calls"
+    for key, times in received.items():
+        limit = made[key] if key[0] in once else MAX_ATTEMPTS * made[key]
+        assert times <= limit, f"{key} was called {times} times, for {made[key]} calls"
     if record.answers:
-        wanted = [outcome.call for outcome in evaluation.outcomes if outcome.call is not None]
+        required = [outcome.call for outcome in evaluation.outcomes if outcome.call is not None]
         assert [_key_of(call) for call in evaluation.made if call.invocation.webhook.name in once] == [
-            _key_of(call) for call in wanted if call.invocation.webhook.name in once
+            _key_of(call) for call in required if call.invocation.webhook.name in once
         ]
 
 
@@ -224,7 +228,7 @@ def _key(name: str, shown: Json | None) -> tuple[str, bytes]:
 
 
 def calls_of(simulation: Simulation) -> Iterator[tuple[Record, Call]]:
-    """Yield all calls that any review wanted."""
+    """Yield all calls of all reviews."""
     for record in simulation.records.values():
         if record.evaluation is None:
             continue

@@ -1,4 +1,4 @@
-"""An event loop whose clock is a number: when nothing is ready it jumps to the next timer, and nothing waits.
+"""An event loop on virtual time: when nothing is ready, its clock jumps to the next timer.
 
 Connections and look-ups of names go to a simulated network instead of the kernel; there are no threads.
 """
@@ -19,14 +19,14 @@ MOST_TURNS: Final = 20_000
 
 
 class Stuck(AssertionError):
-    """What was to happen never will: nothing is ready, and no timer is set; or the clock stands still."""
+    """The loop cannot finish: nothing is ready and no timer is set, or the clock stands still."""
 
 
 class Net(Protocol):
-    """What the loop asks instead of the kernel."""
+    """The network that the loop uses instead of the kernel's."""
 
     async def connect(
-        self, made: Callable[[], asyncio.Protocol], host: str, port: int
+        self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Connect to a port; OSError if that fails."""
 
@@ -35,13 +35,13 @@ class Net(Protocol):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. Make a new one for each run, and end it with ``close``."""
+    """The event loop of one run; close it with ``close``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.network: Net | None = None
-        self.mishaps: list[str] = []
-        """What reached the loop's exception handler: always a bug."""
+        self.errors: list[str] = []
+        """Errors that reached the loop's exception handler: always bugs."""
         self._clock_s = START_S
         self._selector = _Clock(self)
         self.set_exception_handler(self._note)
@@ -51,11 +51,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._clock_s
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass."""
+        """Advance the clock by *seconds*."""
         self._clock_s += seconds
 
     def timers(self) -> list[asyncio.TimerHandle]:
-        """Return the timers that are set and will strike."""
+        """Return the timers that are set and not cancelled."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         return [timer for timer in scheduled if not timer.cancelled()]
 
@@ -63,12 +63,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run *main* to its end, and close the loop.
 
         Raises:
-            Stuck: it will never end.
+            Stuck: it cannot end.
         """
         try:
             self.run_until_complete(main)
         finally:
-            # Only after a failure are there any.
+            # Tasks are left only after a failure.
             left = asyncio.all_tasks(self)
             for task in left:
                 task.cancel()
@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.run_until_complete(asyncio.wait(left))
             self.close()
 
-    async def create_connection(  # type: ignore[override] # of its many options, what is used here
+    async def create_connection(  # type: ignore[override] # only the options in use
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         assert not any(options.values()), f"not simulated: {options}"
@@ -89,10 +89,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert port
         return [(socket.AF_INET, address) for address in await self.network.look_up(host)]
 
-    def _note(self, _: asyncio.AbstractEventLoop, mishap: dict[str, Any]) -> None:
-        self.mishaps.append(f"{mishap.get('message')}: {mishap.get('exception')!r}")
+    def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # What BaseEventLoop leaves to those who wait for real.
+    # Abstract methods of BaseEventLoop.
 
     def _process_events(self, event_list: list[object]) -> None:
         assert not event_list
@@ -102,7 +102,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _Clock:
-    """Stands where a selector would: instead of waiting it puts the clock forward."""
+    """The selector of the loop: advances the clock instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -110,7 +110,7 @@ class _Clock:
 
     def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
-            raise Stuck("nothing is ready and no timer is set: what is waited for never comes")
+            raise Stuck("nothing is ready and no timer is set")
         if timeout > 0:
             self._turns = 0
             self._loop.advance(timeout)

@@ -1,7 +1,7 @@
 """A network in memory under asyncio's own interfaces: hosts, names, and connections that can break.
 
-What is written arrives in order and later. Where the reader does not read, the writer's buffer fills, and
-asyncio's flow control sets in as it would on a socket.
+Bytes arrive in order, after a delay. If the reader does not read, the writer's buffer fills, and asyncio's
+flow control pauses the writer as on a socket.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KERNEL_BYTES: Final = 128 * 1024
-"""Of what was not read yet, what no longer counts as the writer's own."""
+"""Unread bytes that the kernel buffers; the rest counts as the writer's buffer."""
 
 
 class Host(Protocol):
-    """Who is at an address."""
+    """The host at an address."""
 
     def accept(self, connection: Connection) -> bool:
-        """Whether there is someone to take the *connection*; what comes over it is then told to its peer."""
+        """Accept the *connection* and set its peer, or return False."""
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether nothing comes from it or gets to it."""
+        """Whether it can neither send nor receive."""
 
 
 class Peer(Protocol):
     """The far end of a connection."""
 
     def received(self, read: bytes) -> None:
-        """Bytes have come."""
+        """Receive bytes."""
 
     def closed(self) -> None:
-        """The near end is gone."""
+        """The near end was closed."""
 
 
 class Connection(asyncio.Transport):
@@ -64,10 +64,10 @@ class Connection(asyncio.Transport):
         self._is_unread = False
 
     def open(self) -> None:
-        """Have the gateway's end begin.
+        """Open the gateway's end.
 
         Raises:
-            ConnectionResetError: the worker's is gone already.
+            ConnectionResetError: the worker's end is closed already.
         """
         if self._is_lost:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
@@ -77,9 +77,9 @@ class Connection(asyncio.Transport):
         self._release()
 
     def forget(self) -> None:
-        """Give it up before the gateway's end began."""
+        """Drop the connection before its gateway's end is open."""
         self._is_closing = self._is_lost = True
-        self._up.end(self._tell_peer)
+        self._up.end(self._close_peer)
 
     # -- the gateway's end ------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Connection(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            self._up.end(self._tell_peer)
+            self._up.end(self._close_peer)
             if not self.get_write_buffer_size():
                 self._loop.call_soon(self._lose, None)
 
@@ -124,7 +124,7 @@ class Connection(asyncio.Transport):
         self._is_closing = True
         self._up.cut()
         self._loop.call_soon(self._lose, None)
-        self._loop.call_later(MAX_DELAY_S, self._tell_peer)
+        self._loop.call_later(MAX_DELAY_S, self._close_peer)
 
     # -- the worker's end -------------------------------------------------------------------------
 
@@ -133,13 +133,13 @@ class Connection(asyncio.Transport):
         self._down.write(written)
 
     def hang_up(self) -> None:
-        """End it from the worker's end, after all that was written there."""
+        """Close the worker's end after all bytes written there."""
         self._up.cut()
         self.peer = None
         self._down.end(self._eof)
 
     def reset(self) -> None:
-        """End it from the worker's end at once: what was on its way is lost."""
+        """Reset the worker's end: bytes in transit are lost."""
         self._up.cut()
         self._down.cut()
         self.peer = None
@@ -148,23 +148,23 @@ class Connection(asyncio.Transport):
         )
 
     def vanish(self) -> None:
-        """Have the worker's host gone, and nobody told."""
+        """Lose the worker's host without notifying the gateway's end."""
         self._up.cut()
         self._down.cut()
         self.peer = None
 
     def stop_reading(self) -> None:
-        """Have the worker read nothing for the time being."""
+        """Stop reading at the worker's end."""
         self._up.hold()
 
     def hold(self) -> None:
-        """Let nothing through in either direction for the time being."""
+        """Hold all bytes in both directions until :meth:`resume`."""
         self._is_stopped = True
         self._up.hold()
         self._down.hold()
 
-    def go_on(self) -> None:
-        """Let through what was held back."""
+    def resume(self) -> None:
+        """Deliver the held bytes."""
         self._is_stopped = False
         self._release()
         self._up.release()
@@ -173,13 +173,13 @@ class Connection(asyncio.Transport):
         if self._is_open and not (self._is_stopped or self._is_unread):
             self._down.release()
 
-    # -- what arrives -----------------------------------------------------------------------------
+    # -- arrivals ---------------------------------------------------------------------------------
 
     def _to_peer(self, written: bytes) -> None:
         if self.peer is not None:
             self.peer.received(written)
 
-    def _tell_peer(self) -> None:
+    def _close_peer(self) -> None:
         peer, self.peer = self.peer, None
         if peer is not None:
             peer.closed()
@@ -217,25 +217,25 @@ class Network:
         self.loop = loop
         self.hosts: dict[str, Host] = {}
         self.names: dict[str, list[str] | None] = {}
-        """None: the name cannot be looked up at present."""
+        """None: the look-up of the name fails at present."""
         self.connections: dict[Connection, None] = {}
-        """Those whose near end is there. A dictionary, since the order in a set is not the seed's."""
+        """Open at the gateway's end. A dictionary, since the order of a set differs between runs."""
         self._dice = dice
 
     def delay_s(self) -> float:
-        """Return how long something is on its way."""
+        """Return a random delay in one direction."""
         return self._dice.random() * MAX_DELAY_S
 
     async def connect(
-        self, made: Callable[[], asyncio.Protocol], host: str, port: int
+        self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         del port
         await asyncio.sleep(self.delay_s())
         found = self.hosts.get(host)
         if found is None or found.is_cut_off:
-            await self.loop.create_future()  # as long as whoever waits has patience
+            await self.loop.create_future()  # until the caller cancels it
             raise AssertionError
-        protocol = made()
+        protocol = make_protocol()
         pipes = Pipe(self.loop, self._dice), Pipe(self.loop, self._dice)
         connection = Connection(self, protocol, found, pipes)
         is_accepted = found.accept(connection)

@@ -22,24 +22,24 @@ class Pipe:
         self._loop = loop
         self._dice = dice
         self._items: deque[tuple[bytes, Callable[[], None] | None]] = deque()
-        """Bytes, or what happens at the end."""
+        """Bytes, or the function that is called at the end."""
         self._arrived = 0
         self._last_at = 0.0
         self._is_held = self._is_cut = False
         self.take: Callable[[bytes], None] = lambda _: None
         self.after: Callable[[], None] = lambda: None
-        """Called after something was taken."""
+        """Called after ``take``."""
 
     def write(self, written: bytes) -> None:
         self.unread_bytes += len(written)
         self._add(written, None)
 
     def end(self, then: Callable[[], None]) -> None:
-        """Have *then* called when all that was written has arrived."""
+        """Call *then* when all written bytes have arrived."""
         self._add(b"", then)
 
     def hold(self) -> None:
-        """Let nothing out for the time being."""
+        """Hold all bytes until :meth:`release`."""
         self._is_held = True
 
     def release(self) -> None:
@@ -47,7 +47,7 @@ class Pipe:
         self._hand_over()
 
     def cut(self) -> None:
-        """Lose what is on its way, and all that is written from now on."""
+        """Lose the bytes in transit and all bytes written later."""
         self._is_cut = True
         self._items.clear()
 

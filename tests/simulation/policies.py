@@ -37,7 +37,7 @@ ERRORS: Final = {
     Failed(FailureReason.STATUS, "NOT_FOUND", 404): (5, ""),
     Failed(FailureReason.STATUS, "UNKNOWN: what", 500): (99, "what"),
 }
-"""How a worker says it (a code and its details), by what is to be read in it."""
+"""The code and details that a worker sends, by the verdict that the gateway must derive."""
 
 
 class Policies:
@@ -48,7 +48,7 @@ class Policies:
         self._given: dict[tuple[str, bytes], Verdict] = {}
 
     def verdict(self, name: str, shown: Json | None) -> Verdict:
-        """Return what the policy *name* has to say about an object."""
+        """Return the verdict of the policy *name* on an object."""
         key = name, orjson.dumps(shown, option=orjson.OPT_SORT_KEYS)
         verdict = self._given.get(key)
         if verdict is None:
@@ -70,7 +70,7 @@ def _draw(dice: random.Random, *, may_patch: bool) -> Verdict:
 
 
 def response_of(verdict: Allowed | Denied) -> worker_pb2.ReviewResponse:
-    """Return the message that stands for a verdict."""
+    """Return *verdict* as a message."""
     response = worker_pb2.ReviewResponse(
         allowed=isinstance(verdict, Allowed),
         warnings=verdict.warnings,

@@ -29,13 +29,13 @@ class Recorded(Evaluation):
     def __init__(self, simulation: Simulation, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.made: list[Call] = []
-        """In the order in which they were to be made."""
+        """Calls in the order in which the evaluation returned them."""
         self.unwanted: list[Call] = []
         self.ended_at: dict[Call, float] = {}
-        """When the verdict of a call came."""
+        """Time of each call's first verdict."""
         self.no_room: list[tuple[Call, Failed]] = []
         self.in_rotation: dict[Call, set[str]] = {}
-        """For each call that failed: who else of its pool could have been asked then."""
+        """For each failed call: the addresses of its pool that could take it at that time."""
         self._simulation = simulation
         simulation.records[self.request.uid].evaluation = self
 
@@ -43,7 +43,7 @@ class Recorded(Evaluation):
         return self._made(super().start())
 
     def receive(self, call: Call, verdict: Verdict) -> Sequence[Call]:
-        assert not self.done, "the verdict of a call that is not wanted any more"
+        assert not self.done, "a verdict after the end"
         self.ended_at.setdefault(call, self._simulation.loop.time())
         if isinstance(verdict, Failed):
             self.in_rotation[call] = self._simulation.in_rotation(self, call)
@@ -83,20 +83,20 @@ def counting(simulation: Simulation) -> type[WorkerEndpoint]:
 
 def repeating(simulation: Simulation) -> Callable[[WorkerTransport, CallGroup], None]:
     """Return a function that records retries by unary calls in *simulation*."""
-    ask_by_itself = WorkerTransport._resubmit_unary
+    resubmit_unary = WorkerTransport._resubmit_unary
 
-    def ask(connection: WorkerTransport, group: CallGroup) -> None:
+    def resubmit(connection: WorkerTransport, group: CallGroup) -> None:
         # A refused stream is no attempt: only the unary call counts.
         if connection.is_streaming:
             simulation.repeated[connection._owner.address] += group.open_count
-        ask_by_itself(connection, group)
+        resubmit_unary(connection, group)
 
-    return ask
+    return resubmit
 
 
 @dataclass(eq=False)
 class Record:
-    """A review, and what became of it."""
+    """A review with its evaluation and its answers."""
 
     review: Review
     deadline: float

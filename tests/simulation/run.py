@@ -24,8 +24,8 @@ from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics
 from gateway.work_queue import WorkQueue
-from tests.simulation.counts import Ledger
-from tests.simulation.faults import befall, heal
+from tests.simulation.counts import KeptCounts
+from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
@@ -51,7 +51,7 @@ PROBE_BUDGET_S: Final = 20.0
 
 
 class Simulation:
-    """One run. What it leaves is for ``tests.simulation.laws`` to judge."""
+    """One run. Its records are the input of ``tests.simulation.laws``, ``causes`` and ``counts``."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -73,7 +73,7 @@ class Simulation:
         self.repeated: Counter[str] = Counter()
         """Calls retried as unary calls after their stream broke, by address."""
         self.metrics = Metrics()
-        self.metrics.worker_calls = Ledger("calls", "of a run", ("pool", "endpoint", "code"))
+        self.metrics.worker_calls = KeptCounts("calls", "of a run", ("pool", "endpoint", "code"))
         self.began_at = self.healed_at = 0.0
         self._by_uid: dict[str, list[Question]] = {}
 
@@ -81,15 +81,15 @@ class Simulation:
         """Run the world to its end.
 
         Raises:
-            AssertionError: something came to a standstill, or went on where it must not.
+            AssertionError: the run stalls, or leaves calls, tasks, connections or timers.
         """
         with _in_simulation(self):
             self.loop.run(self._live())
 
     @property
-    def complaints(self) -> list[str]:
-        """Violations that were observed during the run."""
-        return [*self.loop.mishaps, *self.journal.complaints, *self.stage.breaches]
+    def errors(self) -> list[str]:
+        """Errors that were observed during the run."""
+        return [*self.loop.errors, *self.journal.errors, *self.stage.breaches]
 
     @property
     def endpoints(self) -> list[WorkerEndpoint]:
@@ -103,7 +103,7 @@ class Simulation:
         await self._load(0, within_s=5.0 if self.world.waits else 0.0)
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
-            self.loop.call_at(begin + fault.at, befall, self, fault)
+            self.loop.call_at(begin + fault.at, begin_fault, self, fault)
         for at, name, addresses in self.world.moves:
             self.loop.call_at(begin + at, self._move, name, addresses)
         loading = [
@@ -112,12 +112,12 @@ class Simulation:
             if number
         ]
         for review in self.world.reviews:
-            self.loop.call_at(begin + review.at, self.ask, review)
+            self.loop.call_at(begin + review.at, self.start_review, review)
         await asyncio.sleep(self.world.end)
         await asyncio.gather(*loading)
         await self._settle()
         await self._probe()
-        self._look_for_leftovers()
+        self._check_leftovers()
         await self._close()
 
     async def _load_at(self, at: float, number: int) -> None:
@@ -135,17 +135,17 @@ class Simulation:
         self.journal.note("%s is at %s", name, addresses)
         self.network.names[name] = addresses
 
-    # -- what is asked afterwards -------------------------------------------------------------------
+    # -- queries of the checks ----------------------------------------------------------------------
 
     def questions_of(self, uid: str) -> list[Question]:
-        """Return what workers were asked about one review."""
+        """Return the calls that workers received for one review."""
         if not self._by_uid:
             for question in self.stage.questions:
                 self._by_uid.setdefault(question.uid, []).append(question)
         return self._by_uid.get(uid, [])
 
     def in_rotation(self, evaluation: Recorded, call: Call) -> set[str]:
-        """Return the addresses at which *call* could be asked now."""
+        """Return the addresses of the endpoints that can take *call* now."""
         pools = cast("Mapping[str, Pool]", self.records[evaluation.request.uid].snapshot.backends.pools)
         return {
             endpoint.address.split(":")[1]
@@ -154,19 +154,19 @@ class Simulation:
         }
 
     def addresses_of(self, pool: str) -> list[str]:
-        """Return the addresses of all workers that a pool may have."""
+        """Return the addresses of all workers of a pool."""
         return [spec.address for spec in self.world.worker_specs if spec.pool == pool]
 
     def max_in_flight(self, pool: str) -> int:
-        """Return the least ``maxInFlight`` that a pool has in any configuration."""
+        """Return the least ``maxInFlight`` of a pool in all configurations."""
         return min(
             config.pools[pool].max_in_flight for _, config in self.world.configs if pool in config.pools
         )
 
     # -- reviews ----------------------------------------------------------------------------------
 
-    def ask(self, review: Review, *, is_probe: bool = False) -> None:
-        """Have a review come in."""
+    def start_review(self, review: Review, *, is_probe: bool = False) -> None:
+        """Start a review."""
         now = self.loop.time()
         paths = self.snapshot.paths
         snapshot, selection = self.snapshot, paths[f"/{review.phase}"]
@@ -189,28 +189,28 @@ class Simulation:
         record.answers.append((self.loop.time(), answer.body))
 
     def _cancel(self, record: Record, cancel: Callable[[], None]) -> None:
-        # As the front end: whoever was answered has nothing left to withdraw.
+        # As the front end: an answered review cannot be cancelled.
         if not record.answers:
-            self.journal.note("review %s is given up", record.review.uid)
+            self.journal.note("review %s is cancelled", record.review.uid)
             record.cancelled_at = self.loop.time()
             cancel()
 
     # -- the end ----------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Have everything be well again, and wait for what is still under way."""
+        """Wait for all reviews, end all faults, and wait until all workers are ready."""
         await asyncio.sleep(
             max([0.0, *(record.deadline - self.loop.time() for record in self.records.values())])
         )
         assert not len(self.timers), "deadlines are left when no review is"
         assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         self.healed_at = self.loop.time()
-        heal(self)
+        end_faults(self)
         await asyncio.sleep(HEALED_WITHIN_S)
 
     async def _probe(self) -> None:
-        """Ask again now that all is well."""
-        self.journal.note("all is well")
+        """Send reviews after all faults are over."""
+        self.journal.note("probes begin")
         for number in range(PROBES):
             for phase in ("mutate", "validate"):
                 model = next((r for r in self.world.reviews if r.phase == phase), None)
@@ -220,21 +220,21 @@ class Simulation:
                     probe = replace(
                         model, uid=uid, budget_s=PROBE_BUDGET_S, body=body, cancelled_after_s=None
                     )
-                    self.ask(probe, is_probe=True)
+                    self.start_review(probe, is_probe=True)
         await asyncio.sleep(PROBE_BUDGET_S)
 
-    def _look_for_leftovers(self) -> None:
+    def _check_leftovers(self) -> None:
         assert not len(self.timers), "deadlines are left when no review is"
         assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         not_ready = [
             repr(e) for one in self._pools._pools.values() for e in one.endpoints if e.state != "ready"
         ]
-        assert not not_ready, f"all workers are well, and the gateway does not know: {not_ready}"
+        assert not not_ready, f"all workers are healthy, and endpoints are not ready: {not_ready}"
         kept = [repr(endpoint) for endpoint in self.endpoints if _keeps_calls(endpoint)]
-        assert not kept, f"calls that have ended are kept: {kept}"
+        assert not kept, f"ended calls are still referenced: {kept}"
         names = {getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks()}
         odd = names - STANDING_TASKS
-        assert not odd, f"tasks that nobody needs any more: {odd}"
+        assert not odd, f"unexpected tasks: {odd}"
 
     async def _close(self) -> None:
         await self._pools.close(0.5)
@@ -278,7 +278,7 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(WorkerTransport, "_resubmit_unary", repeating(simulation)))
         stack.enter_context(mock.patch.object(targets, "look_up", simulation.loop.look_up))
         stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
-        # Real CPU time would differ from run to run. In virtual time nothing costs any.
+        # Real CPU time differs from run to run. Virtual time stands still while code runs.
         for clock in ("cpu", "clock"):
             stack.enter_context(mock.patch.object(CpuBudget, clock, simulation.loop.time))
         yield

@@ -1,9 +1,9 @@
 """The worker's side of an HTTP/2 connection with one gRPC call: frames in, messages out, and vice versa.
 
-Written from the other side's point of view and apart from the gateway's own frames, as plainly as can be.
+It shares no code with the gateway's own HTTP/2.
 
-Source: RFC 9113 (sections 4.1, 5.2 and 6); gRPC over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md); how servers defend
-themselves against pings (gRFC A8, and the channel arguments that protos/README.md asks of workers).
+Source: RFC 9113 (sections 4.1, 5.2 and 6); gRPC over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md); limits of
+servers on pings (gRFC A8, and the channel arguments that protos/README.md requires of workers).
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _MAX_FRAME_BYTES: Final = 16_384
 PING_INTERVAL_S: Final = 29.9
 """Time between pings without an open call; a server counts earlier ones."""
 MAX_PING_STRIKES: Final = 2
-FORGIVING_FRAMES: Final = (_DATA, _HEADERS, _WINDOW_UPDATE)
-"""Frames that reset a server's count of pings, as in gRPC's core. gRPC for Go does without the last."""
+RESETTING_FRAMES: Final = (_DATA, _HEADERS, _WINDOW_UPDATE)
+"""Frames that reset a server's count of pings, as in gRPC's core. gRPC for Go does not count the last."""
 
 
 class Service(Protocol):
-    """Who serves the call."""
+    """The service that gets the call."""
 
     def called(self, call: ServerCall, path: str) -> None:
         """The gateway calls a method."""
 
     def received(self, call: ServerCall, message: bytes) -> None:
-        """A message has come."""
+        """The gateway sends a message."""
 
     def half_closed(self, call: ServerCall) -> None:
-        """Nothing more will come."""
+        """The gateway half-closes the call."""
 
     def gone(self, call: ServerCall) -> None:
-        """The call is over, ended from the other side. Said once."""
+        """The gateway ended the call, or the connection is lost. Called once."""
 
-    def pestered(self, call: ServerCall) -> None:
-        """There are more pings than a server has to put up with."""
+    def pinged_too_often(self, call: ServerCall) -> None:
+        """The gateway exceeds a server's limit of pings."""
 
 
 @lru_cache
 def _block(fields: tuple[tuple[str, str], ...]) -> bytes:
-    # An encoder of its own each time: then no block leans on what an earlier one put into the table.
+    # A new encoder each time, so that no block refers to the dynamic table of an earlier block.
     return hpack.Encoder().encode(fields)
 
 
@@ -71,14 +71,14 @@ class ServerCall:
         self, service: Service, write: Callable[[bytes], None], hang_up: Callable[[], None], window_bytes: int
     ) -> None:
         self.hang_up = hang_up
-        """Ends the connection, after all that was written."""
+        """Closes the connection after all written bytes."""
         self.is_over = False
         self.keeps_window_closed = False
         self._service: Service | None = service
         self._write = write
         self._window_bytes = window_bytes
         self._read_bytes = 0
-        """That the gateway has not been told it may send anew."""
+        """Bytes for which no WINDOW_UPDATE was sent yet."""
         self._input = bytearray()
         self._body = bytearray()
         self._has_preface = self._is_answered = False
@@ -86,20 +86,20 @@ class ServerCall:
         self._pinged_at = -PING_INTERVAL_S
         self._ping_strikes = 0
 
-    def introduce(self) -> None:
-        """Say what every HTTP/2 server says first."""
+    def send_settings(self) -> None:
+        """Send SETTINGS, the first frame of every HTTP/2 server."""
         self._frame(_SETTINGS, 0, 0, struct.pack(">HI", 0x4, self._window_bytes))
 
     # -- called by the worker ---------------------------------------------------------------------
 
     def respond(self) -> None:
-        """Take the call up."""
+        """Send the response headers."""
         self._is_answered = True
         block = _block(((":status", "200"), ("content-type", "application/grpc")))
         self._frame(_HEADERS, _END_HEADERS, 1, block)
 
     def send(self, message: bytes) -> None:
-        """Answer a message."""
+        """Send a message."""
         body = struct.pack(">BI", 0, len(message)) + message
         for start in range(0, len(body), _MAX_FRAME_BYTES):
             self._frame(_DATA, 0, 1, body[start : start + _MAX_FRAME_BYTES])
@@ -115,27 +115,27 @@ class ServerCall:
         self.is_over = True
 
     def reset(self, error_code: int) -> None:
-        """Give the call up."""
+        """Reset the stream of the call."""
         self._frame(_RESET, 0, 1, struct.pack(">I", error_code))
         self.is_over = True
 
-    def say_goodbye(self, last_stream: int) -> None:
-        """Take no further calls on the connection."""
+    def send_goaway(self, last_stream: int) -> None:
+        """Send GOAWAY."""
         self._frame(_GOAWAY, 0, 0, struct.pack(">II", last_stream, 0))
 
     def write(self, raw: bytes) -> None:
-        """Write anything at all."""
+        """Write any bytes."""
         self._write(raw)
 
     def open_window(self) -> None:
-        """Let the gateway send again."""
+        """Open the flow control window."""
         self.keeps_window_closed = False
         self._credit(at_least=1)
 
     # -- called by the connection -----------------------------------------------------------------
 
     def received(self, read: bytes) -> None:
-        """Take what the connection brought."""
+        """Process bytes from the connection."""
         self._input += read
         if not self._has_preface:
             if len(self._input) < len(_PREFACE):
@@ -152,7 +152,7 @@ class ServerCall:
             self._take(head[3], head[4], int.from_bytes(head[5:], "big"), body)
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self._gone()
 
     def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
@@ -180,13 +180,13 @@ class ServerCall:
         if now - self._pinged_at < PING_INTERVAL_S:
             self._ping_strikes += 1
             if self._ping_strikes > MAX_PING_STRIKES and self._service is not None:
-                self._service.pestered(self)
+                self._service.pinged_too_often(self)
         self._pinged_at = now
 
     def _read(self, body: bytes) -> None:
         self._read_bytes += len(body)
         assert self._read_bytes <= self._window_bytes, "the gateway sent more than it may"
-        # As gRPC's core, at once: what is lazier can leave a worker without a word for as long as it thinks.
+        # At once, as in gRPC's core: with later updates a worker sends no bytes while it evaluates a call.
         self._credit(at_least=1)
         self._body += body
         while len(self._body) >= 5 and len(self._body) >= (end := 5 + int.from_bytes(self._body[1:5], "big")):
@@ -208,7 +208,7 @@ class ServerCall:
             service.gone(self)
 
     def _frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
-        if kind in FORGIVING_FRAMES:
+        if kind in RESETTING_FRAMES:
             self._ping_strikes, self._pinged_at = 0, -PING_INTERVAL_S
         if not self.is_over:
             self._write(len(body).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + body)

@@ -18,19 +18,19 @@ SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker"
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """A worker's address, and what it is like there."""
+    """A worker's address and properties."""
 
     address: str
     pool: str
     is_streaming: bool
     window_bytes: int
     oddities: tuple[str, ...]
-    knows_its_health: bool
+    serves_health: bool
 
 
 @dataclass(eq=False)
 class Question:
-    """A call as a worker got it."""
+    """A call as a worker received it."""
 
     address: str
     uid: str
@@ -41,12 +41,12 @@ class Question:
     latency_s: float = 0.0
     is_odd: bool = False
     was_late: bool = False
-    """Whether the worker itself said that the time is over."""
+    """Whether the worker itself answered with DEADLINE_EXCEEDED."""
 
 
 @dataclass(eq=False)
 class Stage:
-    """What all workers of a run share."""
+    """State that all workers of a run share."""
 
     loop: asyncio.AbstractEventLoop
     dice: random.Random
@@ -54,4 +54,4 @@ class Stage:
     journal: Journal
     questions: list[Question] = field(default_factory=list)
     breaches: list[str] = field(default_factory=list)
-    """Where the gateway broke the worker contract."""
+    """Violations of the worker contract by the gateway."""

@@ -38,43 +38,43 @@ class Stream:
         self._outbox = worker_pb2.VerdictBatch()
         self._has_begun = self._is_serving = self._is_watched = self._is_woken = False
         self._is_draining = self._is_half_closed = False
-        self._heard_at = 0.0
+        self._received_at = 0.0
 
     def begin(self) -> None:
-        """Introduce the worker."""
+        """Send the settings, once."""
         if not self._has_begun:
             self._has_begun = True
-            self.call.introduce()
+            self.call.send_settings()
 
-    def forget_all(self) -> None:
-        """Lose everything, as a process that ends."""
+    def drop_all(self) -> None:
+        """Drop all state, as a process that ends."""
         self.call.is_over = True
         self._open.clear()
         self._outbox = worker_pb2.VerdictBatch()
 
     def drain(self, *, by_goaway: bool) -> None:
-        """Say that nothing new is wanted."""
+        """Announce the drain: by GOAWAY, or by the field ``draining``."""
         if self._is_watched and by_goaway:
-            self.call.say_goodbye(1)
+            self.call.send_goaway(1)
         if not self._is_serving or self._is_draining:
             return
         self._is_draining = True
-        self._heard_at = self._stage.loop.time()
+        self._received_at = self._stage.loop.time()
         if by_goaway:
-            self.call.say_goodbye(1)
+            self.call.send_goaway(1)
         else:
             self._outbox.draining = True
             self.flush()
         self._watch_drain()
 
-    def tell_health(self) -> None:
-        """Answer a watch, if this is one."""
+    def report_health(self) -> None:
+        """Send the health status, if this is a watch."""
         if self._is_watched and not self.call.is_over and not self._worker.is_stopped:
             status = SERVING if self._worker.is_healthy else NOT_SERVING
             self.call.send(health_pb2.HealthCheckResponse(status=status).SerializeToString())
 
     def flush(self) -> None:
-        """Send what is ready, in one message."""
+        """Send all ready verdicts in one message."""
         self._is_woken = False
         if self._worker.is_stopped or self.call.is_over:
             return
@@ -86,24 +86,24 @@ class Stream:
     # -- called by the server's call --------------------------------------------------------------
 
     def called(self, call: ServerCall, path: str) -> None:
-        """Serve ReviewStream and the watch, or say that they are not served."""
+        """Serve ReviewStream and the watch; end other calls with UNIMPLEMENTED."""
         if path == f"{SERVICE}/ReviewStream" and self._worker.is_streaming:
             self._is_serving = True
             call.respond()
-        elif path == WATCH and self._worker.spec.knows_its_health:
+        elif path == WATCH and self._worker.spec.serves_health:
             self._is_watched = True
             call.respond()
-            self.tell_health()
+            self.report_health()
         else:
             self._worker.note("does not serve %s", path)
             call.end(12, "no such method")
 
     def received(self, call: ServerCall, message: bytes) -> None:
-        """Take a batch."""
+        """Process a batch."""
         del call
         if not self._is_serving or self.call.is_over:
             return
-        self._heard_at = self._stage.loop.time()
+        self._received_at = self._stage.loop.time()
         batch = worker_pb2.ReviewBatch.FromString(message)
         cancelled = set(batch.cancelled)
         for one in batch.calls:
@@ -115,24 +115,24 @@ class Stream:
             self._open[one.id] = question
             self._plan(one.id, question)
         for number in batch.cancelled:
-            if self._worker.is_obedient:
+            if self._worker.honours_cancellation:
                 self._open.pop(number, None)
 
     def half_closed(self, call: ServerCall) -> None:
-        """Answer what there is, and end; a watch goes on."""
+        """End after the open calls; a watch stays open."""
         del call
         self._is_half_closed = self._is_serving
         self._end_if_done()
 
     def gone(self, call: ServerCall) -> None:
-        """Forget the stream."""
+        """Drop the stream."""
         del call
         self._worker.note("has lost a stream")
         self._open.clear()
         self._worker.streams.pop(self, None)
 
-    def pestered(self, call: ServerCall) -> None:
-        """Take note of what real servers end the connection for."""
+    def pinged_too_often(self, call: ServerCall) -> None:
+        """Record a violation for which real servers close the connection."""
         del call
         self._stage.breaches.append(f"too many pings for {self._worker.address}")
         self._worker.note("is pinged too often")
@@ -152,18 +152,18 @@ class Stream:
         if oddity:
             question.is_odd = True
             self._worker.note(f"{oddity}: %s about %s", question.policy, question.uid)
-        if self._worker.is_punctual and after_s > question.timeout_s and oddity != "answers late":
-            self._stage.loop.call_later(question.timeout_s, self._say, number, question, "is late")
+        if self._worker.enforces_timeouts and after_s > question.timeout_s and oddity != "answers late":
+            self._stage.loop.call_later(question.timeout_s, self._answer, number, question, "is late")
         elif oddity == "answers late":
-            self._stage.loop.call_later(question.timeout_s + after_s, self._say, number, question, "")
+            self._stage.loop.call_later(question.timeout_s + after_s, self._answer, number, question, "")
         elif oddity != "hangs":
-            self._stage.loop.call_later(after_s, self._say, number, question, oddity)
+            self._stage.loop.call_later(after_s, self._answer, number, question, oddity)
 
-    def _say(self, number: int, question: Question, oddity: str) -> None:
+    def _answer(self, number: int, question: Question, oddity: str) -> None:
         if self._open.get(number) is not question:
             return
         del self._open[number]
-        said: Verdict | None = self._worker.verdict(question)
+        verdict: Verdict | None = self._worker.verdict(question)
         numbers = [number]
         if oddity == "answers twice":
             numbers *= 2
@@ -172,31 +172,31 @@ class Stream:
         elif oddity == "answers another call":
             numbers = [*list(self._open)[-1:], number]
         elif oddity == "answers nothing":
-            said = None
+            verdict = None
         elif oddity == "is late":
             self._outbox.verdicts.add(id=number).error.code = 4
             question.was_late = True
             numbers = []
         for at in numbers:
             self._open.get(at, question).is_odd |= at != number
-            self._add(at, said)
+            self._add(at, verdict)
         if not self._is_woken:
             self._is_woken = True
             self._stage.loop.call_soon(self.flush)
 
-    def _add(self, number: int, said: Verdict | None) -> None:
+    def _add(self, number: int, verdict: Verdict | None) -> None:
         entry = self._outbox.verdicts.add(id=number)
-        if isinstance(said, Failed):
-            entry.error.code, entry.error.message = ERRORS[said]
-        elif said is not None:
-            entry.response.CopyFrom(response_of(said))
+        if isinstance(verdict, Failed):
+            entry.error.code, entry.error.message = ERRORS[verdict]
+        elif verdict is not None:
+            entry.response.CopyFrom(response_of(verdict))
             entry.response.SetInParent()
 
     def _watch_drain(self) -> None:
-        """End a stream that drains, as the contract says."""
+        """End a draining stream as the worker contract requires."""
         if self.call.is_over or not self._is_draining:
             return
-        quiet_s = self._stage.loop.time() - self._heard_at
+        quiet_s = self._stage.loop.time() - self._received_at
         if not self._open and quiet_s >= QUIET_S - 1e-6:
             self._finish()
         else:

@@ -17,23 +17,23 @@ REPEATED_SEEDS = range(10)
 
 
 @pytest.mark.parametrize("first", FAULTY_SEEDS)
-def test_whatever_goes_wrong_every_law_holds_and_every_failure_has_a_cause(first: int) -> None:
+def test_with_faults_every_law_holds_and_every_failure_has_a_cause(first: int) -> None:
     for seed in range(first, first + STEP):
         check(seed)
 
 
 @pytest.mark.parametrize("first", QUIET_SEEDS)
-def test_where_nothing_goes_wrong_nobody_waits_longer_than_if_asked_one_by_one(first: int) -> None:
+def test_without_faults_no_review_takes_longer_than_its_calls_one_after_another(first: int) -> None:
     for seed in range(first, first + STEP):
         check(seed, is_quiet=True)
 
 
-def test_a_seed_gives_the_same_run_again() -> None:
+def test_a_seed_repeats_the_same_run() -> None:
     for seed in REPEATED_SEEDS:
         assert list(check(seed).journal.lines()) == list(check(seed).journal.lines()), f"with seed {seed}"
 
 
-def test_a_day_passes_at_once_and_to_the_second() -> None:
+def test_timers_run_in_virtual_time() -> None:
     loop = VirtualLoop()
     struck: list[float] = []
 
@@ -46,14 +46,14 @@ def test_a_day_passes_at_once_and_to_the_second() -> None:
     assert struck == pytest.approx([START_S + 30.0, START_S + 86_400.0])
 
 
-def test_what_never_comes_and_what_never_ends_are_both_said() -> None:
-    async def waits_for_nobody() -> None:
+def test_a_wait_without_an_end_and_a_tight_loop_are_detected() -> None:
+    async def waits() -> None:
         await asyncio.get_running_loop().create_future()
 
     async def spins() -> None:
         while True:
             await asyncio.sleep(0)
 
-    for forever in (waits_for_nobody, spins):
+    for forever in (waits, spins):
         with pytest.raises(Stuck):
             VirtualLoop().run(forever())

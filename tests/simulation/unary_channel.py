@@ -53,12 +53,12 @@ class SimulatedChannel:
         worker = self._worker()
         if worker is None:
             raise rpc_error("UNAVAILABLE", "failed to connect to all addresses: Connection refused")
-        question, answer = worker.ask_alone(request, timeout_s)
+        question, answer = worker.start_unary(request, timeout_s)
         try:
             read = await answer
             await asyncio.sleep(self._network.delay_s())
         finally:
-            worker.forget_alone(question)
+            worker.drop_unary(question)
         return read
 
     def _worker(self) -> Worker | None:

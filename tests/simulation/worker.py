@@ -42,28 +42,28 @@ class Worker:
         self.address = spec.address
         self.oddities = spec.oddities
         self.is_streaming = spec.is_streaming
-        self.is_punctual = stage.dice.random() < 0.5
-        """Whether it watches the time that a call has."""
-        self.is_obedient = stage.dice.random() < 0.7
-        """Whether it stops what is cancelled."""
+        self.enforces_timeouts = stage.dice.random() < 0.5
+        """Whether it ends calls at their timeout."""
+        self.honours_cancellation = stage.dice.random() < 0.7
+        """Whether it drops cancelled calls."""
         self.is_down = self.is_stopped = self.is_cut_off = self.refuses = self.is_mute = False
         self.is_healthy = True
         self.slowness = 1.0
         self.streams: dict[Stream, None] = {}
-        self._alone: dict[Question, asyncio.Future[bytes]] = {}
+        self._unary: dict[Question, asyncio.Future[bytes]] = {}
         self._held: list[Question] = []
-        """Calls of their own that came while it was stopped."""
+        """Unary calls whose answers are due, while it is silent."""
 
     def note(self, text: str, *values: object) -> None:
         self.stage.journal.note(f"worker {self.address} {text}", *values)
 
     @property
     def is_silent(self) -> bool:
-        """Whether it says nothing for the time being."""
+        """Whether it sends nothing at present."""
         return self.is_stopped or self.is_cut_off
 
     def accept(self, connection: Connection) -> bool:
-        """Take a connection; the kernel does so also for a process that is stopped."""
+        """Accept a connection; the kernel does so for a stopped process too."""
         if self.is_down or self.refuses:
             return False
         stream = Stream(self, connection)
@@ -75,135 +75,135 @@ class Worker:
             stream.begin()
         return True
 
-    # -- what goes wrong --------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
 
-    def crash(self, *, with_a_farewell: bool) -> None:
-        """End at once; what was written already still arrives *with_a_farewell*."""
+    def crash(self, *, delivers_written: bool) -> None:
+        """End at once. With *delivers_written* the bytes written before still arrive."""
         self.note("crashes")
-        self._end(vanishes=False, with_a_farewell=with_a_farewell)
+        self._end(vanishes=False, delivers_written=delivers_written)
 
     def vanish(self) -> None:
-        """Have the whole machine gone: nobody is told, and nobody answers at its address."""
+        """Lose the machine: peers are not notified, and its address is unreachable."""
         self.note("vanishes")
         self.is_cut_off = True
         self._end(vanishes=True)
 
     def restart(self) -> None:
-        """Be there again, with nothing of what was."""
+        """Start again without any state."""
         if self.is_down:
             self.note("is back")
             self.is_down = self.is_cut_off = self.is_stopped = self.refuses = self.is_mute = False
             self.is_healthy = True
 
     def stop(self) -> None:
-        """Do nothing for the time being, as after SIGSTOP."""
+        """Stop until :meth:`resume`, as after SIGSTOP."""
         self.note("stops")
         self.is_stopped = True
         for stream in self.streams:
             stream.connection.stop_reading()
 
     def cut_off(self) -> None:
-        """Have the network hold everything from and to it."""
+        """Hold all traffic in both directions."""
         self.note("is cut off")
         self.is_cut_off = True
         for stream in self.streams:
             stream.connection.hold()
 
-    def go_on(self) -> None:
-        """Go on after :meth:`stop` or :meth:`cut_off`; late answers go out now."""
-        self.note("goes on")
+    def resume(self) -> None:
+        """Continue after :meth:`stop` or :meth:`cut_off`, and send the answers that are due."""
+        self.note("resumes")
         self.is_stopped = self.is_cut_off = False
         for stream in tuple(self.streams):
             stream.begin()
-            stream.connection.go_on()
+            stream.connection.resume()
             stream.flush()
-            stream.tell_health()
+            stream.report_health()
         held, self._held = self._held, []
         for question in held:
-            self._answer_alone(question)
+            self._answer_unary(question)
 
     def drain(self, *, by_goaway: bool) -> None:
-        """Say on all streams that nothing new is wanted, and end them as the contract says."""
+        """Drain all streams, and end them as the worker contract requires."""
         self.note("drains")
         for stream in tuple(self.streams):
             stream.drain(by_goaway=by_goaway)
 
-    def feel(self, *, is_healthy: bool) -> None:
-        """Say how it is to whoever watches."""
-        self.note("is well" if is_healthy else "is not well")
+    def set_health(self, *, is_healthy: bool) -> None:
+        """Set the health status, and report it to all watches."""
+        self.note("becomes healthy" if is_healthy else "becomes unhealthy")
         self.is_healthy = is_healthy
         for stream in tuple(self.streams):
-            stream.tell_health()
+            stream.report_health()
 
     def unmute(self) -> None:
-        """Introduce itself on connections on which it has not yet."""
+        """Send the settings on connections that lack them."""
         self.is_mute = False
         for stream in tuple(self.streams):
             stream.begin()
 
-    def _end(self, *, vanishes: bool, with_a_farewell: bool = False) -> None:
+    def _end(self, *, vanishes: bool, delivers_written: bool = False) -> None:
         self.is_down = True
         self.is_stopped = False
         for stream in tuple(self.streams):
-            stream.forget_all()
+            stream.drop_all()
             if vanishes:
                 stream.connection.vanish()
-            elif with_a_farewell:
+            elif delivers_written:
                 stream.connection.hang_up()
             else:
                 stream.connection.reset()
         self.streams.clear()
-        alone, self._alone, self._held = self._alone, {}, []
-        for future in alone.values():
+        unary, self._unary, self._held = self._unary, {}, []
+        for future in unary.values():
             if not vanishes and not future.done():
                 future.set_exception(rpc_error("UNAVAILABLE", "Connection reset by peer"))
 
     # -- answering --------------------------------------------------------------------------------
 
     def question(self, payload: bytes, policy: str, timeout_s: float) -> Question:
-        """Take note of a call, and decide how long it takes and what is odd about the answer."""
-        asked: Any = orjson.loads(payload)
+        """Record a call, and draw its latency."""
+        request: Any = orjson.loads(payload)
         dice, now = self.stage.dice, self.stage.loop.time()
-        question = Question(self.address, asked["uid"], policy, asked["object"], timeout_s, now)
+        question = Question(self.address, request["uid"], policy, request["object"], timeout_s, now)
         question.latency_s = self.slowness * dice.choice(LATENCIES_S) * dice.choice((1, 1, dice.random()))
         self.stage.questions.append(question)
-        self.note("is asked %s about %s", policy, question.uid)
+        self.note("gets %s about %s", policy, question.uid)
         return question
 
     def oddity(self) -> str:
-        """Return how the next answer is odd; nothing, mostly."""
+        """Return the fault of the next answer; mostly none."""
         dice = self.stage.dice
         return dice.choice(self.oddities) if self.oddities and dice.random() < ODDITY_RATE else ""
 
     def verdict(self, question: Question) -> Verdict:
-        """Return what the policy has to say."""
+        """Return the verdict of the policy."""
         return self.stage.policies.verdict(question.policy, question.shown)
 
-    def ask_alone(self, request: bytes, timeout_s: float) -> tuple[Question, asyncio.Future[bytes]]:
-        """Take a call of its own; its answer, or the error in which it ends, comes later."""
+    def start_unary(self, request: bytes, timeout_s: float) -> tuple[Question, asyncio.Future[bytes]]:
+        """Start a unary call; the future gets its answer or its error."""
         read = worker_pb2.ReviewRequest.FromString(request)
         question = self.question(read.admission_request, read.policy, timeout_s)
         future: asyncio.Future[bytes] = self.stage.loop.create_future()
-        self._alone[question] = future
+        self._unary[question] = future
         if self.oddity() == "hangs":
             question.is_odd = True
         else:
-            self.stage.loop.call_later(question.latency_s, self._answer_alone, question)
+            self.stage.loop.call_later(question.latency_s, self._answer_unary, question)
         return question, future
 
-    def forget_alone(self, question: Question) -> None:
-        """Drop a call of its own that is not wanted any more."""
-        self._alone.pop(question, None)
+    def drop_unary(self, question: Question) -> None:
+        """Drop a unary call."""
+        self._unary.pop(question, None)
 
-    def _answer_alone(self, question: Question) -> None:
+    def _answer_unary(self, question: Question) -> None:
         if self.is_silent:
             self._held.append(question)
             return
-        future = self._alone.pop(question, None)
+        future = self._unary.pop(question, None)
         if future is None or future.done():
             return
         verdict = self.verdict(question)
-        self.note("answers %s about %s alone", question.policy, question.uid)
+        self.note("answers %s about %s by a unary call", question.policy, question.uid)
         if isinstance(verdict, Failed):
             code, details = ERRORS[verdict]
             future.set_exception(
@@ -214,5 +214,5 @@ class Worker:
 
 
 def rpc_error(code: str, details: str) -> grpc.aio.AioRpcError:
-    """Return the exception in which a call of its own ends."""
+    """Return the exception that a failed unary call raises."""
     return grpc.aio.AioRpcError(grpc.StatusCode[code], grpc.aio.Metadata(), grpc.aio.Metadata(), details)

@@ -41,12 +41,12 @@ FAULTS: Final = (
 
 LASTING_S: Final = (0.0, 0.05, 0.3, 1.0, 3.0, 8.0)
 LONG_S: Final = (20.0, 45.0, 60.0)
-"""Longer than keepalive takes."""
+"""Longer than keepalive needs to detect a loss."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to one worker at some time, for some time."""
+    """A fault of one worker: its kind, begin and duration."""
 
     at: float
     address: str
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Review:
-    """A review that comes in."""
+    """A review that the gateway receives."""
 
     uid: str
     at: float
@@ -68,7 +68,7 @@ class Review:
 
 @dataclass(frozen=True)
 class World:
-    """One run, before it is run. Times are seconds from its beginning."""
+    """The input of one run. Times are seconds from its beginning."""
 
     seed: int
     worker_specs: tuple[WorkerSpec, ...]
@@ -79,25 +79,25 @@ class World:
     reviews: tuple[Review, ...]
     faults: tuple[Fault, ...]
     moves: tuple[tuple[float, str, list[str] | None], ...]
-    """When a name stands for other addresses, or none can be found."""
+    """Changes of a name's addresses; None: its look-up fails."""
     waits: bool
-    """Whether reviews come only once the workers were reached."""
+    """Whether reviews begin only after the workers were reached."""
 
     @property
     def end(self) -> float:
-        """When the last of it has begun, and faults are over."""
+        """Time when the last event has begun and all faults are over."""
         ends = [fault.at + fault.lasting_s for fault in self.faults]
         return max([0.0, *ends, *(review.at for review in self.reviews), *(at for at, *_ in self.moves)])
 
 
 @dataclass
 class _Draft:
-    """A world that is being drawn."""
+    """The parts of a world while it is drawn."""
 
     seed: int
     dice: random.Random
     is_quiet: bool
-    """Whether nothing goes wrong in it."""
+    """Whether it has no faults."""
     worker_specs: list[WorkerSpec] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
 
@@ -182,7 +182,7 @@ def _config(draft: _Draft, pools: dict[str, WorkerPool], generation: int) -> Con
 def _webhook(draft: _Draft, phase: Phase, name: str, pools: Sequence[str]) -> Webhook:
     dice = draft.dice
     selectors = (EVERYTHING, EVERYTHING, EVERYTHING, labelled("team", "a"), labelled("team", "b"))
-    # Now and then a webhook whose pool does not exist would be a configuration that is refused.
+    # Every pool exists: a configuration that names a missing pool is refused.
     return webhook(
         name,
         phase=phase,
@@ -229,14 +229,14 @@ def _request(dice: random.Random, uid: str) -> Json:
 
 
 def _faults(draft: _Draft, moments: Sequence[float]) -> list[Fault]:
-    """Return faults near the *moments* at which reviews come; no two at once befall the same worker."""
+    """Return faults near the *moments* at which reviews come; a worker has one fault at a time."""
     dice = draft.dice
-    # Some workers are spared, so that whoever has two can be seen to use the other.
+    # Some workers have no faults, so that pools of two can retry at the other.
     doomed = [spec.address for spec in draft.worker_specs if dice.random() < 0.6]
     faults: list[Fault] = []
     busy_until: dict[str, float] = {}
-    wanted = dice.choice((1, 2, 4, 8)) if doomed else 0
-    times = sorted(max(0.0, dice.choice(moments) + dice.gauss(0.02, 0.5)) for _ in range(wanted))
+    count = dice.choice((1, 2, 4, 8)) if doomed else 0
+    times = sorted(max(0.0, dice.choice(moments) + dice.gauss(0.02, 0.5)) for _ in range(count))
     for at in times:
         address = dice.choice(doomed)
         begin = max(at, busy_until.get(address, 0.0))
