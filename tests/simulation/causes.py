@@ -145,7 +145,7 @@ class Causes:
         )
 
     def _was_silent(self, addresses: list[str], call: Call, limit: float) -> bool:
-        """Whether one worker was stopped while *call* was in flight, and the others of its pool had no fault."""
+        """Whether one worker was stopped while *call* was in flight, and its pool had no other fault."""
         made = self._simulation.made_at[call]
         if call.invocation.webhook.side_effects != "None":
             return False
