@@ -1,9 +1,9 @@
 """A scripted webhook server: ``python -m tests.fakes.https_webhook``.
 
-It is told by the path of a request, which holds a script: what to answer, and what to do wrong. With the
-standard library alone, so that it shares nothing with the client under test.
+The path of a request contains a script: the answer, and the faults. It uses the standard library alone, so
+that it shares no code with the client under test.
 
-Arguments are names of listeners with the PEM file of each, ``NAME=FILE``, or ``NAME=FILE=CA`` to ask for
+Arguments are names of listeners with the PEM file of each, ``NAME=FILE``, or ``NAME=FILE=CA`` to request
 client certificates. The ports are printed as JSON by name.
 """
 

@@ -10,19 +10,19 @@ all optional:
 - ``patch`` (a list of operations, or text to be sent as it is), ``label`` (adds it where it is missing)
 - ``status`` and ``details`` (a gRPC status), ``empty`` (a verdict without an outcome), ``garbage`` (bytes),
   ``twice``, ``wrong_id``, ``big`` (so many bytes), ``drain``
-- on a stream: ``stubborn`` (answers even if told that the answer is not wanted any more), ``others_id``
-  (answers under the id of another call in flight, if any), ``flood`` (then sends verdicts that nobody asked
-  for, as long as the stream lives), ``end`` (ends the stream, with OK, instead of answering)
+- on a stream: ``stubborn`` (answers even after the call is cancelled), ``others_id``
+  (answers under the id of another call in flight, if any), ``flood`` (then sends unsolicited
+  verdicts until the stream ends), ``end`` (ends the stream, with OK, instead of answering)
 - ``by_user`` (members for a user's requests, by the user's name)
 - ``raw`` (denies, with the request as it came, in base64)
-- ``report`` (denies, with what the worker has seen so far)
-- ``record`` (an audit annotation, with the request, for each different object that it is shown), ``count``
+- ``report`` (denies, with counts of the calls so far)
+- ``record`` (an audit annotation, with the request, for each different object), ``count``
   (an annotation of the object that counts the calls), ``echo`` (one that names the labels and containers)
 
 Flags for a worker that differs from others with the same policies:
 
-- ``--override JSON``: members that go over those of every script but a ``report``, with ``--every N`` of only
-  each Nth call
+- ``--override JSON``: members that replace those of every script except ``report``; with ``--every N`` only
+  in each Nth call
 - ``--log FILE``: a line for each call as it comes in, with the review's uid and the policy, which outlives a
   worker that is killed
 - ``--health``: serves grpc.health.v1; SIGUSR1 turns SERVING into NOT_SERVING and back
@@ -158,11 +158,11 @@ class Worker:
 
     def script(self, policy: str, payload: bytes) -> dict[str, Any]:
         """Return the script of a new call."""
-        SEEN["asked"] += 1
+        SEEN["scripts"] += 1
         if self.log is not None:
             os.write(self.log, f"{json.loads(payload)['uid']} {policy}\n".encode())
         script: dict[str, Any] = json.loads(policy)
-        if self.override and not script.get("report") and SEEN["asked"] % self.every == 0:
+        if self.override and not script.get("report") and SEEN["scripts"] % self.every == 0:
             return {**script, **self.override}
         return script
 
@@ -239,10 +239,10 @@ class Worker:
         for _ in range(2 if script.get("twice") else 1):
             await stream.write(reply.SerializeToString())
         if script.get("flood"):
-            unasked = worker_pb2.VerdictBatch()
+            unsolicited = worker_pb2.VerdictBatch()
             for unknown in range(1000):
-                unasked.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
-            flood = unasked.SerializeToString()
+                unsolicited.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
+            flood = unsolicited.SerializeToString()
             with contextlib.suppress(Exception):
                 while True:
                     await stream.write(flood)

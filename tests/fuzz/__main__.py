@@ -1,6 +1,6 @@
 """``python -m tests.fuzz TARGET`` makes inputs; ``python -m tests.fuzz TARGET FILE...`` runs those in files.
 
-Exit status 1 if a law did not hold, after saying how to see it again.
+The exit status is 1 if a law does not hold; the last line is the command that repeats the failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
     arguments = _arguments()
     if arguments.files:
         return _replay(arguments.target, arguments.files)
-    # Before anything of the gateway is imported, so that the lines of that count.
+    # Before the gateway is imported, so that lines of its imports count.
     measured = coverage.Coverage(data_file=None, branch=True, source=[str(ROOT / "gateway")])
     measured.start()
     with tempfile.TemporaryDirectory() as folder:
@@ -58,14 +58,14 @@ def _arguments() -> argparse.Namespace:
         "--seed", type=int, default=1, help="equal seeds make equal inputs (default %(default)s)"
     )
     parser.add_argument(
-        "--corpus", type=Path, help="folder to begin with, and to keep what reaches something new"
+        "--corpus", type=Path, help="folder of initial inputs; inputs that reach new code are added"
     )
     parser.add_argument(
         "--max-len", type=int, help="bytes of an input, at most; each target has its own default"
     )
     parser.add_argument("--max-seconds", type=int, default=0, help="end earlier (atheris only)")
     parser.add_argument(
-        "--found", type=Path, default=ROOT / "build" / "fuzz" / "found", help="folder for what fails"
+        "--found", type=Path, default=ROOT / "build" / "fuzz" / "found", help="folder for inputs that fail"
     )
     parser.add_argument(
         "--engine",
@@ -77,13 +77,13 @@ def _arguments() -> argparse.Namespace:
 
 
 def _fuzz(order: Order, engine: str, measured: coverage.Coverage) -> int:
-    # What the second makes is not kept, so it is watched while it runs: slower, but all that can be said.
+    # The engine "changes" keeps no inputs, so coverage is measured during its run, which is slower.
     report = by_atheris(order) if engine == "atheris" else by_changes(order)
     rate = report.executions / max(report.seconds, 0.001)
     print(f"{order.target}: {report.executions} inputs by {engine}, seed {order.seed}, {rate:.0f}/s")
     if report.failing is not None:
         print(_excerpt(report))
-        print(f"see it again: {Path(sys.executable)} -m tests.fuzz {order.target} {report.failing}")
+        print(f"repeat with: {Path(sys.executable)} -m tests.fuzz {order.target} {report.failing}")
         return 1
     target = target_of(order.target)
     for data in (*target.seeds(), *(file.read_bytes() for file in files_in(order.corpus))):

@@ -1,4 +1,4 @@
-"""What was written to a client, read strictly; and what h11 makes of what the client wrote."""
+"""A strict reader of HTTP answers, and h11's reading of requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANSWER: Final = re.compile(
 
 
 def answers(written: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield status, further header lines and body of each answer; None for what answers HEAD."""
+    """Yield status, further header lines and body of each answer; the body is None after HEAD."""
     at = 0
     while at < len(written):
         if written.startswith(CONTINUE, at):
@@ -30,7 +30,7 @@ def answers(written: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
         assert head is not None, written[at : at + 200]
         at, length = head.end(), int(head[2])
         body = written[at : at + length]
-        # Bodies are JSON, so that the next answer cannot be taken for one.
+        # Bodies are JSON, so that they cannot be confused with the next answer.
         if not length or body[:5] == b"HTTP/" or not body:
             yield int(head[1]), head[3], None
             continue
@@ -40,7 +40,7 @@ def answers(written: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
 
 
 def by_h11(stream: bytes) -> list[tuple[bytes, bytes, bytes]]:
-    """Return method, target and body of the requests in *stream*, up to the first that is none."""
+    """Return method, target and body of the requests in *stream*, up to the first invalid one."""
     found: list[tuple[bytes, bytes, bytes]] = []
     server = h11.Connection(h11.SERVER, max_incomplete_event_size=20_000)
     request, body = None, b""

@@ -1,7 +1,7 @@
-"""The configuration loader: files of YAML and JSON to a configuration, or to all that is wrong with them.
+"""The configuration loader: files of YAML and JSON to a configuration, or to all problems in them.
 
-An input chooses documents that are right, changes in them, and how they are written; or it is a file as it
-stands. What loads has to be of use: every path that it has is asked for a review's webhooks.
+An input selects valid documents, changes in them, and their syntax; or it is the content of a file. A
+configuration that loads must be usable: each of its paths is matched with a review.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _written(source: Source, *, as_json: bool) -> bytes:
 
 
 def _reread(documents: list[Any]) -> list[Any]:
-    # What nests deeper than anything may is written by a recursive dumper.
+    # The dumper is recursive, so that documents with deep nesting are left out.
     return [each for each in documents if len(dumped(each)) < 5000 and dumped(each).count(b"[[[[[[") == 0]
 
 

@@ -1,4 +1,4 @@
-"""Configuration documents that are right, for a target to begin with."""
+"""Valid configuration documents for the seeds of a target."""
 
 from __future__ import annotations
 

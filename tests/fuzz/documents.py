@@ -1,4 +1,4 @@
-"""JSON values made of an input's bytes, and changes within documents that are right to begin with."""
+"""JSON values from an input's bytes, and changes within valid documents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SPLICES: Final[Sequence[bytes]] = [
     b"null",
     b'{"a":' * 300,
 ]
-"""What JSON does not have, has in a strange way, or has too much of."""
+"""Invalid, unusual and oversized JSON."""
 
 _MAX_DEPTH: Final = 5
 
@@ -103,7 +103,7 @@ def key(source: Source, words: Sequence[str]) -> str:
 
 
 def nested(levels: int, *, in_lists: bool) -> Any:
-    """Return something that is nested so many *levels*."""
+    """Return a value that is nested in so many *levels*."""
     held: Any = 1
     for _ in range(levels):
         held = [held] if in_lists else {"a": held}
@@ -143,7 +143,7 @@ def _edit(source: Source, holder: list[Any], words: Sequence[str]) -> None:
 
 
 def dumped(held: Any) -> bytes:
-    """Return the JSON of a value that may nest deeper than orjson writes, which is what tests are about."""
+    """Return the JSON of a value that may nest deeper than orjson writes, as a test needs."""
     try:
         return orjson.dumps(held)
     except TypeError:

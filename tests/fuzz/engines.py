@@ -1,7 +1,7 @@
-"""Where inputs come from: atheris, which sees what they reach, or plain changes of seeds where it is absent.
+"""Engines that make inputs: atheris, guided by coverage, or random changes of seeds without atheris.
 
-An engine runs a target until it has made so many inputs, and ends with the first that fails, which it writes
-to a file. Both are told the same things and give back a Report.
+An engine runs a target on a given number of inputs. It ends at the first input that fails, and writes it to a
+file. Both engines take an Order and return a Report.
 
 Source: the options of libFuzzer (llvm.org/docs/LibFuzzer.html), which atheris passes on.
 """
@@ -41,37 +41,37 @@ TARGETS: Final = {
     "expression": "expressions",
     "planted": "planted",
 }
-"""Modules of this folder by the names under which they are asked for; the last one fails on purpose."""
+"""Modules of this folder by their names on the command line; the last one fails on purpose."""
 
 MAX_SECONDS: Final = 30
-"""For one input, by the clock on the wall of a machine that has more to do; more is a hang."""
+"""Wall-clock time of one input, on a busy machine; a longer run is a hang."""
 _MAX_MEMORY_MIB: Final = 2048
 _ATHERIS: Final = "import sys; from tests.fuzz.engines import fuzz; fuzz(sys.argv[1], sys.argv[2:])"
 
 
 class Hang(BaseException):
-    """An input took longer than it may. No Exception, which the gateway might take for its own."""
+    """An input took too long. No Exception, which the gateway might catch."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be done."""
+    """The parameters of a run."""
 
     target: str
     runs: int
     seed: int
     max_bytes: int
     corpus: Path
-    """A folder of inputs to begin with, which gets those that reach something new."""
+    """The folder of initial inputs. Inputs that reach new code are added."""
     found: Path
-    """A folder for the input that fails."""
+    """The folder for the input that fails."""
     max_seconds: int = 0
-    """After which no further input is made; 0 for no bound."""
+    """No input is made after this time; 0 for no bound."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was done."""
+    """The result of a run."""
 
     executions: int
     seconds: float
@@ -80,7 +80,7 @@ class Report:
 
 
 def has_atheris() -> bool:
-    """Whether this machine has it."""
+    """Whether atheris is installed."""
     return importlib.util.find_spec("atheris") is not None
 
 
@@ -90,12 +90,12 @@ def target_of(name: str) -> Target:
 
 
 def by_atheris(order: Order) -> Report:
-    """Run *order* in a process of its own, which its engine ends as it sees fit."""
+    """Run *order* in another process, which atheris may end."""
     order.corpus.mkdir(parents=True, exist_ok=True)
     order.found.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     before = set(order.found.iterdir())
-    # In memory where there is a place for that: a target may write a file for each input.
+    # In memory if possible: a target may write a file for each input.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         words = Path(folder) / "words"
@@ -140,7 +140,7 @@ def _options(order: Order) -> list[str]:
 
 
 def fuzz(target: str, options: Sequence[str]) -> None:
-    """Let atheris take over this process."""
+    """Run atheris in this process."""
     import atheris
 
     with atheris.instrument_imports(include=["gateway"], enable_loader_override=False):
@@ -150,7 +150,7 @@ def fuzz(target: str, options: Sequence[str]) -> None:
 
 
 def by_changes(order: Order) -> Report:
-    """Run *order* here, with seeds that are changed, joined and cut without a look at what they reach."""
+    """Run *order* in this process, with random changes of seeds and without coverage."""
     target = target_of(order.target)
     chance = random.Random(order.seed)
     corpus = [*target.seeds(), *(file.read_bytes() for file in files_in(order.corpus))]
@@ -186,7 +186,7 @@ def _changed(chance: random.Random, corpus: Sequence[bytes], words: Sequence[byt
 
 
 def failure(run: Callable[[bytes], None], data: bytes) -> str:
-    """Return the traceback of *run* on *data*, which has ``MAX_SECONDS``; empty if all laws hold."""
+    """Return the traceback of *run* on *data*, within ``MAX_SECONDS``; empty if all laws hold."""
     try:
         with _limited():
             run(data)
@@ -210,7 +210,7 @@ def _limited() -> Iterator[None]:
 
 
 def write_seeds(target: str, folder: Path) -> None:
-    """Put the inputs to begin with into files: the target's own, and those that once failed."""
+    """Write the initial inputs to files: the target's seeds and its regressions."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = (file.read_bytes() for file in files_in(regressions(target)))
     for number, seed in enumerate([*target_of(target).seeds(), *failed]):
@@ -218,12 +218,12 @@ def write_seeds(target: str, folder: Path) -> None:
 
 
 def regressions(target: str) -> Path:
-    """Return the folder of the inputs that once failed."""
+    """Return the folder of the inputs that failed once."""
     return Path(__file__).parent / "regressions" / target
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return the files in *folder*, none if it is not there."""
+    """Return the files in *folder*, none if it does not exist."""
     return sorted(file for file in folder.glob("*") if file.is_file())
 
 

@@ -1,4 +1,4 @@
-"""matchConditions: an expression is refused with its place, or evaluated, and always in the same way.
+"""matchConditions: an expression is refused with its position, or evaluated, and always with the same result.
 
 An input is text, or pieces of expressions that people write, put into each other; and an object.
 """
@@ -98,10 +98,10 @@ def _run(source: Source) -> None:
         try:
             conditions.append(compile_condition("one", text))
         except InvalidExpression as error:
-            said = str(error)
-            assert _PLACE.match(said), said
-            assert "\n" not in said
-            assert len(said) < 3000
+            message = str(error)
+            assert _PLACE.match(message), message
+            assert "\n" not in message
+            assert len(message) < 3000
     if not conditions:
         return
     try:

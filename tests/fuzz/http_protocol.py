@@ -1,9 +1,8 @@
 """The HTTP protocol: bytes of a client, cut into reads, through connection, reader and routes.
 
 An input is a plan and then the stream. In the plain plan the same stream is read twice, whole and in pieces:
-the answers have to be the same, and requests begin and end where h11, another implementation, sees them do
-so. In the other plan things happen between the reads: answers come late, time passes, the client stops
-reading or goes away, the gateway is told to drain.
+the answers must be equal, and requests must begin and end where h11 finds them. In the other plan there are
+events between the reads: late answers, timeouts, a client that stops reading or disconnects, a drain.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ _AUTHENTICATOR: Final = _authenticator()
 
 
 class App(Application):
-    """Decodes what comes to ``/mutate`` as a review, and says what came back to everybody else."""
+    """Decodes the bodies of ``/mutate`` as reviews, and answers every request with its body."""
 
     def __call__(self, exchange: Exchange, selection: str, deadline: Deadline) -> Cancel | None:
         self.seen.append(exchange)
@@ -149,9 +148,9 @@ def _plain(source: Source, bounds: Bounds, plan: int) -> None:
     for wire in (whole, cut):
         _check(wire)
     _check_against_h11(stream, whole)
-    # What has not ended after this much is refused at the end of a read, wherever that is.
+    # A longer head is refused at the end of a read, so the answers depend on where reads end.
     if len(stream) <= bounds.head_bytes:
-        assert _told(whole) == _told(cut), "the answers depend on how the bytes were cut"
+        assert _final_answers(whole) == _final_answers(cut), "the answers depend on how the bytes were cut"
         assert whole.is_closed() is cut.is_closed()
         assert _requests(whole) == _requests(cut)
 
@@ -166,18 +165,18 @@ def _with_events(source: Source, bounds: Bounds, plan: int) -> None:
     events = source.take(16)
     pieces = Source(source.take(16)).pieces(source.rest())
     for event, piece in zip(events.ljust(len(pieces), b"\0"), pieces, strict=False):
-        _happen(wire, event)
+        _act(wire, event)
         if not wire.is_paused():
             wire.feed(piece)
         open_requests = [exchange for exchange in wire.app.seen if exchange.is_open]
         assert len(open_requests) <= 1, "more than one request of a connection in flight"
         assert wire.service.in_flight == len(open_requests)  # type: ignore[attr-defined] # the router
     for event in events[len(pieces) :]:
-        _happen(wire, event)
+        _act(wire, event)
     _check(wire)
     in_flight = [exchange for exchange in wire.app.seen if exchange.is_open]
     wire.lose()
-    assert wire.app.cancelled == in_flight, "withdrawn is what was in flight, once"
+    assert wire.app.cancelled == in_flight, "exactly the requests in flight are cancelled, once"
     assert wire.service.in_flight == 0  # type: ignore[attr-defined]
     assert not wire.connections.open
     written = wire.transport.written
@@ -186,7 +185,7 @@ def _with_events(source: Source, bounds: Bounds, plan: int) -> None:
     assert wire.transport.written == written, "an answer after the end of the connection"
 
 
-def _happen(wire: Wire, event: int) -> None:
+def _act(wire: Wire, event: int) -> None:
     match event % 10:
         case 1 | 2:
             for exchange in wire.app.seen:
@@ -234,13 +233,13 @@ def _check(wire: Wire) -> None:
             assert body is None or b"Traceback" not in body
 
 
-def _told(wire: Wire) -> bytes:
-    # Whether a client has to be told to go on depends on how much of the body came with the head.
+def _final_answers(wire: Wire) -> bytes:
+    # Whether the gateway sends 100 Continue depends on how much of the body comes with the head.
     return wire.transport.written.replace(CONTINUE, b"")
 
 
 def _check_against_h11(stream: bytes, wire: Wire) -> None:
-    """Where both take a request for one, it has the same method, target and body: nothing can be smuggled."""
+    """A request that both accept has the same method, target and body, so that none can be smuggled."""
     seen = _requests(wire)
     if not seen:
         return
@@ -248,7 +247,7 @@ def _check_against_h11(stream: bytes, wire: Wire) -> None:
     ours = seen
     statuses = [status for status, _, _ in answers(wire.transport.written) if status != 100]
     if len(theirs) < len(statuses) or any(status not in (200, 400) for status in statuses):
-        # One of the two is stricter, or some were answered without having been asked for.
+        # One of the two is stricter, or requests were refused before their end.
         return
     assert ours == theirs[: len(ours)]
 

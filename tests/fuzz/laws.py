@@ -1,4 +1,4 @@
-"""What targets share: their shape, bounds low enough to be reached, and a law that holds for each of them."""
+"""The interface of targets, lower bounds for tests, and the check for internal errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Target(Protocol):
     """A module of this folder that can be fuzzed."""
 
     MODULES: Sequence[str]
-    """Whose coverage counts."""
+    """Modules whose coverage is reported."""
     MAX_BYTES: int
-    """Of an input."""
+    """The maximum length of an input."""
     WORDS: Sequence[bytes]
     """Pieces that an engine may put into inputs."""
 
     def seeds(self) -> Iterable[bytes]:
-        """Return inputs to begin with."""
+        """Return the initial inputs."""
 
     def run(self, data: bytes) -> None:
-        """Do what *data* says, and raise if a law does not hold."""
+        """Run the input *data*, and raise if a law does not hold."""
 
 
 @contextmanager
 def bounded(bounds: Sequence[tuple[Any, Mapping[str, int]]]) -> Iterator[None]:
-    """Have constants of modules be lower inside the block: what takes megabytes is reached by few bytes."""
+    """Lower constants of modules inside the block, so that short inputs reach the bounds."""
     kept = [(module, {name: vars(module)[name] for name in low}) for module, low in bounds]
     for module, low in bounds:
         vars(module).update(low)
@@ -41,7 +41,7 @@ def bounded(bounds: Sequence[tuple[Any, Mapping[str, int]]]) -> Iterator[None]:
 
 
 class Faults(logging.Handler):
-    """A block in which the gateway logs no fault of its own: an exception that it caught as a last resort."""
+    """A block in which the gateway must not log an exception as an internal error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

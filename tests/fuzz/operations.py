@@ -1,4 +1,4 @@
-"""JSON Patches against a document, of an input's bytes: most of them nearly right."""
+"""JSON Patches against a document, from an input's bytes: most of them nearly valid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: Final = ("add", "replace", "remove", "copy", "move", "test", "add", "rep
 
 
 def patch_for(source: Source, held: Any) -> bytes:
-    """Return the bytes of a JSON Patch against *held*, or of something like one."""
+    """Return the bytes of a valid or invalid JSON Patch against *held*."""
     operations: list[Any] = [_operation(source, held) for _ in range(source.byte() % 6)]
     match source.byte() % 16:
         case 14:
@@ -57,7 +57,7 @@ def _operation(source: Source, held: Any) -> dict[str, Any]:
 
 
 def _path(source: Source, held: Any) -> str:
-    """Return a pointer to something in *held*, or just beside it."""
+    """Return a pointer to a value in *held*, or to a missing neighbour."""
     if source.chance(32):
         return (source.take(source.byte() % 12) + source.one_of(SPLICES)[:20]).decode("latin-1")
     path, place = "", held

@@ -1,7 +1,7 @@
-"""The patch pipeline: a worker's answer to a verdict, its patch applied, and the patch that leaves instead.
+"""The patch pipeline: a worker's answer to a verdict, its patch applied, and the final patch.
 
-An input makes an object, of a recorded review or of its own bytes, and a patch against it. The gateway's own
-patch is asked of two libraries; a worker's too, where the stricter one takes it.
+An input makes an object, of a recorded review or of its own bytes, and a patch against it. Two
+libraries apply the gateway's own patch; one of them also applies a worker's patch if it accepts it.
 """
 
 from __future__ import annotations
@@ -111,19 +111,19 @@ def _run(source: Source) -> None:
         held = {"spec": value(source, _KEYS)}
     if not isinstance(held, dict):
         return
-    said = source.rest() if source.chance(4) else patch_for(source, held)
+    patch = source.rest() if source.chance(4) else patch_for(source, held)
     try:
         original = orjson.dumps(held)
         request = decode(body(document(object=held)))
     except (ReviewError, TypeError):
-        return  # nests deeper than can be written here
-    after = _applied(original, said)
-    answer = worker_pb2.ReviewResponse(allowed=True, patch=said).SerializeToString()
+        return  # too deep for orjson
+    after = _applied(original, patch)
+    answer = worker_pb2.ReviewResponse(allowed=True, patch=patch).SerializeToString()
     verdict = verdict_of(worker_pb2.ReviewResponse.FromString(answer))
     assert isinstance(verdict, Allowed)
     evaluation = Evaluation(Selection("mutate", [_WEBHOOK]), request, None)
-    (asked,) = evaluation.start()
-    evaluation.receive(asked, verdict)
+    (call,) = evaluation.start()
+    evaluation.receive(call, verdict)
     assert evaluation.done
     (outcome,) = evaluation.outcomes
     response = orjson.loads(encode(request.api_version, request.uid, decide(evaluation, "Request")))[
@@ -143,11 +143,11 @@ def _run(source: Source) -> None:
         _check_final(original, after, response.get("patch"))
 
 
-def _applied(original: bytes, said: bytes) -> Any:
-    """Return what the core makes of an object by itself; None where the patch is refused."""
+def _applied(original: bytes, patch: bytes) -> Any:
+    """Return the object that the core's patch functions return; None if they refuse the patch."""
     try:
-        operations = parse_patch(said)
-        after = apply_patch(orjson.loads(original), parse_patch(said))
+        operations = parse_patch(patch)
+        after = apply_patch(orjson.loads(original), parse_patch(patch))
     except (PatchSyntaxError, PatchConflict, RecursionError):
         return None
     if not isinstance(after, dict):
@@ -157,9 +157,9 @@ def _applied(original: bytes, said: bytes) -> Any:
 
 
 def _check_against_jsonpatch(original: bytes, operations: list[dict[str, Any]], after: Any) -> None:
-    """Where the strict library applies the patch too, it comes to the same."""
+    """If the strict library applies the patch too, its result is the same."""
     for operation in operations:
-        # Read otherwise by the API server: the whole document, and what equals what.
+        # The API server differs from the library for the whole document and for the operation test.
         if operation.get("op") == "test" or "" in (operation.get("path"), operation.get("from")):
             return
     try:

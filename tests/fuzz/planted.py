@@ -1,4 +1,4 @@
-"""No part of the gateway: fails and hangs on purpose, so that the tests see that this would be found."""
+"""A target that fails and hangs on purpose, so that tests check that the fuzzer finds it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A review from its bytes to the bytes of its answer: decoding, matching, evaluation, decision, encoding.
 
-An input chooses a recorded review and changes in it, or brings a body of its own; then webhooks, what their
-workers say, and in which order they say it. Every review is evaluated twice, in two orders, with and without
-a memory of what webhooks change.
+An input selects a recorded review and changes in it, or contains a body; then webhooks, the verdicts of their
+workers, and the order of the verdicts. Every review is evaluated twice, in two orders, with and without a
+memory of which webhooks change objects.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _run(source: Source) -> None:
     try:
         request = decode(text)
     except ReviewError as error:
-        # Its text has to fit into an answer.
+        # The answer must contain the error's text.
         answer = failure(error)
         assert answer.status == 400
         assert orjson.loads(answer.body)["error"]
@@ -127,7 +127,7 @@ def _run(source: Source) -> None:
     held = request.object if request.has_object else request.old_object
     verdicts = [_verdict(choices, held) for _ in hooks]
     if hooks and choices.chance(2):
-        # The last bytes: a patch by hand, for the first of them.
+        # The rest of the input is the patch of the first webhook.
         verdicts[0] = Allowed(source.rest())
     memory = ChangeMemory()
     first = _settled(Selection(phase, hooks), text, namespace, memory, verdicts, lambda out: 0)
@@ -216,7 +216,7 @@ def _settled(
     verdicts: Sequence[Verdict],
     choose: Any,
 ) -> Trace:
-    """Return an evaluation at its end; of so many calls that are out, *choose* says which ends next."""
+    """Return the ended evaluation; *choose* selects the next call to end, given the number of open calls."""
     request = decode(text)
     trace = Trace(request, Evaluation(selection, request, namespace, memory))
     trace.take(trace.evaluation.start())
@@ -240,18 +240,18 @@ def _check_payload(trace: Trace, shown: bytes) -> None:
 
 
 def _check(trace: Trace, answer: dict[str, Any]) -> None:
-    request, said = trace.request, answer["response"]
+    request, response = trace.request, answer["response"]
     assert (answer["kind"], answer["apiVersion"]) == ("AdmissionReview", request.api_version)
-    assert said["uid"] == request.uid
-    status = said.get("status")
-    assert said["allowed"] is (status is None)
+    assert response["uid"] == request.uid
+    status = response.get("status")
+    assert response["allowed"] is (status is None)
     if status is not None:
-        assert "patch" not in said
+        assert "patch" not in response
         assert 400 <= status["code"] <= 599
         assert status["message"]
         return
-    patch = said.get("patch")
-    assert said.get("patchType") == (None if patch is None else "JSONPatch")
+    patch = response.get("patch")
+    assert response.get("patchType") == (None if patch is None else "JSONPatch")
     final = trace.evaluation.final_object
     if patch is None:
         assert same(request.object, final)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Source:
-    """Reads an input from its front."""
+    """Reads an input from its start."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""A stream without a socket, and with an owner that counts: every call that was asked ends exactly once."""
+"""A stream without a socket, whose owner checks that every call ends exactly once."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()
 _INVOCATION: Final = Invocation(webhook(), 0, is_unconditional=True, has_matched_namespace=True)
-MOST_UNREAD_BYTES: Final = 100_000
-"""Of what is written to a worker that does not read: two windows, as low as they are set, and a batch."""
+MAX_UNREAD_BYTES: Final = 100_000
+"""Bytes written to a worker that does not read: at most two windows, with the lowered bound, and a batch."""
 
 
 class Transport:
-    """Takes what is written, and is gone when it is told so."""
+    """A transport that counts the written bytes."""
 
     def __init__(self) -> None:
         self.unread_bytes = 0
-        self.is_read = True
-        self.is_gone = False
-        self.is_heard = True
+        self.is_peer_reading = True
+        self.is_closed = False
+        self.is_reading = True
 
     def write(self, payload: bytes) -> None:
-        assert not self.is_gone, "written after the end"
-        if not self.is_read:
+        assert not self.is_closed, "written after the end"
+        if not self.is_peer_reading:
             self.unread_bytes += len(payload)
-            assert self.unread_bytes < MOST_UNREAD_BYTES
+            assert self.unread_bytes < MAX_UNREAD_BYTES
 
     def pause_reading(self) -> None:
-        assert self.is_heard
-        self.is_heard = False
+        assert self.is_reading
+        self.is_reading = False
 
     def resume_reading(self) -> None:
-        assert not self.is_heard
-        self.is_heard = True
+        assert not self.is_reading
+        self.is_reading = True
 
     def close(self) -> None:
-        self.is_gone = True
+        self.is_closed = True
 
     abort = close
 
     def is_closing(self) -> bool:
-        return self.is_gone
+        return self.is_closed
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high > 0
@@ -72,16 +72,16 @@ class Transport:
 
 
 class Bed:
-    """A stream with its owner, who is also the endpoint and the observer. Use it on a running loop."""
+    """A stream with its owner, endpoint and observer. It needs a running loop."""
 
     def __init__(self) -> None:
         self.call: StreamingCall | None = None
         self._transport = Transport()
         self._connection: StreamConnection | None = None
         self._is_lost = self._is_over = False
-        self._asked: list[CallGroup] = []
+        self._submitted: list[CallGroup] = []
         self._open = 0
-        self._unheard: list[bytes] = []
+        self._unread: list[bytes] = []
         self.stream = ReviewStream(self._dial, self, _METRICS, lambda: 0.0)
 
     async def _dial(self, owner: StreamConnectionOwner) -> StreamConnection:
@@ -100,12 +100,12 @@ class Bed:
     @property
     def written(self) -> list[int]:
         """Numbers of the slots that were sent."""
-        return [group.number for group in self._asked if group.number]
+        return [group.number for group in self._submitted if group.number]
 
-    # -- what happens -----------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------
 
-    def ask(self, count: int) -> None:
-        """Ask so many calls about one payload."""
+    def submit(self, count: int) -> None:
+        """Submit *count* calls with one payload."""
         if self._is_over:
             return
         group = CallGroup(self, self, b"", 0.0, Deadline(1.0, 1.0))  # type: ignore[arg-type]
@@ -114,74 +114,74 @@ class Bed:
             group.calls.append(Call(index, _INVOCATION, payload, is_ahead=False))
         group.open_count = count
         self._open += count
-        self._asked.append(group)
+        self._submitted.append(group)
         self.stream.submit(group)
 
     def withdraw(self, choice: int) -> None:
-        """Forget a call that is out."""
-        out = [group for group in self._asked if group.open_count]
+        """Withdraw an open call."""
+        out = [group for group in self._submitted if group.open_count]
         if out and not self._is_over:
             group = out[choice % len(out)]
-            self._forget(group, next(index for index, call in enumerate(group.calls) if call is not None))
+            self._withdraw(group, next(index for index, call in enumerate(group.calls) if call is not None))
 
     def expire(self, choice: int) -> None:
-        """Forget all calls of a slot."""
-        out = [group for group in self._asked if group.open_count]
+        """Withdraw all calls of a slot."""
+        out = [group for group in self._submitted if group.open_count]
         if out and not self._is_over:
             group = out[choice % len(out)]
             for index, call in enumerate(group.calls):
                 if call is not None:
-                    self._forget(group, index)
+                    self._withdraw(group, index)
 
-    def _forget(self, group: CallGroup, index: int) -> None:
+    def _withdraw(self, group: CallGroup, index: int) -> None:
         self.stream.withdraw(group, index)
         self._settle(group, index)
 
-    def hear(self, pieces: Iterable[bytes]) -> None:
-        """Have the worker say something, in so many reads; while it is not heard, it waits with it."""
-        self._unheard += pieces
-        while self._unheard and self._transport.is_heard:
-            if self._connection is None or self._transport.is_gone or self._is_lost:
+    def receive(self, pieces: Iterable[bytes]) -> None:
+        """Receive bytes of the worker, in *pieces*; while reading is paused, they wait."""
+        self._unread += pieces
+        while self._unread and self._transport.is_reading:
+            if self._connection is None or self._transport.is_closed or self._is_lost:
                 break
-            self._connection.data_received(self._unheard.pop(0))
-        if self._transport.is_gone:
+            self._connection.data_received(self._unread.pop(0))
+        if self._transport.is_closed:
             self.break_connection()
 
     def pause(self, *, is_paused: bool) -> None:
-        """Have the worker read nothing for now, or go on."""
+        """Pause or resume the worker's reading."""
         if (
             self._connection is not None
-            and not self._transport.is_gone
-            and is_paused is self._transport.is_read
+            and not self._transport.is_closed
+            and is_paused is self._transport.is_peer_reading
         ):
-            self._transport.is_read = not is_paused
+            self._transport.is_peer_reading = not is_paused
             self._transport.unread_bytes = 0
             if is_paused:
                 self._connection.pause_writing()
             else:
                 self._connection.resume_writing()
 
-    def go_on(self) -> None:
-        """What a connection does every now and then: ask for a sign of life, and count anew."""
-        if self._connection is not None and not self._transport.is_gone:
+    def keep_alive(self) -> None:
+        """Do the keepalive's work: send a ping, and reset the counters of the window."""
+        if self._connection is not None and not self._transport.is_closed:
             self._connection.ping()
             self._connection.reset_window()
             self.stream._unsolicited.reset_window()
 
     def break_connection(self) -> None:
-        """Have the connection be gone."""
+        """Lose the connection."""
         if self._connection is not None and not self._is_lost:
-            self._is_lost = self._transport.is_gone = True
+            self._is_lost = self._transport.is_closed = True
             self._connection.connection_lost(None)
 
     async def end(self) -> None:
-        """End the stream, and see that nothing is left."""
+        """Close the stream, and check that nothing is left."""
         await asyncio.sleep(0)
         await self.stream.close()
         assert self._is_over
         assert self._open == 0, "calls that never ended"
-        assert not any(group.open_count for group in self._asked)
-        assert self._connection is None or self._transport.is_gone
+        assert not any(group.open_count for group in self._submitted)
+        assert self._connection is None or self._transport.is_closed
         self.break_connection()
 
     # -- the owner of the stream ------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Bed:
         assert not self._is_over
 
     def draining(self, distrust: str = "") -> None:
-        """Another stream would be begun; this one goes on with what it has."""
+        """The owner would open another stream; this one stays open for its calls."""
 
     def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
         assert not self._is_over, "ended twice"

@@ -1,4 +1,4 @@
-"""What a worker may say on its stream, right or a little wrong: frames, headers, messages, verdicts."""
+"""Valid and nearly valid bytes of a worker: frames, headers, messages and verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_STREAM, _END_HEADERS, _PADDED = 1, 4, 8
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
-    """Return a frame as RFC 9113, section 4.1, has it. By hand, since libraries make no wrong ones."""
+    """Return a frame (RFC 9113, section 4.1). Libraries cannot make invalid frames."""
     return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
 
 
@@ -38,7 +38,7 @@ PIECES: Final = [
 ]
 
 _MUCH: Final = 8 * (b"\0\0\0\x07\xcd" + b"\x7a\xca\x0f" + bytes(1994))
-"""As much as a frame holds, of messages in which there is nothing that is known."""
+"""Messages of unknown fields that fill a frame."""
 _BLOCKS: Final = [
     [(":status", "200"), ("content-type", "application/grpc")],
     [("grpc-status", "0")],
@@ -55,15 +55,15 @@ _ENCODED: Final = [hpack.Encoder().encode(block) for block in _BLOCKS]
 
 
 class Worker:
-    """Says something: frames and what is in them."""
+    """Makes the bytes of a worker."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.written: list[int] = []
-        """Numbers of the slots that it was asked."""
+        """Numbers of the slots that it received."""
 
-    def say(self) -> bytes:
-        """Return up to 4 frames, or so."""
+    def send(self) -> bytes:
+        """Return one to four frames, sometimes repeated, damaged, or with trailing bytes."""
         source = self._source
         frames = [self._frame() for _ in range(1 + source.byte() % 4)]
         match source.byte() % 32:
@@ -124,7 +124,7 @@ class Worker:
                 return frame(_DATA, 0, stream, self._messages())
 
     def headers(self, block: int, stream: int = 1) -> bytes:
-        """Return a block of headers, whole or broken up."""
+        """Return a block of headers in one frame or in two."""
         source = self._source
         ends = _END_STREAM if block in (1, 2, 3, 4, 9) else 0
         encoded = _ENCODED[block]

@@ -1,11 +1,11 @@
 """The stream to a worker: the worker's bytes, cut into reads, through HTTP/2, gRPC, batches and verdicts.
 
-An input is a plan of what happens: reviews are asked, withdrawn and expire, and the worker says something.
-What it says is made of frames, which are right or a little wrong, and of batches of verdicts within them, so
-that not everything ends at the first nine bytes. Bounds are set low, to be reached.
+An input is a list of events: calls are submitted, withdrawn and expire, and the worker sends bytes. These are
+valid or nearly valid frames with batches of verdicts, so that most inputs get past the first frame. Bounds
+are lowered so that short inputs reach them.
 
-Two layers: the pure call, of which whole and cut bytes have to make the same; and the stream with calls in
-flight, each of which has to end exactly once.
+Two layers: the pure call, whose result must not depend on how the bytes are split; and the stream with calls
+in flight, each of which must end exactly once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(data: bytes) -> None:
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (http2, {"MAX_UNPRODUCTIVE_FRAMES": _FLOOD, "WINDOW_BYTES": _WINDOW_BYTES, "_MAX_HEADERS_BYTES": 6000}),
     (rpc, {"MAX_MESSAGE_BYTES": _MESSAGE_BYTES}),
-    # A step a slice, and never a wait for the next one: what happens must not depend on the machine's speed.
+    # One step in each slice and no wait between them, so that the result does not depend on the CPU's speed.
     (stream_connection, {"MAX_UNSENT_BYTES": 2000, "SLICE_S": 0}),
     (cpu_budget, {"BURST_S": 10**9}),
 ]
@@ -67,37 +67,37 @@ atexit.register(_LOOP.close)
 
 def _call(source: Source) -> None:
     cuts = Source(source.take(16))
-    asked = source.byte() % 4
-    said = b"".join(Worker(source).say() for _ in range(source.byte() % 4)) + source.rest()
-    whole, cut = (_begun(asked) for _ in range(2))
+    sent = source.byte() % 4
+    received = b"".join(Worker(source).send() for _ in range(source.byte() % 4)) + source.rest()
+    whole, cut = (_call_with_messages(sent) for _ in range(2))
     begun_bytes = len(whole.http2.output)
-    messages = take(whole, said)
-    assert messages == [message for piece in cuts.pieces(said) for message in take(cut, piece)]
+    messages = take(whole, received)
+    assert messages == [message for piece in cuts.pieces(received) for message in take(cut, piece)]
     assert whole.status == cut.status
     assert whole.http2.output == cut.http2.output
     assert all(len(message) <= _MESSAGE_BYTES for message in messages)
-    assert sum(map(len, messages)) <= len(said)
-    # An acknowledgement is as long as what it is of; besides, a goodbye and what was held back.
-    assert len(whole.http2.output) <= begun_bytes + len(said) + 200 + asked * 2100
+    assert sum(map(len, messages)) <= len(received)
+    # An acknowledgement is as long as its frame. There may also be a GOAWAY and the held output.
+    assert len(whole.http2.output) <= begun_bytes + len(received) + 200 + sent * 2100
     _check_kept(whole)
     if whole.status is not None:
         written = bytes(whole.http2.output)
-        assert take(whole, said) == []
+        assert take(whole, received) == []
         assert whole.http2.output == written
     whole.cancel()
     assert whole.status is not None
 
 
-def _begun(asked: int) -> StreamingCall:
+def _call_with_messages(sent: int) -> StreamingCall:
     call = StreamingCall("/a.B/C", "worker.test", "http")
-    for number in range(asked):
+    for number in range(sent):
         call.send(bytes(number * 1000))
     return call
 
 
 def _check_kept(call: StreamingCall) -> None:
     assert call.http2._unproductive_frames <= _FLOOD + 1
-    # A read of the transport's, and the frame that the one before has begun.
+    # One read of the transport, and a frame that began in the read before.
     assert call.http2.unread_bytes <= (262_144 if call.http2.has_more else 0) + 16_384 + 9
     assert len(call.http2._block or b"") <= 6000 + 16_384
     assert len(call._partial) <= _MESSAGE_BYTES + 5 + 16_384
@@ -110,29 +110,29 @@ async def _stream(source: Source) -> None:
     bed = Bed()
     worker = Worker(source)
     await asyncio.sleep(0)
-    bed.hear([] if source.chance(16) else [SETTINGS])
+    bed.receive([] if source.chance(16) else [SETTINGS])
     if not source.chance(16):
-        bed.hear([worker.headers(0)])
+        bed.receive([worker.headers(0)])
     for _ in range(24):
         if source.is_empty:
             break
         event = source.byte() % 16
         if event > 10:
             worker.written = bed.written
-            bed.hear(source.pieces(worker.say()))
+            bed.receive(source.pieces(worker.send()))
         elif event > 8:
             await asyncio.sleep(0)
         else:
-            _happen(bed, event, source)
+            _act(bed, event, source)
         if bed.call is not None:
             _check_kept(bed.call)
     await bed.end()
 
 
-def _happen(bed: Bed, event: int, source: Source) -> None:
+def _act(bed: Bed, event: int, source: Source) -> None:
     match event:
         case 0 | 1 | 2:
-            bed.ask(1 + source.byte() % 4)
+            bed.submit(1 + source.byte() % 4)
         case 3:
             bed.withdraw(source.byte())
         case 4:
@@ -144,19 +144,21 @@ def _happen(bed: Bed, event: int, source: Source) -> None:
         case 7 if source.chance(4):
             bed.break_connection()
         case 8:
-            bed.go_on()
+            bed.keep_alive()
 
 
 def seeds() -> Iterator[bytes]:
     yield b""
     begun = bytes([0, 0, 0, 0])
-    asked = bytes([0, 2, 9, 9])
+    submitted = bytes([0, 2, 9, 9])
     for kind in range(24):
         for verdict in (0, 5):
-            said = bytes([11, 1, 0, kind, 0, 0, 2, 0, 1, 0, verdict, 1, 7, kind, 0, 0, verdict])
-            yield begun + asked + said + bytes([9, 11])
-            yield begun + asked + bytes([4, 0, 1, 1, 9]) + said + bytes([3, 1, 11, 0, 0, kind, 0, 5, 8])
+            received = bytes([11, 1, 0, kind, 0, 0, 2, 0, 1, 0, verdict, 1, 7, kind, 0, 0, verdict])
+            yield begun + submitted + received + bytes([9, 11])
+            yield (
+                begun + submitted + bytes([4, 0, 1, 1, 9]) + received + bytes([3, 1, 11, 0, 0, kind, 0, 5, 8])
+            )
             yield bytes([3]) + bytes(16) + bytes([1, 3, 1, 0, 0, 2, 0, kind, 1, 0, 2, kind, 5, verdict, 1])
-        yield begun + asked + bytes([11, 0, kind, 0, 1, 1, 1, 1, 29, 79, 9, 9])
+        yield begun + submitted + bytes([11, 0, kind, 0, 1, 1, 1, 1, 29, 79, 9, 9])
     yield bytes([3]) + bytes(17) + b"\0" + SETTINGS + PING * 70
     yield begun + bytes([2, 3, 9, 9, 3, 1, 4, 2, 5, 1, 0, 2, 5, 0, 9, 9, 6, 3, 7, 3])
