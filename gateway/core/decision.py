@@ -12,12 +12,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import jsonpatch
 import orjson
 
 from gateway.core.annotations import AuditLevel, annotations_of
 from gateway.core.call import Payload
 from gateway.core.diff import diff, same
-from gateway.core.patch import apply_patch
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
 
 if TYPE_CHECKING:
@@ -214,7 +214,9 @@ def _final_patch(evaluation: Evaluation) -> bytes:
         # A later patch has undone the change.
         return b""
     patch = orjson.dumps(operations)
-    check = apply_patch(Payload(evaluation.request).fresh_object(), orjson.loads(patch))
+    # By jsonpatch and not by the module that applied the workers' patches, which could repeat its own error.
+    original = Payload(evaluation.request).fresh_object()
+    check = jsonpatch.apply_patch(original, orjson.loads(patch), in_place=True)
     assert same(check, final), f"the derived patch does not give the final object: {patch[:1000]!r}"
     return patch
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,6 @@ from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.e2e.client import Answer, Api
     from tests.e2e.cluster import Cluster
@@ -212,11 +212,20 @@ def test_workers_that_share_an_address_are_replaced_and_lose_no_create(
         with with_samples(cluster, tmp_path, workers, "--processes", "2") as behind:
             worker = workers.running[target]
             with Load(cluster.api, dry_pods, check=without_requests) as load:
+                load.until(lambda: listeners(target) == 2)
                 for leaving in worker.children():
                     os.kill(leaving, signal.SIGTERM)
                     eventually(lambda leaving=leaving: leaving not in worker.children())  # type: ignore[misc]
-                    load.until(lambda: len(worker.children()) == 2 and ready(behind.gateway) == 1)
+                    load.until(lambda: listeners(target) == 2 and ready(behind.gateway) == 1)
             assert load.failures == []
+
+
+def listeners(target: str) -> int:
+    """Return how many sockets listen on the address *target*: a child that starts does not serve yet."""
+    port = f":{int(target.rpartition(':')[2]):04X}"
+    tables = (Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6"))
+    sockets = [line.split() for table in tables for line in table]
+    return sum(local.endswith(port) and state == "0A" for _, local, _, state, *_ in sockets)
 
 
 def with_samples(cluster: Cluster, folder: Path, workers: SampleWorkers, *flags: str) -> BehindGateway:
