@@ -408,7 +408,7 @@ def status() -> Schema:
     keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return mapping(
         "Written by the gateway.",
-        conditions=listed("Whether the object is active, and why not.", condition, 8, **keys),
+        conditions=listed("Whether the object is in force, and why not.", condition, 8, **keys),
     )
 
 
