@@ -121,7 +121,7 @@ class _Review:
         self._admission.observer.review_cancelled(self._selection.phase)
 
     def start(self, body: bytes) -> None:
-        """Decode *body*: at once, or in turns with other long work if it is large or unusual."""
+        """Decode *body*: at once, or in steps by the work queue if it is large or unusual."""
         try:
             request = decode_plain(body) if len(body) <= LARGE_BYTES else None
         except Exception as error:

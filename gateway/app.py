@@ -99,7 +99,7 @@ class Gateway:
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
-        self._changes.accepted((seen, self._pools.made_of))
+        self._changes.accepted((seen, self._pools.fingerprint_in_use))
         await self._front_end.start(config.gateway.listen, self._check_files, reuse_port=self._reuse_port)
         self._keep(self._follower.follow(self._reload_cluster))
         self._not_ready = None
@@ -153,7 +153,7 @@ class Gateway:
                 await self._put_in_force(await asyncio.to_thread(self._options.load))
             except ConfigError as error:
                 return error, self._changes.refused(state, str(error))
-            self._changes.accepted((state[0], self._pools.made_of))
+            self._changes.accepted((state[0], self._pools.fingerprint_in_use))
             return None, False
 
     async def _reload_cluster(self) -> bool:

@@ -1,4 +1,4 @@
-"""The exceptions of the gateway, by whose fault they are.
+"""The exceptions of the gateway: one class for each party that has to act.
 
 Events that can happen several times in one review (a failed call, a denial) are values in
 ``gateway.core.verdict``. An exception ends the review, or the start of the program.

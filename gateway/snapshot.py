@@ -136,8 +136,7 @@ class Pools:
 
         Raises:
             ConfigError: the TLS files of a pool or the certificates of an HTTPS server cannot be used; the
-            pools
-                stay unchanged.
+                pools stay unchanged.
         """
         users = config.gateway.webhook_users
         wanted = {client: users.find(client) if users else None for client in _clients(config)}
@@ -215,12 +214,12 @@ class Pools:
         )
 
     def fingerprint(self) -> object:
-        """Return a value that differs from ``made_of`` after a change of TLS files or credentials."""
+        """Return a value that changes with the TLS files and credentials, see ``fingerprint_in_use``."""
         pools = tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
         return pools, self._users_fingerprint()
 
     @property
-    def made_of(self) -> object:
+    def fingerprint_in_use(self) -> object:
         """The fingerprint of the files when the pools were made."""
         return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
 

@@ -62,20 +62,22 @@ class CompiledConditions:
         return False
 
     def evaluate(
-        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         """Return None if the webhook is to be called, otherwise why it is not, or not yet.
 
         An evaluation that is too long for the event loop is given up; Unresolved has it for another thread.
         """
-        if not isinstance(seen.prepared, _Variables):
-            seen.prepared = _Variables(seen)
+        if not isinstance(condition_input.prepared, _Variables):
+            condition_input.prepared = _Variables(condition_input)
         try:
-            return self._evaluate(seen.prepared, decisions, BRIEF_LIMIT)
+            return self._evaluate(condition_input.prepared, decisions, BRIEF_LIMIT)
         except _TooLong:
             known = dict(decisions)
             return Unresolved(
-                evaluation=LongEvaluation(self, lambda: self._evaluate(_Variables(seen), known, HOOK_LIMIT))
+                evaluation=LongEvaluation(
+                    self, lambda: self._evaluate(_Variables(condition_input), known, HOOK_LIMIT)
+                )
             )
 
     def _evaluate(
@@ -148,8 +150,8 @@ class _Variables:
 
     __slots__ = ("decisions", "values")
 
-    def __init__(self, seen: ConditionInput) -> None:
-        document: Any = seen.document
+    def __init__(self, condition_input: ConditionInput) -> None:
+        document: Any = condition_input.document
         request: dict[str, Any] = {"options": None, **document, **_ABSENT}
         resource = request["resource"] = request.get("requestResource") or request.get("resource") or {}
         self.decisions = KnownDecisions()
@@ -162,8 +164,8 @@ class _Variables:
             "name": request.get("name", ""),
         }
         self.values = (
-            seen.object,
-            seen.old_object,
+            condition_input.object,
+            condition_input.old_object,
             request,
             None,
             authorizer,

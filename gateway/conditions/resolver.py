@@ -62,7 +62,7 @@ class FairExecutor:
         return future
 
     def close(self) -> None:
-        """End the thread after the evaluation that runs; those that wait do not run."""
+        """End the thread after the evaluation that runs; the queued ones do not run."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._earlier_interval_s is not None:
             sys.setswitchinterval(self._earlier_interval_s)

@@ -31,13 +31,13 @@ class Payload:
     Calls with the same payload share the Payload itself, so that a batch contains it once.
     """
 
-    __slots__ = ("_changed_json", "_json", "_labels", "_object", "_seen", "request")
+    __slots__ = ("_changed_json", "_condition_input", "_json", "_labels", "_object", "request")
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
         self.request = request
         self._object: Json | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
-        self._seen: ConditionInput | None = None
+        self._condition_input: ConditionInput | None = None
         self._changed_json: bytes | None = None
         self._json: bytes | None = request.json
         if changed is not None:
@@ -75,11 +75,13 @@ class Payload:
         return self.object if self._changed_json is not None else self.request.object_outline
 
     @property
-    def seen(self) -> ConditionInput:
+    def condition_input(self) -> ConditionInput:
         """The input of matchConditions for the present object."""
-        if self._seen is None:
-            self._seen = ConditionInput(self.request.document, self.object, self.request.old_object)
-        return self._seen
+        if self._condition_input is None:
+            self._condition_input = ConditionInput(
+                self.request.document, self.object, self.request.old_object
+            )
+        return self._condition_input
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
@@ -119,7 +121,7 @@ class Payload:
 
     def drop_parsed(self) -> None:
         """Drop the parsed forms; the next access parses again."""
-        self._object = self._seen = None
+        self._object = self._condition_input = None
         self.request.drop_parsed()
 
 

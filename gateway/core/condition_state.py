@@ -31,10 +31,12 @@ class ConditionState:
         """Whether there are new tasks since they were last taken."""
         return bool(self._new_tasks)
 
-    def evaluate(self, index: int, conditions: MatchConditions, seen: ConditionInput) -> ConditionResult:
-        """Return the result of *conditions* for *seen*, the current object; None: all are true."""
+    def evaluate(
+        self, index: int, conditions: MatchConditions, condition_input: ConditionInput
+    ) -> ConditionResult:
+        """Return the result of *conditions* for *condition_input*, the current object; None: all are true."""
         if index not in self._results:
-            self._set(index, conditions.evaluate(seen, self._decisions))
+            self._set(index, conditions.evaluate(condition_input, self._decisions))
         return self._results[index]
 
     def take_tasks(self) -> Sequence[ConditionTask]:

@@ -96,7 +96,7 @@ class MatchConditions(Protocol):
         """Whether any of them uses ``authorizer``."""
 
     def evaluate(
-        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         """Return None if all conditions are true, otherwise why the webhook is not called, or not yet.
 

@@ -22,8 +22,7 @@ class Deadline:
 
     def capped(self, timeout_s: float, now: float) -> Deadline:
         """Return the deadline of a call that starts *now*: its own timeout, or this deadline if earlier."""
-        at, budget_s = now + timeout_s, self.budget_s
-        return Deadline(min(self.at, at), min(budget_s, timeout_s))
+        return Deadline(min(self.at, now + timeout_s), min(self.budget_s, timeout_s))
 
     def has_passed(self, now: float) -> bool:
         """Whether no time is left."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.core.evaluation import Evaluation
     from gateway.core.outcome import Outcome
 
-__all__ = ["UNCONDITIONAL", "AuditLevel", "Decision", "Status", "decide"]
+__all__ = ["PLAIN_ALLOWED", "AuditLevel", "Decision", "Status", "decide"]
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096
@@ -78,7 +78,7 @@ class Decision:
         return self.status is None
 
 
-UNCONDITIONAL: Final = Decision()
+PLAIN_ALLOWED: Final = Decision()
 """Allowed, without patch, warnings and annotations."""
 
 
@@ -91,7 +91,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     outcomes = evaluation.outcomes
     is_mutating = evaluation.is_mutating
     if not is_mutating and _are_silent(outcomes):
-        return UNCONDITIONAL
+        return PLAIN_ALLOWED
     status = _status([outcome for outcome in outcomes if outcome.rejects])
     annotations, dropped = annotations_of(outcomes, audit_level, is_mutating=is_mutating)
     return Decision(

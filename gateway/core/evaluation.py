@@ -132,8 +132,8 @@ class Evaluation:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""
         return self._calls[call.index] is call
 
-    def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
-        """Note that *call* could not be made, and return further calls to make.
+    def receive_refusal(self, call: Call, failure: Failed) -> Sequence[Call]:
+        """Take the *failure* of a *call* that could not be made, and return further calls to make.
 
         A speculative call is dropped: a serial run would not have made it yet, and there may be room when its
         turn comes. For any other call the *failure* is the verdict.
@@ -186,7 +186,7 @@ class Evaluation:
                 self._index = index + 1
                 outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
                 if patched is not None:
-                    self._show(patched)
+                    self._replace_object(patched)
                 self._conclude(outcome)
             elif self._round == 0 and self.has_changed:
                 self._round = 1
@@ -235,7 +235,7 @@ class Evaluation:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
         webhook = invocation.webhook
-        if not invocation.is_unconditional:
+        if not invocation.has_matched_selectors:
             matched = (
                 object_matches(webhook, self._payload.labels)
                 if invocation.has_matched_namespace
@@ -246,7 +246,7 @@ class Evaluation:
         if webhook.match_conditions is None:
             return None
         self._conditions = self._conditions or ConditionState()
-        return self._conditions.evaluate(index, webhook.match_conditions, self._payload.seen)
+        return self._conditions.evaluate(index, webhook.match_conditions, self._payload.condition_input)
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""
@@ -266,8 +266,8 @@ class Evaluation:
                 return
         self._ahead = len(self._invocations)
 
-    def _show(self, patched: Payload) -> None:
-        """Go on with the *patched* object."""
+    def _replace_object(self, patched: Payload) -> None:
+        """Go on with the *patched* object, and discard the calls on the old one."""
         self.has_changed = True
         self._payload = patched
         if self._conditions is not None:

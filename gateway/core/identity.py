@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.review import shown
+from gateway.core.review import shown_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
         expected, found = before.get(field), after.get(field)
         # The API server knows built-in types from the request, if the object does not name its type.
         if expected and found != expected and not (is_built_in and found in (None, "")):
-            raise _refused(field, found, shown(expected))
+            raise _refused(field, found, shown_briefly(expected))
     old, new = before.get("metadata"), after.get("metadata")
     if not isinstance(old, dict):
         # The options of CONNECT have no metadata.
@@ -87,7 +87,7 @@ def _check_names(request: AdmissionRequest, old: Json, new: Json, *, needs_name:
         # The API server fills in an absent value, except for a name.
         is_right = found == expected if found else field != "name" or not needs_name
         if expected and not is_right:
-            raise _refused(f"metadata.{field}", found or None, shown(expected))
+            raise _refused(f"metadata.{field}", found or None, shown_briefly(expected))
 
 
 def _is_sound(check: Callable[[str, object], None], value: object) -> bool:
@@ -116,7 +116,7 @@ def _text(value: object, field: str) -> str:
 
 
 def _refused(path: str, found: object, expected: str) -> PatchRefused:
-    return PatchRefused(f"{path}: found {shown(found)}, expected {expected}")
+    return PatchRefused(f"{path}: found {shown_briefly(found)}, expected {expected}")
 
 
 def _check_text(path: str, value: object) -> None:
@@ -150,7 +150,7 @@ def _check_texts(path: str, value: object) -> None:
     if not isinstance(value, dict):
         raise _refused(path, value, "an object of strings")
     for key, text in value.items():
-        _check_text(f"{path}[{shown(key)}]", text)
+        _check_text(f"{path}[{shown_briefly(key)}]", text)
 
 
 def _check_list(path: str, value: object) -> None:

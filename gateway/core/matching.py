@@ -42,7 +42,7 @@ class Invocation:
     webhook: Webhook
     position: int
     """Index among all webhooks that the path selects, from 0."""
-    is_unconditional: bool
+    has_matched_selectors: bool
     """Whether no selector is left to evaluate."""
     has_matched_namespace: bool
     """Whether only the objectSelector is left to evaluate."""
@@ -113,7 +113,8 @@ class Selection:
             Invocation(
                 webhook,
                 position,
-                is_unconditional=webhook.namespace_selector.is_empty and webhook.object_selector.is_empty,
+                has_matched_selectors=webhook.namespace_selector.is_empty
+                and webhook.object_selector.is_empty,
                 has_matched_namespace=webhook.namespace_selector.is_empty,
             )
             for position, webhook in self._with_resource(request)
@@ -148,7 +149,7 @@ class _Candidates:
             Invocation(
                 one.webhook,
                 one.position,
-                is_unconditional=one.webhook.object_selector.is_empty,
+                has_matched_selectors=one.webhook.object_selector.is_empty,
                 has_matched_namespace=True,
             )
             for one in invocations

@@ -47,16 +47,18 @@ class Outcome:
         return type(self.verdict) is not Allowed
 
 
-def settle(call: Call, verdict: Verdict, number: int, *, is_mutating: bool) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of *call* in round *number*, and the payload for later webhooks; None: unchanged."""
+def settle(
+    call: Call, verdict: Verdict, round_number: int, *, is_mutating: bool
+) -> tuple[Outcome, Payload | None]:
+    """Return the outcome of *call*, and the payload for later webhooks; None: unchanged."""
     if isinstance(verdict, Failed):
-        return Outcome(call.invocation, number, verdict, None, call), None
+        return Outcome(call.invocation, round_number, verdict, None, call), None
     if isinstance(verdict, Denied) or not verdict.patch:
-        return Outcome(call.invocation, number, verdict, verdict, call), None
+        return Outcome(call.invocation, round_number, verdict, verdict, call), None
     if is_mutating:
-        return _patched(call, verdict, number)
+        return _patched(call, verdict, round_number)
     failure = Failed(FailureReason.PATCH_FORBIDDEN, "a validating webhook may not answer a patch")
-    return Outcome(call.invocation, number, failure, None, call), None
+    return Outcome(call.invocation, round_number, failure, None, call), None
 
 
 def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
@@ -67,11 +69,17 @@ def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
     call.applied = yield from _applied(call.payload, patch)
 
 
-def _patched(call: Call, verdict: Allowed, number: int) -> tuple[Outcome, Payload | None]:
+def _patched(call: Call, verdict: Allowed, round_number: int) -> tuple[Outcome, Payload | None]:
     applied = call.applied or finish(_applied(call.payload, verdict.patch))
     patched, failure = applied.payload, applied.failure
     outcome = Outcome(
-        call.invocation, number, failure or verdict, verdict, call, patched is not None, applied.is_patched
+        call.invocation,
+        round_number,
+        failure or verdict,
+        verdict,
+        call,
+        patched is not None,
+        applied.is_patched,
     )
     return outcome, patched
 

@@ -283,10 +283,10 @@ def _check_envelope(review: object) -> str:
         raise MalformedReview("the body is not an AdmissionReview")
     version = review.get("apiVersion")
     if version not in (V1, V1BETA1):
-        raise UnsupportedReview(f"apiVersion: found {shown(version)}, expected {V1} or {V1BETA1}")
+        raise UnsupportedReview(f"apiVersion: found {shown_briefly(version)}, expected {V1} or {V1BETA1}")
     document = review.get("request")
     if not isinstance(document, dict):
-        raise MalformedReview(f"request: found {shown(document)}, expected an AdmissionRequest")
+        raise MalformedReview(f"request: found {shown_briefly(document)}, expected an AdmissionRequest")
     return cast("str", version)
 
 
@@ -365,14 +365,16 @@ def _malformed(document: Json) -> MalformedReview:
     member, expected = next(
         (member, expected) for member, is_right, expected in checks if not is_right(document.get(member))
     )
-    return MalformedReview(f"request.{member}: found {shown(document.get(member))}, expected {expected}")
+    return MalformedReview(
+        f"request.{member}: found {shown_briefly(document.get(member))}, expected {expected}"
+    )
 
 
 def _is_named(*members: str) -> Callable[[object], bool]:
     return lambda value: isinstance(value, dict) and all(isinstance(value.get(name), str) for name in members)
 
 
-def shown(value: object) -> str:
+def shown_briefly(value: object) -> str:
     """Return *value* for an error message: a short scalar as JSON, anything else by its type."""
     if value is None:
         return "nothing"

@@ -8,8 +8,8 @@ send it, and the worker with the lowest cost goes first. Unprocessed input stays
 The cost is CPU time of the thread, not elapsed time, so that a busy machine does not make workers look
 expensive.
 
-``gateway.work_queue`` divides the loop's time too, but between long computations of the gateway itself. Those
-must all be done, and take turns; here the input of a misbehaving worker is to be slowed down.
+``gateway.work_queue`` divides the loop's time too, but between long computations of the gateway itself, which
+must all be done. Here the purpose is to slow down the input of a misbehaving worker.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CpuBudget:
             self._set_timer()
 
     def leave(self, reader: Reader) -> None:
-        """Remove *reader* from those that wait."""
+        """Remove *reader* from the waiting ones."""
         self._waiting.pop(reader, None)
 
     def _available(self) -> float:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 LARGE_PATCH_BYTES: Final = 16 * 1024
-"""Longer patches are applied in steps, in turns with others; shorter ones take some milliseconds at most."""
+"""Longer patches are applied in steps, by a work queue; shorter ones take some milliseconds at most."""
 
 MIN_RETRY_S: Final = 0.01
 """Remaining time below which there is no retry and no hedge."""
@@ -135,13 +135,13 @@ class EvaluationDriver:
 
         queue = self._backends.patch_queue(call.invocation.webhook.backend)
         stop = queue.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
-        hedge_timer = asyncio.get_running_loop().call_later(
+        deadline_timer = asyncio.get_running_loop().call_later(
             group.deadline.remaining_s(self._now()), lambda: end(failed_deadline(group.deadline))
         )
 
         def cancel() -> None:
             stop()
-            hedge_timer.cancel()
+            deadline_timer.cancel()
 
         self._applying[call] = cancel
 
@@ -264,7 +264,7 @@ class EvaluationDriver:
             call = queue.popleft()
             failure = self._add_to_group(call, groups) if evaluation.wants(call) else None
             if failure is not None:
-                queue.extend(evaluation.refused(call, failure))
+                queue.extend(evaluation.receive_refusal(call, failure))
         if not evaluation.done:
             for task in evaluation.take_condition_tasks():
                 # Half of the time is left for the webhooks.

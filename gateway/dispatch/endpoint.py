@@ -200,15 +200,15 @@ class WorkerEndpoint:
         if transport is not self._transport:
             self._transport.drop(f"banned after a protocol violation: {status.details}")
 
-    def draining(self, transport: WorkerTransport, distrust: str = "") -> None:
+    def draining(self, transport: WorkerTransport, replace_reason: str = "") -> None:
         """The worker accepts no further calls on *transport*: open a new one to the same address.
 
-        *distrust* is the reason if the gateway decided that itself.
+        *replace_reason* is empty if the worker announced that; otherwise it is the gateway's own reason.
         """
         if transport is not self._transport or self._is_closing or len(self._draining) >= MAX_DRAINING:
             return
-        if distrust:
-            log.warning("stream of worker %s replaced: %s", self.address, distrust)
+        if replace_reason:
+            log.warning("stream of worker %s replaced: %s", self.address, replace_reason)
         else:
             log.info("worker %s is draining; connecting again", self.address)
         self._connectivity = "draining"

@@ -114,7 +114,7 @@ class HealthWatch:
         try:
             connection.send(health_pb2.HealthCheckRequest(service="").SerializeToString())
             connection.finish_writing()
-            connection.start_keepalive(watch.on_window)
+            connection.start_keepalive(watch.on_period)
             await watch.over
         finally:
             self._watch = None
@@ -162,7 +162,7 @@ class _Watch:
         self._on_report = on_report
         self._messages = 0
 
-    def on_window(self) -> None:
+    def on_period(self) -> None:
         """The keepalive time has passed: count messages anew, and require a report by now."""
         self._messages = 0
         if not self.has_report:

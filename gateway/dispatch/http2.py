@@ -1,7 +1,7 @@
 """The client side of an HTTP/2 connection with one stream: bytes in, bytes out, no socket.
 
 The stream to a worker does not use grpc.aio, which passes every read and write through a completion queue, a
-polling thread and a pair of sockets: ten changes of thread for a single review, where two suffice. Here a
+polling thread and a pair of sockets: ten thread switches for a single review, where two suffice. Here a
 message is one write of the event loop, and its answer one read. ``hyperframe`` writes frames and ``hpack``
 codes header blocks. ``h2``, of the same family, stops reading after a GOAWAY, with which servers announce
 their shutdown.
@@ -54,7 +54,7 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 STEP_FRAMES: Final = 64
 """Frames in one step: less than a millisecond."""
 MAX_UNPRODUCTIVE_FRAMES: Final = 10_000
-"""PING, SETTINGS, small DATA frames and the like in one window, or before a call is answered."""
+"""PING, SETTINGS, small DATA frames and the like in one period, or before a call is answered."""
 MAX_HEADER_BLOCKS: Final = 10
 """Limit for the connection. A gRPC call has two: the response and its trailers."""
 _MAX_SETTINGS: Final = 32
@@ -150,7 +150,7 @@ class Http2Stream:
         self._decoder = hpack.Decoder(max_header_list_size=_MAX_HEADERS_BYTES)
         self._unacknowledged_bytes = self._unproductive_frames = 0
         self._unsent: deque[memoryview] = deque()
-        self._connection_window = self._stream_window = self._first_window = _FIRST_WINDOW_BYTES
+        self._connection_period = self._stream_window = self._first_window = _FIRST_WINDOW_BYTES
         self._max_frame_bytes = _MAX_FRAME_BYTES
         self._is_ending = self._has_ended = False
         settings = {
@@ -178,8 +178,8 @@ class Http2Stream:
         self._is_ending = True
         self._pump()
 
-    def reset_window(self) -> None:
-        """Begin a new window for unproductive frames; the caller does so periodically."""
+    def begin_period(self) -> None:
+        """Count unproductive frames from 0 again; the caller does this periodically."""
         self._unproductive_frames = 0
 
     def ping(self) -> None:
@@ -353,13 +353,13 @@ class Http2Stream:
         if not increment or stream not in (0, _STREAM):
             raise Violation(PROTOCOL_ERROR, f"WINDOW_UPDATE frame of {increment} on stream {stream}")
         if stream == 0:
-            self._connection_window += increment
+            self._connection_period += increment
         else:
             self._stream_window += increment
         self._open_windows()
 
     def _open_windows(self) -> None:
-        if max(self._connection_window, self._stream_window) > _LARGEST_WINDOW_BYTES:
+        if max(self._connection_period, self._stream_window) > _LARGEST_WINDOW_BYTES:
             raise Violation(FLOW_CONTROL_ERROR, "flow control window too large")
         self._pump()
 
@@ -370,13 +370,13 @@ class Http2Stream:
         unsent = self._unsent
         while unsent and not self.is_over:
             piece = unsent[0]
-            room = min(self._connection_window, self._stream_window, self._max_frame_bytes, len(piece))
+            room = min(self._connection_period, self._stream_window, self._max_frame_bytes, len(piece))
             if room <= 0:
                 return
             self.output += _FRAME_HEAD.pack(room >> 8, room & 0xFF, _DATA, 0, _STREAM)
             self.output += piece[:room]
             self._unproductive_frames = max(0, self._unproductive_frames - room // 1024)
-            self._connection_window -= room
+            self._connection_period -= room
             self._stream_window -= room
             if room == len(piece):
                 unsent.popleft()

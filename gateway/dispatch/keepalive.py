@@ -31,15 +31,15 @@ class Keepalive:
     """The keepalive of one connection, until it is stopped. Create it on a running event loop."""
 
     def __init__(
-        self, connection: Pingable, on_window: Callable[[], None], on_timeout: Callable[[str], None]
+        self, connection: Pingable, on_period: Callable[[], None], on_timeout: Callable[[str], None]
     ) -> None:
         """Watch *connection*.
 
-        *on_window* is called each time the keepalive time has passed, with input or without. *on_timeout* is
+        *on_period* is called each time the keepalive time has passed, with input or without. *on_timeout* is
         called once, with a text, if a ping had no effect.
         """
         self._connection = connection
-        self._on_window = on_window
+        self._on_period = on_period
         self._on_timeout = on_timeout
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
@@ -56,7 +56,7 @@ class Keepalive:
         self._timer = self._loop.call_later(delay_s, self._check, last)
 
     def _check(self, last_received_at: float) -> None:
-        self._on_window()
+        self._on_period()
         if self._is_stopped:
             return
         if self._connection.last_received_at != last_received_at:

@@ -35,7 +35,7 @@ FIRST_BAN_S: Final = 1.0
 LONGEST_BAN_S: Final = 60.0
 FREE_BREAKS: Final = 5
 """Streams that answers may break before the next stream is delayed."""
-HONEST_FOR_S: Final = 60.0
+BAN_RESET_AFTER_S: Final = 60.0
 """After the end of a ban, answers must come for so long before the next ban is as short as the first."""
 
 CHECK_INTERVAL_S: Final = 0.1
@@ -140,8 +140,8 @@ class OutlierState:
 
     def ban(self, now: float) -> float:
         """Ban the endpoint for a protocol violation, for longer each time; return for how many seconds."""
-        is_honest = self._served_at - self.banned_until >= HONEST_FOR_S
-        self._ban_s = FIRST_BAN_S if is_honest else min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * self._ban_s))
+        is_first = self._served_at - self.banned_until >= BAN_RESET_AFTER_S
+        self._ban_s = FIRST_BAN_S if is_first else min(LONGEST_BAN_S, max(FIRST_BAN_S, 2 * self._ban_s))
         self.banned_until = now + self._ban_s
         return self._ban_s
 

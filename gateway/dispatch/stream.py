@@ -59,8 +59,8 @@ class StreamOwner(Protocol):
     def opened(self) -> None:
         """The stream is connected."""
 
-    def draining(self, distrust: str = "") -> None:
-        """The worker accepts no further calls, or should get none for the reason *distrust*."""
+    def draining(self, replace_reason: str = "") -> None:
+        """The worker accepts no further calls, or should get none for the reason *replace_reason*."""
 
     def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
         """The stream has ended; *unanswered* groups have open calls."""
@@ -184,7 +184,7 @@ class ReviewStream:
                 # The first message could not be read, and arrived before this coroutine was resumed.
                 self.connection.abort()
                 return
-            self.connection.start_keepalive(self._unsolicited.reset_window)
+            self.connection.start_keepalive(self._unsolicited.begin_period)
             self._owner.opened()
             self._flush()
 

@@ -77,7 +77,7 @@ class StreamConnection(asyncio.Protocol):
         self._steps: Iterator[int] | None = None
         """The remaining steps of a message."""
         self._cost_s = 0.0
-        """CPU time in this window for input that is no message and answers no call.
+        """CPU time in this period for input that is no message and answers no call.
 
         An answer that is too large counts against its own webhook, not against the other webhooks of its
         worker."""
@@ -103,22 +103,22 @@ class StreamConnection(asyncio.Protocol):
         self._http2.finish_writing()
         self._write()
 
-    def reset_window(self) -> None:
-        """Begin a new window for input that answers no call."""
+    def begin_period(self) -> None:
+        """Count input that answers no call from 0 again."""
         self._cost_s = 0.0
-        self._http2.reset_window()
+        self._http2.begin_period()
 
-    def start_keepalive(self, on_window: Callable[[], None]) -> None:
+    def start_keepalive(self, on_period: Callable[[], None]) -> None:
         """End the call if the worker stops responding.
 
-        *on_window* is called when a new window for input that answers no call begins.
+        *on_period* is called when a new period of this count begins, see :meth:`begin_period`.
         """
 
-        def new_window() -> None:
-            self.reset_window()
-            on_window()
+        def new_period() -> None:
+            self.begin_period()
+            on_period()
 
-        self._keepalive = Keepalive(self, new_window, self._time_out)
+        self._keepalive = Keepalive(self, new_period, self._time_out)
 
     def _time_out(self, reason: str) -> None:
         owner = self._owner
@@ -208,7 +208,7 @@ class StreamConnection(asyncio.Protocol):
         if answered:
             account.pay(answered)
             self._cost_s = 0.0 if account.has_credit else self._cost_s
-            self._http2.reset_window()
+            self._http2.begin_period()
         else:
             cost_s = budget.cpu() - cpu_s if is_measured else UNMEASURED_S
             account.charge(cost_s, self._loop.time())

@@ -84,8 +84,8 @@ class TransportOwner(Protocol):
     def banned(self, transport: WorkerTransport, status: CallStatus) -> None:
         """The worker violated the protocol."""
 
-    def draining(self, transport: WorkerTransport, distrust: str = "") -> None:
-        """The worker accepts no further calls there, or should get none for the reason *distrust*."""
+    def draining(self, transport: WorkerTransport, replace_reason: str = "") -> None:
+        """The worker accepts no further calls there, or should get none for the reason *replace_reason*."""
 
 
 class BackoffTransport:
@@ -212,10 +212,10 @@ class WorkerTransport:
         self._is_lost.clear()
         self._owner.ready(self)
 
-    def draining(self, distrust: str = "") -> None:
-        """The worker announced its shutdown, or should get no more calls for the reason *distrust*."""
+    def draining(self, replace_reason: str = "") -> None:
+        """The worker announced its shutdown, or should get no more calls for the reason *replace_reason*."""
         if not self._is_closing:
-            self._owner.draining(self, distrust)
+            self._owner.draining(self, replace_reason)
 
     def finish_writing(self) -> None:
         """Send nothing more, so that a draining worker can end the stream."""

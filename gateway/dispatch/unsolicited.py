@@ -1,4 +1,4 @@
-"""Limits on what a worker sends on its stream although the gateway did not ask for it."""
+"""Limits of unsolicited input: verdicts that a worker sends for no call in flight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 MAX_WITHDRAWN: Final = 16_384
 """Withdrawn calls whose late verdicts are expected."""
 MAX_UNSOLICITED: Final = 1000
-"""Unsolicited items in one window. Windows last half a minute while the worker sends anything."""
+"""Unsolicited items in one period. A period lasts half a minute while the worker sends anything."""
 
 
 class Flood(Exception):
@@ -46,12 +46,12 @@ class UnsolicitedLimiter:
         """Count one unsolicited item.
 
         Raises:
-            Flood: there were too many in this window; the text names their *kind*, a plural.
+            Flood: there were too many in this period; the text names their *kind*, a plural.
         """
         self._count += 1
         if self._count > MAX_UNSOLICITED:
             raise Flood(f"the worker sent more than {MAX_UNSOLICITED} {kind}", is_misconduct=is_misconduct)
 
-    def reset_window(self) -> None:
-        """Begin a new window."""
+    def begin_period(self) -> None:
+        """Count from 0 again; the caller does this periodically."""
         self._count = 0

@@ -7,8 +7,9 @@ Laws:
 1. Answers leave in the order of their requests, however the bytes of the requests are split.
 2. The service gets one request at a time, when its body is complete. Reading pauses while a request is being
    answered and another one waits; at most ``Bounds.pipelined`` requests wait.
-3. After a request that was not read to its end, the connection ends with its answer. 4. Only the idle bound
-closes an idle connection; an old connection ends by ``Connection: close`` on an answer.
+3. After a request that was not read to its end, the connection ends with its answer.
+4. Only the idle bound closes an idle connection; an old connection ends by ``Connection: close`` on an
+   answer.
 
 Source: RFC 9112 section 9 (connection management).
 """

@@ -5,8 +5,8 @@ Where several refusals apply the first of these is given: credentials 401, path 
 complete, so that the client has finished writing and reads the 503.
 
 A review whose time is over when its turn comes (its body came slowly, or it waited behind another on its
-connection) is refused with 503 as well. It has not begun, so it may be sent again, and a kube-apiserver that
-still has time, although it announced less, does so.
+connection) is refused with 503 as well. It has not begun, so it may be sent again. kube-apiserver does that
+if it has time left, which can be more than it announced.
 
 ``failure`` is the only table from exceptions to statuses.
 
@@ -96,9 +96,8 @@ class Router(Generic[Selection]):
     """The routes of reviews.
 
     The application is called with each exchange whose request is complete and valid, with the selection that
-    ``paths`` has for the path, and with the deadline. It answers with
-    ``exchange.respond`` at once or later, or with ``Router.fail``, or raises; it returns a function that
-    cancels the review, or None.
+    ``paths`` has for the path, and with the deadline. It answers with ``exchange.respond`` at once or later,
+    or with ``Router.fail``, or raises; it returns a function that cancels the review, or None.
     """
 
     def __init__(

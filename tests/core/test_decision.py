@@ -13,7 +13,7 @@ from gateway.core.annotations import MAX_DROPPED, MAX_WORKER_ANNOTATIONS, MAX_WO
 from gateway.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
-    UNCONDITIONAL,
+    PLAIN_ALLOWED,
     AuditLevel,
     Decision,
     Status,
@@ -505,7 +505,7 @@ def test_a_patch_that_nests_too_deeply_is_a_failure_of_its_webhook_at_any_depth(
 
 
 def test_a_validation_without_warnings_and_annotations_has_an_empty_decision() -> None:
-    assert validating(ALLOWED, Allowed()) is UNCONDITIONAL
+    assert validating(ALLOWED, Allowed()) is PLAIN_ALLOWED
     assert decide(settle([], request()), "Metadata").allowed
 
 

@@ -390,7 +390,7 @@ def test_a_speculative_call_that_found_no_room_is_made_in_its_turn() -> None:
     a, b = evaluation.start()
     full = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429)
     assert evaluation.wants(b)
-    assert names(evaluation.refused(b, full)) == ""
+    assert names(evaluation.receive_refusal(b, full)) == ""
     assert not evaluation.wants(b)
     assert names(evaluation.receive(a, ALLOWED)) == "b"
 
@@ -398,7 +398,7 @@ def test_a_speculative_call_that_found_no_room_is_made_in_its_turn() -> None:
 def test_a_call_that_found_no_room_in_its_turn_has_failed() -> None:
     evaluation = begin(hooks("ab"))
     a, b = evaluation.start()
-    evaluation.refused(a, Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429))
+    evaluation.receive_refusal(a, Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: full", 429))
     assert evaluation.done
     assert evaluation.outcomes[0].rejects
     assert list(evaluation.take_withdrawn()) == [b]

@@ -35,7 +35,7 @@ def outcome(hook: Webhook, **members: object) -> bool | Failed:
         selection = Selection("mutate", [hook])
         for _ in range(2):
             kept = selection.invocations(given, namespace)
-            assert (True if kept and kept[0].is_unconditional else bool(kept) and matched) == matched
+            assert (True if kept and kept[0].has_matched_selectors else bool(kept) and matched) == matched
     return matched
 
 
@@ -167,7 +167,7 @@ def test_invocations_keep_order_and_have_their_index_among_all() -> None:
         webhook("d.policies.test", namespace_selector=TEAM_A),
     )
     found = Selection("mutate", hooks).invocations(request(), None)
-    assert [(i.webhook.name, i.position, i.is_unconditional) for i in found] == [
+    assert [(i.webhook.name, i.position, i.has_matched_selectors) for i in found] == [
         ("a.policies.test", 0, True),
         ("c.policies.test", 2, False),
         ("d.policies.test", 3, False),
@@ -223,7 +223,7 @@ def test_the_index_excludes_webhooks_by_namespace(monkeypatch: pytest.MonkeyPatc
 
     def found(namespace: Namespace | Failed | None) -> list[tuple[str, int, bool]]:
         kept = selection.invocations(request(), namespace)
-        return [(one.webhook.name, one.position, one.is_unconditional) for one in kept]
+        return [(one.webhook.name, one.position, one.has_matched_selectors) for one in kept]
 
     ours = Namespace("red", {"team": "a"}, b"")
     for _ in range(2):

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from gateway.core.annotations import Dropped
-from gateway.core.decision import UNCONDITIONAL, Decision, Status
+from gateway.core.decision import PLAIN_ALLOWED, Decision, Status
 from gateway.core.response import encode
 from gateway.core.review import V1, V1BETA1
 from gateway.core.verdict import Cause, Details
@@ -19,7 +19,7 @@ PATCH = b'[{"op":"add","path":"/x","value":1}]'
 @pytest.mark.parametrize(
     ("decision", "rest"),
     [
-        (UNCONDITIONAL, b'"allowed":true}}'),
+        (PLAIN_ALLOWED, b'"allowed":true}}'),
         (Decision(), b'"allowed":true}}'),
         (
             Decision(patch=PATCH),

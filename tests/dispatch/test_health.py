@@ -666,8 +666,8 @@ class Peer:
     def finish_writing(self) -> None:
         pass
 
-    def start_keepalive(self, on_window: Callable[[], None]) -> None:
-        self.keepalive = Keepalive(self, on_window, self.time_out)
+    def start_keepalive(self, on_period: Callable[[], None]) -> None:
+        self.keepalive = Keepalive(self, on_period, self.time_out)
 
     def time_out(self, reason: str) -> None:
         assert self.owner is not None

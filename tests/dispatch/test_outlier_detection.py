@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from gateway.config.model import Hedge
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch.outlier_detection import (
+    BAN_RESET_AFTER_S,
     EJECT_AFTER,
     FIRST_EJECTION_S,
     FREE_BREAKS,
-    HONEST_FOR_S,
     LONGEST_BAN_S,
     LONGEST_EJECTION_S,
     OutlierState,
@@ -280,9 +280,9 @@ def test_a_short_ban_follows_only_a_minute_of_answers() -> None:
     outlier = OutlierState()
     outlier.ban(100.0)
     outlier.ban(101.0)
-    outlier.succeeded(outlier.banned_until + HONEST_FOR_S - 1)
+    outlier.succeeded(outlier.banned_until + BAN_RESET_AFTER_S - 1)
     assert outlier.ban(200.0) == 4
-    outlier.succeeded(outlier.banned_until + HONEST_FOR_S)
+    outlier.succeeded(outlier.banned_until + BAN_RESET_AFTER_S)
     assert outlier.ban(300.0) == 1
 
 

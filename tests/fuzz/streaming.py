@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()
-_INVOCATION: Final = Invocation(webhook(), 0, is_unconditional=True, has_matched_namespace=True)
+_INVOCATION: Final = Invocation(webhook(), 0, has_matched_selectors=True, has_matched_namespace=True)
 MAX_UNREAD_BYTES: Final = 100_000
 """Bytes written to a worker that does not read: at most two windows, with the lowered bound, and a batch."""
 
@@ -162,11 +162,11 @@ class Bed:
                 self._connection.resume_writing()
 
     def keep_alive(self) -> None:
-        """Do the keepalive's work: send a ping, and reset the counters of the window."""
+        """Do the keepalive's work: send a ping, and reset the counters of the period."""
         if self._connection is not None and not self._transport.is_closed:
             self._connection.ping()
-            self._connection.reset_window()
-            self.stream._unsolicited.reset_window()
+            self._connection.begin_period()
+            self.stream._unsolicited.begin_period()
 
     def break_connection(self) -> None:
         """Lose the connection."""

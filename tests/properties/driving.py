@@ -143,7 +143,7 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
             if len(trace.out) < room:
                 trace.out.append(call)
             else:
-                queue += evaluation.refused(call, NO_ROOM)
+                queue += evaluation.receive_refusal(call, NO_ROOM)
         elif trace.out:
             position = order[step] % len(trace.out) if step < len(order) else 0
             call = trace.out.pop(position)

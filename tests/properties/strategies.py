@@ -127,20 +127,22 @@ class FakeConditions:
         return self.check is not None
 
     def evaluate(
-        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         if self.takes_long:
-            return Unresolved(evaluation=LongEvaluation(self, lambda: self.decide(seen, decisions)))
-        return self.decide(seen, decisions)
+            return Unresolved(
+                evaluation=LongEvaluation(self, lambda: self.decide(condition_input, decisions))
+            )
+        return self.decide(condition_input, decisions)
 
     def decide(
-        self, seen: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         if self.check is not None and self.check not in decisions:
             return Unresolved((self.check,))
-        if not holds(self.condition, seen.object):
+        if not holds(self.condition, condition_input.object):
             return Excluded("holds")
-        if self.breaks is not None and holds(self.breaks, seen.object):
+        if self.breaks is not None and holds(self.breaks, condition_input.object):
             return Failed(FailureReason.CONDITION, "no such key: x", 403)
         if self.check is not None and not decisions[self.check].allowed:
             return Excluded("may")
@@ -229,7 +231,7 @@ words = st.sampled_from(
 spoken_annotations: st.SearchStrategy[tuple[tuple[str, str], ...]] = st.sampled_from(
     [
         (),
-        (("k", "1"), ("seen", "2")),
+        (("k", "1"), ("condition_input", "2")),
         (("bad/key", "1"), ("k", "2")),
         (("long-" + "k" * 55, "1"), ("long-" + "k" * 56, "2")),
     ]

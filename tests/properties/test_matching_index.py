@@ -73,7 +73,7 @@ def test_a_cached_selection_equals_the_rules_and_selectors(
             (one.position, matched)
             for one in selection.invocations(review, namespace)
             if (
-                matched := one.is_unconditional
+                matched := one.has_matched_selectors
                 or (
                     object_matches(one.webhook, selectable_labels(review.object, None))
                     if one.has_matched_namespace

@@ -49,9 +49,9 @@ class Recorded(Evaluation):
             self.in_rotation[call] = self._simulation.in_rotation(self, call)
         return self._made(super().receive(call, verdict))
 
-    def refused(self, call: Call, failure: Failed) -> Sequence[Call]:
+    def receive_refusal(self, call: Call, failure: Failed) -> Sequence[Call]:
         self.no_room.append((call, failure))
-        return super().refused(call, failure)
+        return super().receive_refusal(call, failure)
 
     def take_withdrawn(self) -> Sequence[Call]:
         unwanted = super().take_withdrawn()
