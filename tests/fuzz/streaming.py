@@ -198,7 +198,7 @@ class Bed:
     def opened(self) -> None:
         assert not self._is_over
 
-    def draining(self, distrust: str = "") -> None:
+    def draining(self, replace_reason: str = "") -> None:
         """The owner would open another stream; this one stays open for its calls."""
 
     def ended(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
