@@ -53,14 +53,14 @@ def left_over() -> set[asyncio.Task[Any]]:
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def on_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnLoop:
-    """Run a coroutine function on a loop of its own, with a back-off that is short; nothing may be left."""
+    """Run a coroutine function on a new loop with a short back-off; no task may be left."""
     monkeypatch.setattr(watched, "MIN_BACKOFF_S", 0.01)
 
     def run(test: Callable[[], Awaitable[None]]) -> None:
         async def body() -> None:
             await asyncio.wait_for(test(), PATIENCE_S)
             assert not left_over()
-            # A call that a server has yet to end would wake up on a loop that is closed.
+            # Calls that the server has not ended yet would resume on a closed loop.
             await until(lambda: len(asyncio.all_tasks()) == 1)
 
         factory = uvloop.new_event_loop if request.param == "uvloop" else None
@@ -70,8 +70,8 @@ def on_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the gateway logged; grpc's server has its own words for a call that it cuts off when it stops."""
+def gateway_log(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the gateway's log messages, without those of grpc's server about calls that it cancels."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("gateway.")]
 
 
@@ -79,16 +79,16 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def watching(
     address: str, tls: WorkerTls | None = None, server_name: str | None = None
 ) -> AsyncIterator[tuple[HealthWatch, list[bool]]]:
-    """Watch the health at *address*; what was told so far is in the list."""
+    """Watch the health at *address*; the list receives the reports to the callback."""
     dialer = Dialer(address, tls, server_name)
-    told: list[bool] = []
-    watch = HealthWatch(dialer, told.append)
+    reports: list[bool] = []
+    watch = HealthWatch(dialer, reports.append)
     try:
-        yield watch, told
+        yield watch, reports
     finally:
         await watch.close()
         assert not left_over()
-        # What was watched before may have its TLS still to end.
+        # A closed connection may still be in its TLS shutdown.
         await dialer.close()
 
 
@@ -121,7 +121,7 @@ async def served(
 
 
 class Call:
-    """A call of Watch, as its server sees it."""
+    """The server's side of a call of Watch."""
 
     def __init__(self, request: bytes) -> None:
         self.request = request
@@ -129,18 +129,18 @@ class Call:
         self.has_ended = False
         self.began = asyncio.get_running_loop().time()
 
-    def say(self, *answers: bytes | grpc.StatusCode) -> None:
+    def send_report(self, *answers: bytes | grpc.StatusCode) -> None:
         for answer in answers:
             self.answers.put_nowait(answer)
 
 
-class Word(grpc.GenericRpcHandler):
-    """Serves Watch, and says on each call what a test has it say, message by message."""
+class ScriptedHealth(grpc.GenericRpcHandler):
+    """Serves Watch with the messages of a test."""
 
     def __init__(self, *first: bytes | grpc.StatusCode) -> None:
         self.calls: list[Call] = []
         self.first = first
-        """What is said on every call to begin with."""
+        """The first messages of every call."""
 
     def service(self, handler_call_details: Any) -> Any:
         assert handler_call_details.method == WATCH
@@ -149,7 +149,7 @@ class Word(grpc.GenericRpcHandler):
     async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         call = Call(request)
         self.calls.append(call)
-        call.say(*self.first)
+        call.send_report(*self.first)
         try:
             while True:
                 answer = await call.answers.get()
@@ -168,16 +168,16 @@ class Word(grpc.GenericRpcHandler):
 
 
 class NoHealth(grpc.GenericRpcHandler):
-    """Serves nothing, and counts how often it is asked."""
+    """Serves no method, and counts the calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def service(self, handler_call_details: Any) -> None:
-        self.asked += 1
+        self.calls += 1
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------
 
 
 def test_reports_of_grpcs_own_health_service_are_followed(
@@ -188,16 +188,16 @@ def test_reports_of_grpcs_own_health_service_are_followed(
     async def test() -> None:
         caplog.clear()
         service = health.aio.HealthServicer()
-        async with served(service) as (_, address), watching(address) as (watch, told):
+        async with served(service) as (_, address), watching(address) as (watch, reports):
             await service.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-            await until(lambda: told == [False])
+            await until(lambda: reports == [False])
             assert repr(watch) == f"<HealthWatch {address} watching, not serving>"
             await service.set("", health_pb2.HealthCheckResponse.SERVING)
-            await until(lambda: told == [False, True])
+            await until(lambda: reports == [False, True])
             await service.set("another", health_pb2.HealthCheckResponse.NOT_SERVING)
             await service.enter_graceful_shutdown()
-            await until(lambda: told == [False, True, False])
-        assert said(caplog) == [
+            await until(lambda: reports == [False, True, False])
+        assert gateway_log(caplog) == [
             f"worker {address} reports NOT_SERVING; it gets no calls",
             f"worker {address} reports SERVING; it gets calls again",
             f"worker {address} reports NOT_SERVING; it gets no calls",
@@ -211,14 +211,14 @@ def test_reports_of_grpcs_own_health_service_are_followed(
 )
 def test_every_report_but_not_serving_counts_as_serving(on_loop: OnLoop, answer: bytes) -> None:
     async def test() -> None:
-        word = Word()
-        async with served(word) as (_, address), watching(address) as (_, told):
-            call = await word.call(0)
+        service = ScriptedHealth()
+        async with served(service) as (_, address), watching(address) as (_, reports):
+            call = await service.call(0)
             assert call.request == health_pb2.HealthCheckRequest(service="").SerializeToString()
-            call.say(answer, NOT_SERVING, NOT_SERVING, answer, answer, NOT_SERVING)
-            await until(lambda: len(told) == 3)
-            assert told == [False, True, False]
-            assert len(word.calls) == 1
+            call.send_report(answer, NOT_SERVING, NOT_SERVING, answer, answer, NOT_SERVING)
+            await until(lambda: len(reports) == 3)
+            assert reports == [False, True, False]
+            assert len(service.calls) == 1
 
     on_loop(test)
 
@@ -239,23 +239,23 @@ def test_health_is_watched_over_tls(
     on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls
 ) -> None:
     async def test() -> None:
-        word = Word(NOT_SERVING)
-        async with served(word, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
-            async with watching(address, tls, "localhost") as (watch, told):
-                await until(lambda: told == [False])
+        service = ScriptedHealth(NOT_SERVING)
+        async with served(service, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
+            async with watching(address, tls, "localhost") as (watch, reports):
+                await until(lambda: reports == [False])
                 watch.restart()
-                await word.call(1)
-            await until(lambda: all(call.has_ended for call in word.calls))
-            async with watching(address, tls, "elsewhere.test") as (watch, told):
+                await service.call(1)
+            await until(lambda: all(call.has_ended for call in service.calls))
+            async with watching(address, tls, "elsewhere.test") as (watch, reports):
                 await asyncio.sleep(0.05)
-                assert not told
+                assert not reports
                 assert "not watching" in repr(watch)
-            assert len(word.calls) == 2
+            assert len(service.calls) == 2
 
     on_loop(test)
 
 
-# -- nothing is said ------------------------------------------------------------------------------
+# -- no reports -----------------------------------------------------------------------------------
 
 
 def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
@@ -265,16 +265,16 @@ def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
 
     async def test() -> None:
         caplog.clear()
-        nothing = NoHealth()
-        async with served(nothing) as (_, address), watching(address) as (watch, told):
-            for asked in (1, 2, 3):
-                await until(lambda asked=asked: nothing.asked >= asked)  # type: ignore[misc]
+        server = NoHealth()
+        async with served(server) as (_, address), watching(address) as (watch, reports):
+            for count in (1, 2, 3):
+                await until(lambda count=count: server.calls >= count)  # type: ignore[misc]
                 await until(lambda: not watch._watch)
                 await asyncio.sleep(0.05)
-                assert nothing.asked == asked
+                assert server.calls == count
                 watch.restart()
-            assert not told
-        assert not said(caplog)
+            assert not reports
+        assert not gateway_log(caplog)
 
     on_loop(test)
 
@@ -282,17 +282,17 @@ def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
 def test_a_worker_that_stops_serving_health_checks_counts_as_serving(on_loop: OnLoop, tmp_path: Path) -> None:
     async def test() -> None:
         async with (
-            served(Word(NOT_SERVING), f"unix:{tmp_path}/s") as (_, address),
-            watching(address) as (watch, told),
+            served(ScriptedHealth(NOT_SERVING), f"unix:{tmp_path}/s") as (_, address),
+            watching(address) as (watch, reports),
         ):
-            await until(lambda: told == [False])
-            # Another one in its place, while it is still there itself.
+            await until(lambda: reports == [False])
+            # Another server takes its place before it has stopped.
             (tmp_path / "s").unlink()
-            nothing = NoHealth()
-            async with served(nothing, address):
+            server = NoHealth()
+            async with served(server, address):
                 watch.restart()
-                await until(lambda: told == [False, True])
-                assert nothing.asked == 1
+                await until(lambda: reports == [False, True])
+                assert server.calls == 1
 
     on_loop(test)
 
@@ -316,15 +316,15 @@ def test_a_lost_watch_counts_as_serving_and_is_started_again(
 
     async def test() -> None:
         caplog.clear()
-        word = Word(status)
-        async with served(word) as (_, address), watching(address) as (_, told):
-            await word.call(2)
-            assert not told
+        service = ScriptedHealth(status)
+        async with served(service) as (_, address), watching(address) as (_, reports):
+            await service.call(2)
+            assert not reports
             line = f"health watch of worker {address} failed: {status.name}: by the test"
-            # However often it ends so.
-            assert said(caplog) == [line] * is_reported
-            word.first = (NOT_SERVING, status)
-            await until(lambda: told[:3] == [False, True, False])
+            # The failure is logged once.
+            assert gateway_log(caplog) == [line] * is_reported
+            service.first = (NOT_SERVING, status)
+            await until(lambda: reports[:3] == [False, True, False])
 
     on_loop(test)
 
@@ -337,18 +337,18 @@ def test_a_worker_that_stops_and_starts_again(
     async def test() -> None:
         caplog.clear()
         address = f"unix:{tmp_path}/s"
-        async with watching(address) as (_, told):
+        async with watching(address) as (_, reports):
             await asyncio.sleep(0.03)
-            assert not told
-            async with served(Word(NOT_SERVING), address):
-                await until(lambda: told == [False])
-            await until(lambda: told == [False, True])
-            async with served(Word(NOT_SERVING), address):
-                await until(lambda: told == [False, True, False])
+            assert not reports
+            async with served(ScriptedHealth(NOT_SERVING), address):
+                await until(lambda: reports == [False])
+            await until(lambda: reports == [False, True])
+            async with served(ScriptedHealth(NOT_SERVING), address):
+                await until(lambda: reports == [False, True, False])
         before = f"worker {address} reports NOT_SERVING; it gets no calls"
         after = f"health watch of worker {address} lost; assuming SERVING"
         # The loss of the worker is logged by the endpoint.
-        assert said(caplog)[:3] == [before, after, before]
+        assert gateway_log(caplog)[:3] == [before, after, before]
 
     on_loop(test)
 
@@ -361,22 +361,22 @@ def test_a_connected_worker_is_watched_without_delay(
 
     async def test() -> None:
         address = f"unix:{tmp_path}/s"
-        async with watching(address) as (watch, told):
+        async with watching(address) as (watch, reports):
             await asyncio.sleep(0.03)
-            async with served(Word(NOT_SERVING), address):
+            async with served(ScriptedHealth(NOT_SERVING), address):
                 watch.restart()
-                await until(lambda: told == [False])
+                await until(lambda: reports == [False])
 
     on_loop(test)
 
 
 def test_a_graceful_stop_does_not_wait_for_the_watch(on_loop: OnLoop) -> None:
     async def test() -> None:
-        word = Word(NOT_SERVING)
-        async with served(word) as (server, address), watching(address) as (_, told):
-            await until(lambda: told == [False])
+        service = ScriptedHealth(NOT_SERVING)
+        async with served(service) as (server, address), watching(address) as (_, reports):
+            await until(lambda: reports == [False])
             await server.stop(10 * PATIENCE_S)
-            await until(lambda: word.calls[0].has_ended and told == [False, True])
+            await until(lambda: service.calls[0].has_ended and reports == [False, True])
 
     on_loop(test)
 
@@ -386,15 +386,15 @@ def test_a_worker_of_the_python_sdk_reports_its_shutdown(on_loop: OnLoop, tmp_pa
         server = PolicyServer()
         server.policy("allow")(lambda review: None)
         [address] = await server.start(f"unix:{tmp_path}/s")
-        async with watching(address) as (watch, told):
+        async with watching(address) as (watch, reports):
             await until(lambda: watch._watch is not None and watch._watch.has_report)
             assert await server.stop(10 * PATIENCE_S) == 0
-            await until(lambda: told == [False, True])
+            await until(lambda: reports == [False, True])
 
     on_loop(test)
 
 
-# -- nonsense -------------------------------------------------------------------------------------
+# -- invalid peers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -414,15 +414,15 @@ def test_an_invalid_message_ends_the_watch_and_nothing_else(
 
     async def test() -> None:
         caplog.clear()
-        word = Word()
-        async with served(word) as (_, address), watching(address) as (_, told):
-            first = await word.call(0)
-            first.say(NOT_SERVING, answer, NOT_SERVING)
-            await until(lambda: told == [False, True])
-            second = await word.call(1)
+        service = ScriptedHealth()
+        async with served(service) as (_, address), watching(address) as (_, reports):
+            first = await service.call(0)
+            first.send_report(NOT_SERVING, answer, NOT_SERVING)
+            await until(lambda: reports == [False, True])
+            second = await service.call(1)
             await until(lambda: first.has_ended)
-            second.say(NOT_SERVING)
-            await until(lambda: told == [False, True, False])
+            second.send_report(NOT_SERVING)
+            await until(lambda: reports == [False, True, False])
         assert fragment in caplog.text
 
     on_loop(test)
@@ -433,12 +433,12 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
 
     async def test() -> None:
         caplog.clear()
-        word = Word()
-        async with served(word) as (_, address), watching(address) as (_, told):
-            call = await word.call(0)
-            call.say(*[NOT_SERVING, SERVING] * MAX_MESSAGES)
-            await word.call(1)
-            assert told == [False, True] * (MAX_MESSAGES // 2)
+        service = ScriptedHealth()
+        async with served(service) as (_, address), watching(address) as (_, reports):
+            call = await service.call(0)
+            call.send_report(*[NOT_SERVING, SERVING] * MAX_MESSAGES)
+            await service.call(1)
+            assert reports == [False, True] * (MAX_MESSAGES // 2)
             await until(lambda: call.has_ended)
         assert "RESOURCE_EXHAUSTED: too many health reports" in caplog.text
 
@@ -446,12 +446,12 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "words",
+    "first_bytes",
     [b"", b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"\0" * 200, b"SSH-2.0-x\r\n"],
     ids=["nothing", "HTTP/1.1", "zeros", "SSH"],
 )
 def test_a_peer_that_is_no_grpc_server_counts_as_serving(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, words: bytes
+    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, first_bytes: bytes
 ) -> None:
     caplog.set_level("INFO", "gateway.dispatch")
     connections = 0
@@ -459,8 +459,8 @@ def test_a_peer_that_is_no_grpc_server_counts_as_serving(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        writer.write(words)
-        if words:
+        writer.write(first_bytes)
+        if first_bytes:
             await reader.read(-1)
         writer.close()
         await writer.wait_closed()
@@ -470,11 +470,11 @@ def test_a_peer_that_is_no_grpc_server_counts_as_serving(
         connections = 0
         caplog.clear()
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        async with watching(f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}") as (_, told):
+        async with watching(f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}") as (_, reports):
             await until(lambda: connections >= 2)
-            assert not told
+            assert not reports
         server.close()
-        assert not said(caplog)
+        assert not gateway_log(caplog)
 
     on_loop(test)
 
@@ -483,20 +483,20 @@ def test_an_exception_in_the_callback_does_not_end_the_watch(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
-        word = Word(NOT_SERVING)
-        told = []
+        service = ScriptedHealth(NOT_SERVING)
+        reports = []
 
         def raise_once(is_serving: bool) -> None:
-            told.append(is_serving)
-            if len(told) == 1:
-                raise ArithmeticError("told")
+            reports.append(is_serving)
+            if len(reports) == 1:
+                raise ArithmeticError("raised once")
 
-        async with served(word) as (_, address):
+        async with served(service) as (_, address):
             dialer = Dialer(address, None, None)
             watch = HealthWatch(dialer, raise_once)
-            (await word.call(0)).say(SERVING)
-            await until(lambda: told == [False, True])
-            assert len(word.calls) == 1
+            (await service.call(0)).send_report(SERVING)
+            await until(lambda: reports == [False, True])
+            assert len(service.calls) == 1
             await watch.close()
         assert "internal error" in caplog.text
 
@@ -506,15 +506,15 @@ def test_an_exception_in_the_callback_does_not_end_the_watch(
 # -- silence --------------------------------------------------------------------------------------
 
 
-class Quiet(asyncio.Protocol):
-    """A server that says one thing, and nothing any more unless it is asked for a sign of life."""
+class SilentServer(asyncio.Protocol):
+    """A server that sends one report, and then only answers pings."""
 
-    def __init__(self, met: list[Quiet]) -> None:
+    def __init__(self, peers: list[SilentServer]) -> None:
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
         self.is_mute = False
         self.pings = 0
         self.first = NOT_SERVING
-        met.append(self)
+        peers.append(self)
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -525,24 +525,24 @@ class Quiet(asyncio.Protocol):
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
                 self.h2.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
-                self.say(self.first)
+                self.send_report(self.first)
             self.pings += isinstance(event, h2.events.PingReceived)
         if not self.is_mute:
             self.transport.write(self.h2.data_to_send())
 
-    def say(self, message: bytes) -> None:
+    def send_report(self, message: bytes) -> None:
         self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message if message else b"")
 
 
 @asynccontextmanager
-async def quiet() -> AsyncIterator[tuple[list[Quiet], str]]:
-    met: list[Quiet] = []
-    server = await asyncio.get_running_loop().create_server(lambda: Quiet(met), "127.0.0.1", 0)
+async def silent_server() -> AsyncIterator[tuple[list[SilentServer], str]]:
+    peers: list[SilentServer] = []
+    server = await asyncio.get_running_loop().create_server(lambda: SilentServer(peers), "127.0.0.1", 0)
     try:
-        yield met, f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield peers, f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        for each in met:
+        for each in peers:
             each.transport.abort()
 
 
@@ -551,13 +551,13 @@ def test_keepalive_ends_a_silent_watch(on_loop: OnLoop, monkeypatch: pytest.Monk
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 0.3)
 
     async def test() -> None:
-        async with quiet() as (met, address), watching(address) as (_, told):
-            await until(lambda: told == [False])
-            await until(lambda: met[0].pings >= 2)
-            assert (len(met), told) == (1, [False])
-            met[0].is_mute = True
-            await until(lambda: len(met) == 2)
-            assert told[:2] == [False, True]
+        async with silent_server() as (peers, address), watching(address) as (_, reports):
+            await until(lambda: reports == [False])
+            await until(lambda: peers[0].pings >= 2)
+            assert (len(peers), reports) == (1, [False])
+            peers[0].is_mute = True
+            await until(lambda: len(peers) == 2)
+            assert reports[:2] == [False, True]
 
     on_loop(test)
 
@@ -571,7 +571,7 @@ async def read_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 @pytest.mark.parametrize("stage", ["dialing", "watching", "waiting", "not served", "at once"])
 def test_nothing_remains_whenever_a_watch_is_closed(on_loop: OnLoop, stage: str) -> None:
     async def test() -> None:
-        async with quiet() as (met, address), served() as (_, without_health):
+        async with silent_server() as (peers, address), served() as (_, without_health):
             mute = await asyncio.start_server(read_all, "127.0.0.1", 0)
             addresses = {
                 "dialing": f"ipv4:127.0.0.1:{mute.sockets[0].getsockname()[1]}",
@@ -579,18 +579,18 @@ def test_nothing_remains_whenever_a_watch_is_closed(on_loop: OnLoop, stage: str)
                 "not served": without_health,
             }
             dialer = Dialer(addresses.get(stage, address), None, None)
-            told: list[bool] = []
-            watch = HealthWatch(dialer, told.append)
+            reports: list[bool] = []
+            watch = HealthWatch(dialer, reports.append)
             if stage == "watching":
-                await until(lambda: told)
+                await until(lambda: reports)
             elif stage != "at once":
                 await asyncio.sleep(0.05)
             await watch.close()
             watch.restart()
             assert not left_over()
             if stage == "watching":
-                await until(met[0].transport.is_closing)
-            assert told == [False] * (stage == "watching")
+                await until(peers[0].transport.is_closing)
+            assert reports == [False] * (stage == "watching")
             mute.close()
             await dialer.close()
             await until(lambda: "read_all" not in repr(asyncio.all_tasks()))
@@ -617,25 +617,25 @@ def test_a_watch_can_be_closed_at_any_moment(
 
     async def test() -> None:
         credentials = grpc.ssl_server_credentials([server_pair]) if is_secure else None
-        async with served(Word(NOT_SERVING), credentials=credentials) as (_, address):
+        async with served(ScriptedHealth(NOT_SERVING), credentials=credentials) as (_, address):
             for first in range(0, 60, 20):
                 await asyncio.gather(*(close_after(turns, address) for turns in range(first, first + 20)))
-        assert not said(caplog)
+        assert not gateway_log(caplog)
 
     on_loop(test)
 
 
-# -- the order of things in time ------------------------------------------------------------------
+# -- times in virtual time -----------------------------------------------------------------------
 
 
 class Peer:
-    """Stands for a dialer, its wires and its worker, on a loop with a clock of its own."""
+    """A dialer, its connections and its worker, on a loop in virtual time."""
 
     address = "worker:1"
 
     def __init__(self) -> None:
         self.dialed_at: list[float] = []
-        self.is_there = False
+        self.is_reachable = False
         self.owner: StreamConnectionOwner | None = None
         self.pinged_at: list[float] = []
         self.answers_pings = True
@@ -645,13 +645,13 @@ class Peer:
 
     async def dial(self, path: str, owner: StreamConnectionOwner) -> Peer:
         self.dialed_at.append(self.now())
-        if not self.is_there:
-            raise Unreachable("nobody")
+        if not self.is_reachable:
+            raise Unreachable("no worker")
         self.owner = owner
         self.last_received_at = self.now()
         return self
 
-    def say(self, message: bytes) -> None:
+    def send_report(self, message: bytes) -> None:
         assert self.owner is not None
         self.last_received_at = self.now()
         self.owner.received(message)
@@ -685,8 +685,8 @@ class Peer:
         if self.answers_pings:
             asyncio.get_running_loop().call_later(0.1, setattr, self, "last_received_at", self.now() + 0.1)
 
-    def watch(self, told: Callable[[bool], None]) -> HealthWatch:
-        return HealthWatch(self, told)  # type: ignore[arg-type]
+    def watch(self, on_report: Callable[[bool], None]) -> HealthWatch:
+        return HealthWatch(self, on_report)  # type: ignore[arg-type]
 
 
 def since(start: float, times: list[float]) -> list[float]:
@@ -695,15 +695,15 @@ def since(start: float, times: list[float]) -> list[float]:
 
 def test_the_back_off_between_watches_doubles_up_to_half_a_minute() -> None:
     async def test() -> None:
-        peer, told = Peer(), list[bool]()
+        peer, reports = Peer(), list[bool]()
         start = peer.now()
-        watch = peer.watch(told.append)
+        watch = peer.watch(reports.append)
         await asyncio.sleep(100)
         assert since(start, peer.dialed_at) == [0, 1, 3, 7, 15, 31, 61, 91]
         watch.restart()
         await asyncio.sleep(8)
         assert since(start, peer.dialed_at)[8:] == [100, 101, 103, 107]
-        assert not told
+        assert not reports
         await watch.close()
 
     VirtualLoop().run(test())
@@ -711,18 +711,18 @@ def test_the_back_off_between_watches_doubles_up_to_half_a_minute() -> None:
 
 def test_the_back_off_starts_over_after_a_long_watch() -> None:
     async def test() -> None:
-        peer, told = Peer(), list[bool]()
+        peer, reports = Peer(), list[bool]()
         start = peer.now()
-        watch = peer.watch(told.append)
+        watch = peer.watch(reports.append)
         await asyncio.sleep(10)
-        peer.is_there = True
+        peer.is_reachable = True
         await asyncio.sleep(10)
         assert since(start, peer.dialed_at) == [0, 1, 3, 7, 15]
-        peer.say(SERVING)
+        peer.send_report(SERVING)
         peer.end("UNAVAILABLE")
         await asyncio.sleep(20)
         assert since(start, peer.dialed_at)[5:] == [36]
-        peer.say(SERVING)
+        peer.send_report(SERVING)
         await asyncio.sleep(MAX_BACKOFF_S)
         peer.end("UNAVAILABLE")
         await asyncio.sleep(2)
@@ -734,21 +734,21 @@ def test_the_back_off_starts_over_after_a_long_watch() -> None:
 
 def test_a_ping_is_sent_after_30_s_of_silence_and_the_watch_ends_10_s_later() -> None:
     async def test() -> None:
-        peer, told = Peer(), list[bool]()
-        peer.is_there = True
+        peer, reports = Peer(), list[bool]()
+        peer.is_reachable = True
         start = peer.now()
-        watch = peer.watch(told.append)
+        watch = peer.watch(reports.append)
         await asyncio.sleep(5)
-        peer.say(NOT_SERVING)
+        peer.send_report(NOT_SERVING)
         await asyncio.sleep(100)
         assert since(start, peer.pinged_at) == [35, 65.1, 95.2]
-        assert told == [False]
+        assert reports == [False]
         peer.answers_pings = False
         await asyncio.sleep(30)
         assert since(start, peer.pinged_at)[3:] == [125.3]
-        assert told == [False]
+        assert reports == [False]
         await asyncio.sleep(0.5)
-        assert told == [False, True]
+        assert reports == [False, True]
         await watch.close()
 
     VirtualLoop().run(test())
@@ -756,16 +756,16 @@ def test_a_ping_is_sent_after_30_s_of_silence_and_the_watch_ends_10_s_later() ->
 
 def test_a_worker_without_a_report_does_not_keep_the_report_of_its_predecessor() -> None:
     async def test() -> None:
-        peer, told = Peer(), list[bool]()
-        peer.is_there = True
-        watch = peer.watch(told.append)
+        peer, reports = Peer(), list[bool]()
+        peer.is_reachable = True
+        watch = peer.watch(reports.append)
         await asyncio.sleep(1)
-        peer.say(NOT_SERVING)
+        peer.send_report(NOT_SERVING)
         watch.restart()
         await asyncio.sleep(29)
-        assert (len(peer.dialed_at), told) == (2, [False])
+        assert (len(peer.dialed_at), reports) == (2, [False])
         await asyncio.sleep(2)
-        assert told == [False, True]
+        assert reports == [False, True]
         await watch.close()
 
     VirtualLoop().run(test())
@@ -773,7 +773,7 @@ def test_a_worker_without_a_report_does_not_keep_the_report_of_its_predecessor()
 
 EVENTS = st.lists(
     st.sampled_from([SERVING, NOT_SERVING, UNKNOWN, NEW_STATUS, b"\xff", "UNAVAILABLE", "UNIMPLEMENTED"])
-    | st.sampled_from(["again", "leave", "gone"])
+    | st.sampled_from(["restart", "leaving", "unreachable"])
     | st.binary(max_size=4),
     max_size=30,
 )
@@ -790,30 +790,30 @@ def is_not_serving(message: bytes) -> bool:
 @given(events=EVENTS)
 def test_the_callback_gets_the_last_report_and_only_changes(events: list[bytes | str]) -> None:
     async def test() -> None:
-        peer, told = Peer(), list[bool]()
-        peer.is_there = True
-        watch = peer.watch(told.append)
-        believed = True
+        peer, reports = Peer(), list[bool]()
+        peer.is_reachable = True
+        watch = peer.watch(reports.append)
+        expected = True
         for event in events:
             await asyncio.sleep(0.001)
             if isinstance(event, bytes) and peer.owner is not None:
-                peer.say(event)
-                believed = not is_not_serving(event)
-            elif event == "again":
-                peer.is_there = True
+                peer.send_report(event)
+                expected = not is_not_serving(event)
+            elif event == "restart":
+                peer.is_reachable = True
                 watch.restart()
-                # As said last, if the new one says nothing else.
-            elif event == "leave" and peer.owner is not None:
+                # The last report holds until the new worker sends another.
+            elif event == "leaving" and peer.owner is not None:
                 peer.owner.leaving()
-                believed = True
-            elif event == "gone":
-                peer.is_there = False
+                expected = True
+            elif event == "unreachable":
+                peer.is_reachable = False
             elif isinstance(event, str) and peer.owner is not None:
                 peer.end(event)
-                believed = True
+                expected = True
             await asyncio.sleep(0.001)
-            assert (told or [True])[-1] == believed
-        assert told == [bool(place % 2) for place in range(len(told))]
+            assert (reports or [True])[-1] == expected
+        assert reports == [bool(place % 2) for place in range(len(reports))]
         await watch.close()
         assert not left_over()
 

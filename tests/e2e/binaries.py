@@ -3,7 +3,7 @@
 Each folder with a ``go.mod`` pins one of them with its hashes. Its ``replace`` lines are what
 k8s.io/kubernetes needs to be built as a dependency: its own go.mod points them at folders of its repository.
 
-    python -m tests.e2e.binaries            # builds what is missing
+    python -m tests.e2e.binaries            # builds missing programs
 
 Built once per version, pins and Go release; four to eight minutes each on two cores.
 """

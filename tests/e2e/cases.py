@@ -1,4 +1,4 @@
-"""Policies that work with and against each other, and what is done while they are in force."""
+"""Policies that interact, and the operations under them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of the API server with nothing in between: what was sent, what came back, header by header."""
+"""A plain HTTP client of the API server, which gives access to all bytes and headers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APPLY: Final = "application/apply-patch+yaml"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server answered."""
+    """An answer of the API server."""
 
     status: int
     document: dict[str, Any]

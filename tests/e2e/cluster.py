@@ -40,7 +40,7 @@ NAMESPACE: Final = "admission-gateway"
 ADMIN: Final = "admin"
 """In system:masters: may do everything and is exempt from priority and fairness."""
 ALICE: Final = "alice"
-"""An ordinary user, whom RBAC lets do everything."""
+"""An ordinary user with all rights by RBAC."""
 STRANGER: Final = "stranger"
 """May do nothing."""
 USERS: Final = {ADMIN: "system:masters", ALICE: "developers", STRANGER: "strangers"}
@@ -72,7 +72,7 @@ class Cluster:
         self.folder = folder
         self.authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
         self.callers = trustme.CA(key_type=trustme.KeyType.ECDSA)
-        """Signs the API server's client certificate for webhooks that ask for one."""
+        """Signs the API server's client certificate for webhooks that request one."""
         self.port = free_port()
         self.credentials_ports = {"mtls": free_port(), "token": free_port()}
         """Ports of the Services ``mtls`` and ``token``: the API server shows them a client certificate and a
@@ -137,11 +137,11 @@ class Cluster:
 
     @property
     def ca_bundle(self) -> str:
-        """Return the cluster's authority as ``caBundle`` wants it."""
+        """Return the cluster's authority in the form of ``caBundle``."""
         return base64.b64encode(self.ca_file.read_bytes()).decode()
 
     def add_service(self, name: str) -> None:
-        """Have a Service *name* whose every port is that of localhost."""
+        """Create a Service *name* whose ports are those of localhost."""
         service = {
             "apiVersion": "v1",
             "kind": "Service",
@@ -169,13 +169,13 @@ class Cluster:
         return self._api_server_process.child.pid
 
     def stop_api_server(self) -> None:
-        """End the API server at once, whoever watches; etcd goes on."""
+        """Kill the API server; etcd continues."""
         self._api_server_process.signal(signal.SIGKILL)
         self._api_server_process.wait()
         self.api.close()
 
     def restart_api_server(self) -> None:
-        """Start the API server anew on the same port, after ending the one that runs."""
+        """Restart the API server on the same port."""
         if self._api_server_process.child.poll() is None:
             self.stop_api_server()
         self._api_server_process = self._start(*self._api_server_command)

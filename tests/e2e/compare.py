@@ -1,4 +1,4 @@
-"""The same operations under both set-ups, and what came of each in a form in which the two can be compared.
+"""The same operations under both set-ups, and comparable outcomes of each.
 
 A ``Case`` has hooks of its own. All cases of a list are registered at once, each confined by a label to the
 namespaces made for it: starting a gateway for each would take most of the time.
@@ -167,7 +167,7 @@ def without_round_trip(direct: Outcome, behind: Outcome) -> Outcome:
     """Return *direct* without the change that the API server sees in the first patch, whatever it does.
 
     To apply it, the API server writes the object as JSON, which cuts the times in managedFields to seconds,
-    and takes that for a change. What was called before is then called again, for the object as it was.
+    and counts that as a change. It then calls earlier webhooks again, with the unchanged object.
     """
     first = direct.patches[0][0] if direct.patches else ""
     if (first, True) not in direct.calls or (first, False) not in behind.calls:
@@ -194,7 +194,7 @@ def differences(direct: Any, behind: Any, place: str = "") -> Iterator[str]:
 
 
 def comparable(case: Case, outcome: Outcome) -> Outcome:
-    """Return *outcome* without what depends on which validating webhook, called at once, answers first."""
+    """Return *outcome* without the parts that depend on the order in which validating webhooks answer."""
     speakers = [hook for hook in case.hooks if hook.phase == "validate" and "warnings" in hook.script]
     warnings = outcome.warnings if len(speakers) < 2 else tuple(sorted(outcome.warnings))
     calls, patches = outcome.calls, outcome.patches
@@ -205,7 +205,7 @@ def comparable(case: Case, outcome: Outcome) -> Outcome:
 
 
 def assert_same_refusal(case: Case, direct: Refusal | None, behind: Refusal | None) -> None:
-    """Fail unless *behind* is *direct*, or says what more there is to say."""
+    """Fail unless *behind* equals *direct*, or reports more denials."""
     if direct is None or behind is None:
         assert behind == direct, f"{direct}, and {behind}"
         return
@@ -215,7 +215,7 @@ def assert_same_refusal(case: Case, direct: Refusal | None, behind: Refusal | No
         named = replace(direct, lines=(replace(line, webhook=behind.lines[0].webhook),))
         assert behind == named, f"{named}, and {behind}"
         return
-    # Several refuse: the API server shows whoever is first to answer, the gateway all of one failurePolicy.
+    # Several webhooks refuse: the API server reports the first answer, the gateway all of one failurePolicy.
     ordered_hooks = sorted(case.confined(), key=lambda hook: hook.configuration)
     validating = {hook.name: hook for hook in ordered_hooks if hook.phase == "validate"}
     assert line.webhook in validating

@@ -22,7 +22,7 @@ CHOSEN = os.environ.get("E2E_VERSIONS", " ".join(VERSIONS)).split()
 
 
 def pytest_configure() -> None:
-    """Have a run that is told to stop take its processes along, as one that is interrupted does."""
+    """End the run on SIGTERM as on SIGINT, so that it stops its processes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
@@ -35,7 +35,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def widgets(cluster: Cluster) -> Iterator[None]:
-    """A custom resource whose objects may hold anything, for as long as the tests of a file run."""
+    """A custom resource with arbitrary content, for the tests of one file."""
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     made = cluster.api.create(definitions, widget_definition())
     assert made.status == 201, made

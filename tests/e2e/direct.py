@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Webhooks
 
     def setup(self) -> None:
-        # In the connection's own thread, so that a slow handshake holds up nobody else.
+        # In the connection's own thread, so that a slow handshake does not delay other connections.
         self.request.do_handshake()
         super().setup()
 

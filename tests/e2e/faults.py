@@ -41,13 +41,13 @@ class Fault:
 
 
 def unusable(patch: object, cause: str) -> Fault:
-    """Return the fault of a *patch* that cannot be used. In the validating phase nobody looks into it."""
+    """Return the fault of an unusable *patch*. In the validating phase patches are ignored."""
     return Fault({"patch": patch}, rf"the answer's patch {cause}", phases=("mutate",), pools=("stream",))
 
 
 FAULTS: Final = {
     "hangs": Fault({"hang": True}, "DEADLINE_EXCEEDED: no answer within 1s", timeout_s=1),
-    # Both need the stream. After some of the next two the worker is asked by Review for a while.
+    # Both need the stream. After some of the next two the gateway calls the worker by Review for a while.
     "empty": Fault({"empty": True}, "malformed answer: a verdict without an outcome", pools=("stream",)),
     "wrong-id": Fault(
         {"wrong_id": True}, "DEADLINE_EXCEEDED: no answer within 1s", timeout_s=1, pools=("stream",)
@@ -60,7 +60,7 @@ FAULTS: Final = {
         )
         for name in ("CANCELLED", "UNKNOWN", "UNAVAILABLE", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
     },
-    # Whose clock struck first must not show.
+    # The text is the same for a timeout in the worker and in the gateway.
     "deadline-exceeded": Fault({"status": "DEADLINE_EXCEEDED"}, "DEADLINE_EXCEEDED: no answer within 10s"),
     "unimplemented": Fault({"status": "UNIMPLEMENTED"}, "UNIMPLEMENTED"),
     "internal": Fault({"status": "INTERNAL", "details": "x" * 5000}, "INTERNAL: x{1000}"),
@@ -190,7 +190,7 @@ class Faulty(BehindGateway):
         return self.cluster.api.get(f"{CONFIG_MAPS.format(namespace=namespace)}/{name}")
 
     def shows_failure(self, namespace: str, fault: str, phase: Phase, cause: str) -> None:
-        """Assert that *fault*, a label, meets its policy: the user reads *cause*, or operators see traces."""
+        """Assert that *fault*, a label, is denied with *cause* or fails open, by its failurePolicy."""
         webhook = f"{fault}.faults.test"
         opened = self.opened(webhook, phase)
         answer = self.create(namespace, fault, "victim")
@@ -203,14 +203,16 @@ class Faulty(BehindGateway):
             assert self.failed_open(namespace, "victim") == [webhook]
 
     def is_refused(self, answer: Answer, namespace: str, webhook: str, cause: str) -> None:
-        """Assert that the user reads what failed, once, and that nothing is stored."""
+        """Assert that the user reads the failure, once, and that nothing is stored."""
         assert (answer.status, answer.document["reason"]) == (500, "InternalError"), answer
-        told = rf'admission webhook "[^"]+" denied the request: failed calling webhook "{webhook}": {cause}'
-        assert re.fullmatch(told, answer.message), answer.message
+        message = (
+            rf'admission webhook "[^"]+" denied the request: failed calling webhook "{webhook}": {cause}'
+        )
+        assert re.fullmatch(message, answer.message), answer.message
         assert self.stored(namespace, "victim").status == 404
 
     def is_stored(self, answer: Answer, namespace: str, name: str) -> None:
-        """Assert that the object is there as the companions want it, and as nobody else changed it."""
+        """Assert that the object is stored with the changes of the companion policies and no others."""
         assert answer.status == 201, answer
         assert answer.warnings == ("early was here", "late was here")
         document = self.stored(namespace, name).document

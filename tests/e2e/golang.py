@@ -25,7 +25,7 @@ _ENVIRONMENT: Final = {
 
 
 class CannotBuild(Exception):
-    """A program cannot be had; the text says why."""
+    """A program cannot be built; the text is the reason."""
 
 
 def cache_folder() -> Path:
@@ -64,7 +64,7 @@ def kept(name: str, sources: Iterable[Path], flags: Iterable[str], make: Callabl
 
 
 def folder_of(name: str, sources: Iterable[Path], flags: Iterable[str]) -> Path:
-    """Return where ``kept`` has the programs *name*, or would have them: named for what they are made from.
+    """Return the folder in ``kept`` for the programs *name*, named for their sources and flags.
 
     Raises:
         CannotBuild: there is no Go toolchain to make them with.

@@ -1,7 +1,7 @@
 """Steady load on an API server: the same create again and again, by a fixed number of clients.
 
-Every answer counts, with the moments at which it was asked for and came. What happens to the gateways under
-load is done in the ``with`` block, where ``flows`` proves between the events that creates go on succeeding.
+Every answer is recorded with the times of request and answer. The body of the ``with`` block changes the
+gateways under load; ``flows`` checks between the changes that creates still succeed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = 8
 PAUSE_S: Final = 0.02
-"""Of a client between two creates: connections are idle for moments, as they are in a cluster, and two cores
-have room for what is tested."""
+"""Pause of a client between two creates: connections become idle, as in a cluster, and two cores have CPU
+left for the tested processes."""
 FLOW: Final = 80
-"""Creates that have to succeed for the load to be going on: ten by each client."""
+"""Creates that must succeed in :meth:`Load.flows`: ten by each client."""
 
 POD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
@@ -35,13 +35,13 @@ POD: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Create:
-    """One create and what came of it; moments are monotonic seconds."""
+    """One create and its result; times are monotonic seconds."""
 
-    asked: float
-    answered: float
+    sent_at: float
+    answered_at: float
     status: int
     message: str
-    """Why it failed; empty for a good one."""
+    """The reason of a failure; empty after a success."""
 
 
 class Load:
@@ -57,15 +57,15 @@ class Load:
         pause_s: float = PAUSE_S,
         check: Callable[[Answer], str] = lambda _: "",
     ) -> None:
-        """Take what to create, and how.
+        """Set the parameters of the load.
 
         Args:
             api: The API server.
-            path: To post to.
-            document: What to post.
-            clients: Creates that are in flight at once, at most.
-            pause_s: Of a client between two creates, in seconds.
-            check: Returns what is wrong with an answer of 201, such as a webhook left out; empty: nothing.
+            path: The path of the creates.
+            document: The body of the creates.
+            clients: The number of creates in flight at most.
+            pause_s: The pause of a client between two creates, in seconds.
+            check: Returns the fault of an answer with 201, such as a skipped webhook; empty: none.
         """
         self._api, self._path, self._document = api, path, document
         self._pause_s, self._check = pause_s, check
@@ -90,31 +90,31 @@ class Load:
 
     @property
     def failures(self) -> list[Create]:
-        """Those that failed so far."""
+        """Creates that failed so far."""
         return [create for create in list(self._creates) if create.message]
 
     def count_since(self, moment: float) -> int:
-        """Return how many were asked for after *moment* and succeeded."""
-        return sum(create.asked > moment and not create.message for create in list(self._creates))
+        """Return the number of creates that were sent after *moment* and succeeded."""
+        return sum(create.sent_at > moment and not create.message for create in list(self._creates))
 
     def flows(self, number: int = FLOW) -> None:
-        """Wait until *number* creates that were asked for from now on have succeeded."""
+        """Wait until *number* creates that are sent from now on have succeeded."""
         now = time.monotonic()
         eventually(lambda: self.count_since(now) >= number)
 
-    def until(self, ask: Callable[[], object]) -> None:
-        """Wait until *ask* returns what is true, and creates have succeeded after that."""
-        eventually(ask)
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait until *condition* holds, and creates have succeeded after that."""
+        eventually(condition)
         self.flows()
 
     def _run(self) -> None:
         while not self._stop.wait(self._pause_s):
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             try:
                 answer = self._api.create(self._path, self._document)
                 status = answer.status
                 message = self._check(answer) if status == 201 else answer.message or "no message"
             except OSError as error:
                 status, message = 0, f"the API server itself: {error!r}"
-            self._creates.append(Create(asked, time.monotonic(), status, message))
+            self._creates.append(Create(sent_at, time.monotonic(), status, message))
         self._api.close()

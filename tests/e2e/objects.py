@@ -19,7 +19,7 @@ def deployments(name: str = "") -> str:
 
 
 def metadata(name: str, labels: dict[str, str] | None = None, **members: Any) -> dict[str, Any]:
-    """Return object metadata; a *name* that ends in ``-`` asks the API server to complete it."""
+    """Return object metadata; a *name* that ends in ``-`` is a ``generateName``."""
     named = {"generateName" if name.endswith("-") else "name": name}
     return {**named, **({} if labels is None else {"labels": labels}), **members}
 
@@ -54,7 +54,7 @@ def deployment(name: str = "shop", labels: dict[str, str] | None = None, replica
 
 
 def autoscaler(version: str, name: str = "shop") -> dict[str, Any]:
-    """Return a HorizontalPodAutoscaler in autoscaling/*version*, v1 or v2, that asks for the same."""
+    """Return a HorizontalPodAutoscaler in autoscaling/*version*, v1 or v2, with the same content."""
     target: dict[str, Any] = {"targetCPUUtilizationPercentage": 50}
     if version == "v2":
         cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}

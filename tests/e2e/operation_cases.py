@@ -1,4 +1,4 @@
-"""Every operation on every kind of object, with policies that write down what they are shown."""
+"""Every operation on every kind of object, with policies that record their input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of an operation, in a form in which two set-ups can be compared.
+"""Outcomes of operations, in a form in which two set-ups can be compared.
 
 Read from the answer, from the object afterwards and from the audit log.
 """
@@ -47,7 +47,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one operation came to."""
+    """The outcome of one operation."""
 
     status: int
     answer: Any
@@ -55,7 +55,7 @@ class Outcome:
     refusal: Refusal | None
     warnings: tuple[str, ...]
     stored: Any
-    """The object afterwards, or what was answered instead when it was asked for."""
+    """The object afterwards, or the answer to its read if there is none."""
     calls: tuple[tuple[str, bool], ...] = ()
     """Mutating webhooks as the audit log has them, in order: round and name, and whether it changed it."""
     patches: tuple[tuple[str, str], ...] = ()
@@ -65,7 +65,7 @@ class Outcome:
     """Policies' own audit annotations by ``WEBHOOK/KEY``. Requests that ``record`` left are under ``saw``."""
 
 
-# -- what is read out of an answer ----------------------------------------------------------------
+# -- from an answer -------------------------------------------------------------------------------
 
 _DENIED: Final = re.compile(
     r'admission webhook "(?P<webhook>[^"]+)" denied the request(: (?P<text>.*)| without explanation)',
@@ -73,7 +73,7 @@ _DENIED: Final = re.compile(
 )
 _FAILED: Final = re.compile(r'failed calling webhook "(?P<webhook>[^"]+)": ')
 _UNNAMED: Final = "Internal error occurred: "
-"""A patch that does not apply: the API server does not say whose."""
+"""A patch that does not apply; the API server does not name its webhook."""
 
 
 def refusal_of(answer: Answer, names: list[str]) -> Refusal | None:
@@ -167,7 +167,7 @@ def ordered(documents: Iterable[Any]) -> list[Any]:
     return [json.loads(text) for text in sorted(texts)]
 
 
-# -- what is read out of the audit log ------------------------------------------------------------
+# -- from the audit log ---------------------------------------------------------------------------
 
 _DISPATCHER: Final = re.compile(
     r"(?P<what>mutation|patch|failed-open)(?:\.mutation|\.validating)?"

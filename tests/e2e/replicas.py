@@ -22,7 +22,7 @@ class Replicas(BehindGateway):
     def __init__(
         self, cluster: Cluster, folder: Path, hooks: list[Hook], name: str, count: int = 2, **settings: Any
     ) -> None:
-        """Take what ``BehindGateway`` takes, and the *count* of gateways."""
+        """Take the arguments of ``BehindGateway``, and the *count* of gateways."""
         super().__init__(cluster, folder, hooks, name, **settings)
         self._count = count
         self.service = ServiceProxy()

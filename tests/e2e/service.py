@@ -3,9 +3,9 @@
     python -m tests.e2e.service            # prints its port; commands on stdin, an answer on stdout for each
 
 Every new connection goes to the next of the ready endpoints; established ones are left alone, also those of
-an endpoint that is removed. No byte is looked at. Ready is what ``/readyz`` of the admin port says,
-asked as often as a kubelet would if it had no other pods. A connection that finds no ready endpoint, or whose
-endpoint refuses it, is reset: nothing is tried a second time, as packets are not.
+an endpoint that is removed. Bytes are not parsed. ``/readyz`` of the admin port is the readiness probe, with
+the period of a kubelet. A connection that finds no ready endpoint, or whose endpoint refuses it, is reset
+without a second attempt.
 
 Source: https://kubernetes.io/docs/reference/networking/virtual-ips/ (proxy modes)
 """
@@ -53,7 +53,7 @@ class Endpoint:
 
 
 class End(asyncio.Protocol):
-    """One end of a forwarded connection: what it receives the other end sends."""
+    """One end of a forwarded connection: the other end sends the bytes that it receives."""
 
     def __init__(self, endpoint: Endpoint | None = None) -> None:
         self.other: End | None = None
@@ -68,7 +68,7 @@ class End(asyncio.Protocol):
             self._endpoint.established.add(self)
 
     def join(self, other: End) -> None:
-        """Pass on to *other* from now on, beginning with what came before it was there."""
+        """Forward to *other*, beginning with the bytes received so far."""
         self.other = other
         for data in self._early:
             self.data_received(data)
@@ -137,7 +137,7 @@ class Forwarder:
         task.add_done_callback(self._tasks.discard)
 
     async def probe(self, endpoint: Endpoint) -> None:
-        """Keep ``ready`` of *endpoint* what its admin port says."""
+        """Keep ``ready`` of *endpoint* up to date with its admin port."""
         while self.endpoints.get(endpoint.port) is endpoint and endpoint.listed:
             found = await is_ready(endpoint.admin_port)
             if endpoint.probed:
@@ -269,7 +269,7 @@ class ServiceProxy:
         self._tell("remove", gateway.port)
 
     def trust(self, gateway: GatewayProcess) -> None:
-        """Take *gateway* for as ready as it is now, until it is removed: news travel slowly in a cluster."""
+        """Keep the present readiness of *gateway* until it is removed, as if proxies learned of it late."""
         self._tell("trust", gateway.port)
 
     def is_ready(self, gateway: GatewayProcess) -> bool:

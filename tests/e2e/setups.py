@@ -52,7 +52,7 @@ class Hook:
 
     phase: Phase
     name: str
-    """Three segments, as the API server wants it."""
+    """Three segments, as the API server requires."""
     script: dict[str, Any]
     rules: tuple[dict[str, Any], ...] = (PODS,)
     configuration: str = "policies"
@@ -264,7 +264,7 @@ class BehindGateway(_Setup):
         unfinished.rename(self.config / "gateway.yaml")
 
     def client_configs(self) -> list[dict[str, Any]]:
-        """Return whom the gateway asks for each of ``hooks``."""
+        """Return the ``clientConfig`` of each of ``hooks``."""
         return [
             {"worker": {"pool": hook.pool, "policy": hook.policy or json.dumps(hook.script, sort_keys=True)}}
             for hook in self.hooks
@@ -305,7 +305,7 @@ class OverHttps(BehindGateway):
     """Webhooks behind the gateway, every other of them a policy of a worker."""
 
     step = 2
-    """Of so many webhooks the first is asked over HTTPS."""
+    """The first of so many webhooks is called over HTTPS."""
 
     def start(self) -> None:
         """Put the policies in force."""
@@ -313,7 +313,7 @@ class OverHttps(BehindGateway):
         super().start()
 
     def client_configs(self) -> list[dict[str, Any]]:
-        """Return whom the gateway asks for each of ``hooks``."""
+        """Return the ``clientConfig`` of each of ``hooks``."""
         served = {"url": f"https://localhost:{self._webhooks_port}", "caBundle": self.cluster.ca_bundle}
         return [
             worker if index % self.step else {**served, "url": f"{served['url']}/{index}"}
@@ -322,6 +322,6 @@ class OverHttps(BehindGateway):
 
 
 class OnlyHttps(OverHttps):
-    """Webhooks behind the gateway, all of them asked over HTTPS."""
+    """Webhooks behind the gateway, all called over HTTPS."""
 
     step = 1

@@ -1,4 +1,4 @@
-"""The API server's audit log holds what the gateway and its policies say about a request."""
+"""The API server's audit log contains the annotations of the gateway and its policies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HOOKS: Final = [
 
 
 def shortened(key: str) -> str:
-    """Return how a policy's key leaves the gateway, by the rule in docs/answers.md."""
+    """Return a policy's key as the gateway shortens it (docs/answers.md)."""
     return key if len(key) <= 63 else f"{key[:54]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
@@ -79,7 +79,7 @@ OF_POLICIES: Final = {
     "team.e2e.test.team": "none",
     "team.e2e.test.long": "é" * 3000,
 }
-"""What the policies said, by the key under which it is expected."""
+"""The expected annotations of the policies by key."""
 
 AT_METADATA: Final = {
     "mutation.round_0_index_0": mutation("first.e2e.test", mutated=True),
@@ -123,7 +123,7 @@ def of_the_gateway(annotations: dict[str, str]) -> dict[str, str]:
     for key, value in annotations.items():
         prefix, _, name = key.partition("/")
         if prefix.endswith(".admission-gateway.io"):
-            assert name not in found, f"two entries say {name}"
+            assert name not in found, f"two entries answer {name}"
             found[name] = value
     return found
 

@@ -1,4 +1,4 @@
-"""The API server shows who it is, by ``--admission-control-config-file``; strangers get nothing reviewed.
+"""The API server authenticates by ``--admission-control-config-file``; other callers get no review.
 
 The control plane's admission configuration holds a client certificate for the Service ``mtls`` and a bearer
 token for the Service ``token``. A gateway registered as ``stranger`` is called with neither.
@@ -36,8 +36,8 @@ STRANGER: Final = "stranger"
 MARK: Final = Hook("mutate", "mark.policy.test", {"label": "reviewed"}, (rule("configmaps", "CREATE"),))
 
 
-class Guarded(BehindGateway):
-    """A gateway that asks its callers who they are, at a port for which the API server has an answer."""
+class AuthenticatingGateway(BehindGateway):
+    """A gateway that authenticates callers, at a port for which the API server has credentials."""
 
     def __init__(self, cluster: Cluster, folder: Path, name: str, *, certificate: bool, token: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class Guarded(BehindGateway):
         return self.cluster.api.create(path, config_map(name, labels))
 
     def call(self, shown: trustme.LeafCert | None = None, authorization: str | None = None) -> int:
-        """Return the status that a caller of the gateway gets who shows these."""
+        """Return the status of a call with these credentials."""
         context = ssl.create_default_context()
         self.cluster.authority.configure_trust(context)
         if shown is not None:
@@ -106,7 +106,7 @@ class Guarded(BehindGateway):
 
 @pytest.fixture(scope="module")
 def callers(cluster: Cluster) -> dict[str, trustme.LeafCert | None]:
-    """Certificates that a caller may show."""
+    """Client certificates of callers."""
     elsewhere = trustme.CA(key_type=trustme.KeyType.ECDSA)
     return {
         "none": None,
@@ -116,14 +116,14 @@ def callers(cluster: Cluster) -> dict[str, trustme.LeafCert | None]:
     }
 
 
-def is_let_in(setup: Guarded, namespace: str) -> None:
+def assert_accepted(setup: AuthenticatingGateway, namespace: str) -> None:
     answer = setup.create(namespace, "welcome")
     assert answer.status == 201, answer
     assert answer.document["metadata"]["labels"] == {"reviewed": "set"}
 
 
-def is_kept_out(setup: Guarded, namespace: str) -> None:
-    """Assert that an API server that shows nothing gets no review, and the user no object but a reason."""
+def assert_refused(setup: AuthenticatingGateway, namespace: str) -> None:
+    """Assert that an API server without credentials gets no review, and that the user gets a reason."""
     answer = setup.create(namespace, "unwelcome", by=STRANGER)
     assert (answer.status, answer.document["reason"]) == (500, "InternalError"), answer
     assert answer.message.endswith(
@@ -142,9 +142,9 @@ def is_kept_out(setup: Guarded, namespace: str) -> None:
 def test_the_api_server_authenticates_by_certificate_and_others_are_refused(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None]
 ) -> None:
-    setup = Guarded(cluster, tmp_path, "mtls", certificate=True, token=False)
+    setup = AuthenticatingGateway(cluster, tmp_path, "mtls", certificate=True, token=False)
     with setup:
-        is_let_in(setup, namespace)
+        assert_accepted(setup, namespace)
         assert setup.call(callers["api server"]) == 200
         assert setup.call(callers["none"]) == 401
         assert setup.call(callers["wrong name"]) == 401
@@ -152,17 +152,17 @@ def test_the_api_server_authenticates_by_certificate_and_others_are_refused(
         with pytest.raises((ssl.SSLError, ConnectionError)):
             setup.call(callers["wrong CA"])
         with setup.registered_as_stranger():
-            is_kept_out(setup, namespace)
+            assert_refused(setup, namespace)
 
 
 def test_the_api_server_authenticates_by_token_and_others_are_refused(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None]
 ) -> None:
-    setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
+    setup = AuthenticatingGateway(cluster, tmp_path, "token", certificate=False, token=True)
     right = f"Bearer {cluster.webhook_token}"
     basic = base64.b64encode(f"kube-apiserver:{cluster.webhook_token}".encode()).decode()
     with setup:
-        is_let_in(setup, namespace)
+        assert_accepted(setup, namespace)
         assert setup.call(authorization=right) == 200
         for wrong in (
             None,
@@ -175,20 +175,20 @@ def test_the_api_server_authenticates_by_token_and_others_are_refused(
             f"Basic {basic}",
         ):
             assert setup.call(authorization=wrong) == 401, wrong
-        # Nobody asked for it, so it says nothing.
+        # The gateway requests no client certificate, so it does not count.
         assert setup.call(callers["api server"]) == 401
         with setup.registered_as_stranger():
-            is_kept_out(setup, namespace)
+            assert_refused(setup, namespace)
 
 
 @pytest.mark.parametrize("name", ["mtls", "token"])
 def test_either_certificate_or_token_is_enough(
     cluster: Cluster, namespace: str, tmp_path: Path, callers: dict[str, trustme.LeafCert | None], name: str
 ) -> None:
-    setup = Guarded(cluster, tmp_path, name, certificate=True, token=True)
+    setup = AuthenticatingGateway(cluster, tmp_path, name, certificate=True, token=True)
     right = f"Bearer {cluster.webhook_token}"
     with setup:
-        is_let_in(setup, namespace)
+        assert_accepted(setup, namespace)
         assert setup.call(callers["api server"]) == 200
         assert setup.call(callers["api server"], "Bearer somebody-else") == 200
         assert setup.call(callers["none"], right) == 200
@@ -200,8 +200,8 @@ def test_either_certificate_or_token_is_enough(
 
 
 def test_a_token_is_rotated_without_a_refused_call(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The order of a rotation: first the gateway knows the new token too, then callers use it."""
-    setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
+    """A rotation first adds the new token to the gateway, and then to its callers."""
+    setup = AuthenticatingGateway(cluster, tmp_path, "token", certificate=False, token=True)
 
     def write(*tokens: str) -> None:
         unfinished = setup.token_file.with_suffix(".unfinished")
@@ -213,7 +213,7 @@ def test_a_token_is_rotated_without_a_refused_call(cluster: Cluster, namespace: 
         assert setup.call(authorization=f"Bearer {new}") == 401
         write(old, new)
         eventually(lambda: setup.call(authorization=f"Bearer {new}") == 200)
-        is_let_in(setup, namespace)
+        assert_accepted(setup, namespace)
         write(new)
         eventually(lambda: setup.call(authorization=f"Bearer {old}") == 401)
         assert setup.call(authorization=f"Bearer {new}") == 200
@@ -226,7 +226,7 @@ def test_a_token_is_rotated_without_a_refused_call(cluster: Cluster, namespace: 
 
 
 def test_unauthenticated_clients_learn_nothing_of_the_configuration(cluster: Cluster, tmp_path: Path) -> None:
-    setup = Guarded(cluster, tmp_path, "token", certificate=False, token=True)
+    setup = AuthenticatingGateway(cluster, tmp_path, "token", certificate=False, token=True)
     with setup:
         for path in ("/mutate", "/mutate/policies", "/mutate/absent", "/"):
             status, body = setup.gateway.exchange(path, b"{}")

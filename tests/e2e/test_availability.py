@@ -44,13 +44,13 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def left_out(answer: Answer) -> str:
-    """Return what is wrong with a pod that no webhook has seen."""
+def skipped_webhook(answer: Answer) -> str:
+    """Return the fault of a pod that no webhook has changed."""
     return "" if LABEL in answer.document["metadata"].get("labels", {}) else "a webhook was left out"
 
 
 def steady(cluster: Cluster, path: str, pause_s: float = 0.02) -> Load:
-    return Load(cluster.api, path, check=left_out, pause_s=pause_s)
+    return Load(cluster.api, path, check=skipped_webhook, pause_s=pause_s)
 
 
 def refused(gateway: GatewayProcess) -> float:
@@ -69,14 +69,14 @@ def stop(gateway: GatewayProcess) -> None:
 def test_a_rolling_restart_of_two_gateways_loses_no_create(
     cluster: Cluster, replicas: Replicas, pods: str
 ) -> None:
-    """As the Deployment does it: one more, then one less; both replaced, twice."""
+    """As a Deployment: one more, then one less; both are replaced twice."""
     with steady(cluster, pods) as load:
         for _ in range(2 * len(replicas.replicas)):
             leaving = replicas.replicas[0]
             replicas.scale_up()
             load.flows()
             replicas.forget(leaving)
-            load.flows()  # what preStop waits for: by now no new connection is made to it
+            load.flows()  # preStop waits for this: no new connection is made to it any more
             stop(leaving)
             load.flows()
     assert load.failures == []
@@ -84,7 +84,7 @@ def test_a_rolling_restart_of_two_gateways_loses_no_create(
 
 
 def test_a_draining_gateway_costs_no_failed_request(cluster: Cluster, replicas: Replicas, pods: str) -> None:
-    """Told to stop while it is an endpoint: the proxies learn from its probe that it is leaving."""
+    """It gets SIGTERM while it is an endpoint; the proxies learn from its probe that it drains."""
     leaving = replicas.replicas[0]
     with steady(cluster, pods) as load:
         replicas.scale_up()
@@ -98,7 +98,7 @@ def test_a_draining_gateway_costs_no_failed_request(cluster: Cluster, replicas: 
 def test_connections_that_are_made_to_a_draining_gateway_lose_no_request(
     cluster: Cluster, replicas: Replicas, pods: str
 ) -> None:
-    """The proxies learn late that it is leaving: its port stays open until nobody wants it."""
+    """The proxies learn late that it drains; its port stays open until it is removed."""
     leaving = replicas.replicas[0]
     with steady(cluster, pods) as load:
         replicas.scale_up()
@@ -107,7 +107,7 @@ def test_connections_that_are_made_to_a_draining_gateway_lose_no_request(
         taken = replicas.service.taken(leaving)
         leaving.signal(signal.SIGTERM)
         leaving.expect("stopping")
-        # More clients, for whom the API server has to connect anew.
+        # More clients, so that the API server opens new connections.
         with steady(cluster, pods) as more:
             eventually(lambda: replicas.service.taken(leaving) > taken)
             assert refused(leaving)

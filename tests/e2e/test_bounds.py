@@ -1,8 +1,8 @@
-"""Workers that never answer: the gateway does, before the API server gives up on it.
+"""Workers that never answer: the gateway answers before the API server's timeout.
 
 The API server waits for an entry's timeoutSeconds, for its client's ``?timeout=``, and for 34 seconds at
-most. Whoever reaches the bound first writes what the user reads: the gateway names the webhook and the time
-it had, the API server would say "context deadline exceeded", whatever the policy of the webhook.
+most. The first to time out writes the message for the user. The gateway names the webhook and its timeout;
+the API server writes "context deadline exceeded" and ignores the webhook's failurePolicy.
 
 All requests of a set-up are sent at once, and each test looks at the answer of one.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 CONFIG_MAPS: Final = within("configmaps")
 ENTRY_S: Final = 4
-"""What the API server waits for the gateway in the first set-up."""
+"""The API server's timeout for the gateway in the first set-up."""
 PHASES: Final = ("mutate", "validate")
 
 
 class Bounded(BehindGateway):
-    """A gateway for which the API server waits as long as the test wants."""
+    """A gateway whose entries have a given timeoutSeconds."""
 
     def __init__(
         self, cluster: Cluster, folder: Path, hooks: list[Hook], entry_s: int, name: str, **gateway: str
@@ -47,7 +47,7 @@ class Bounded(BehindGateway):
                 entry["timeoutSeconds"] = self._entry_s
         return documents
 
-    def ask(self, namespace: str, requests: Mapping[str, str]) -> dict[str, Answer]:
+    def create_all(self, namespace: str, requests: Mapping[str, str]) -> dict[str, Answer]:
         """Return the answers to *requests*, sent at once: names of ConfigMaps, and the query of each.
 
         A ConfigMap's label is its name up to the first dot.
@@ -75,10 +75,10 @@ def hanging(phase: Any, name: str, label: str, policy: str, timeout_s: int, **fi
 
 
 def refused(answer: Answer, *lines: str) -> None:
-    """Assert that the gateway refused, and that these patterns are what it said."""
+    """Assert that the gateway refused with a message that matches *lines*."""
     assert (answer.status, answer.document["reason"]) == (500, "InternalError"), answer
-    said = rf'admission webhook "[^"]+" denied the request: {chr(10).join(lines)}'
-    assert re.fullmatch(said, answer.message), answer.message
+    message = rf'admission webhook "[^"]+" denied the request: {chr(10).join(lines)}'
+    assert re.fullmatch(message, answer.message), answer.message
 
 
 def failure(name: str, within: str) -> str:
@@ -127,7 +127,7 @@ def answers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     # More than the default, because two busy cores are slow to send an answer on its way.
     setup = Bounded(cluster, folder, hooks, ENTRY_S, "bounded", deadlineReserve="500ms")
     with setup:
-        yield setup.ask("default", REQUESTS)
+        yield setup.create_all("default", REQUESTS)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -145,7 +145,7 @@ def test_a_webhook_that_hangs_fails_after_its_timeout(
 def test_a_webhook_with_a_timeout_above_that_of_the_request_fails_before_the_api_server_gives_up(
     answers: dict[str, Answer], phase: str, client: str, given: str
 ) -> None:
-    """The client's three seconds may be little more than two: the API server rounds up what it announces."""
+    """The client's three seconds may be little more than two: the API server rounds up its timeout."""
     name = f"{phase}-fail-30"
     refused(answers[name + client], failure(name, given))
     assert answers[f"{phase}-ignore-30{client}"].status == 201
@@ -159,7 +159,7 @@ def test_webhooks_that_hang_one_after_another_fail_before_the_api_server_gives_u
 
 
 def test_webhooks_that_hang_in_parallel_take_no_longer_than_one(answers: dict[str, Answer]) -> None:
-    """Three by two seconds one after another would be more than the entry's four."""
+    """Three serial calls of two seconds each would exceed the entry's four."""
     assert answers["parallel"].status == 201
     refused(answers["many"], failure("m0", "1s"), failure("m1", "2s"), failure("m2", "3s"))
 
@@ -189,10 +189,10 @@ def long_hooks() -> Iterator[Hook]:
 def test_the_gateway_answers_before_the_thirty_four_seconds_of_the_api_server_are_over(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """Though it rounds up what time is left. The reserve is for two busy cores only."""
+    """Although the API server rounds up the remaining time. The reserve is for two busy cores only."""
     setup = Bounded(cluster, tmp_path, list(long_hooks()), 30, "long", deadlineReserve="300ms")
     with setup:
-        answers = setup.ask(namespace, LONG)
+        answers = setup.create_all(namespace, LONG)
     for phase in PHASES:
         refused(answers[phase], failure(phase, "29.7s"))
     # Some four seconds are left after the mutating phase, and announced as four or five.

@@ -1,4 +1,4 @@
-"""Custom resources in a real API server: what it refuses, what the gateway does, who may do it."""
+"""Custom resources in a real API server: validation, effect on the gateway, and rights."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_applied_resources_are_enforced_and_get_a_status_with_the_deployed_role(
     eventually(lambda: ready(defined, plural).get("status") == "True")
     assert ready(defined, plural)["observedGeneration"] == 1
 
-    # Only the gateway knows which pools there are.
+    # Only the gateway can check the pool.
     apply(defined, validating(hook(pool="nowhere", deny={"message": "bad"})))
     eventually(lambda: ready(defined, plural).get("status") == "False")
     condition = ready(defined, plural)
@@ -125,7 +125,7 @@ def test_applied_resources_are_enforced_and_get_a_status_with_the_deployed_role(
     assert shown[4:7] == ["custom", "False", "NoWorkerPool"]
     described = defined.kubectl("describe", f"{plural}.admission-gateway.io", "custom").stdout
     assert "refused because of webhooks[0].clientConfig.worker.pool; its status says why" in described
-    # What was written is no news: generation and Events stay.
+    # Writing the status changes neither the generation nor Events.
     events = defined.api.get("/apis/events.k8s.io/v1/namespaces/default/events").document["items"]
     assert [one["reason"] for one in events if one["regarding"]["name"] == "custom"] == ["NoWorkerPool"]
 
@@ -284,7 +284,7 @@ def dry_run(cluster: Cluster, document: dict[str, Any]) -> Answer:
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    """What ``check`` would say of it, but for what is elsewhere in the configuration."""
+    """Return the problems that ``check`` finds in *document* alone."""
     name = document["metadata"]["name"]
     return [str(one) for one in read_resource(CustomResource(document["kind"], name, document)).problems]
 

@@ -1,4 +1,4 @@
-"""The same policies directly and behind the gateway, operation by operation: nothing tells them apart."""
+"""The same policies directly and behind the gateway have the same effect on every operation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_webhook_sees_the_version_it_asks_for(versioned: Results, case: Cas
 
 
 def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results: Results) -> None:
-    """A gateway knows no schemas; all that comes after the mutating phase is the same."""
+    """A gateway has no schemas; the result after the mutating phase is the same."""
     ((direct, behind),) = results["defaults"]
     shown = [outcome.annotations["between.defaults.test/saw"][0]["object"] for outcome in (direct, behind)]
     added = [document["spec"]["containers"].pop() for document in shown]
@@ -74,8 +74,8 @@ def test_a_long_warning_is_truncated_as_by_the_api_server(
 
 
 def test_every_operation_of_the_differential_reaches_the_policies(results: Results) -> None:
-    """Guards the comparison: two set-ups in which nothing is called would be equal too."""
-    never_sent = {22, 27}  # what is not there is not deleted, and not replaced
+    """Checks the comparison: two set-ups that call no policy would be equal too."""
+    never_sent = {22, 27}  # a missing object is neither deleted nor replaced
     for number, (direct, behind) in enumerate(results["operations"]):
         for outcome in (direct, behind):
             assert ("0 all.operations.test", False) in outcome.calls or number in never_sent

@@ -1,4 +1,4 @@
-"""Workers that hang, die, talk nonsense or send a patch that cannot be used, under Fail and under Ignore.
+"""Workers that hang, die, send invalid answers or unusable patches, under Fail and under Ignore.
 
 Either way nothing half is stored, and the other webhooks of the same request do their part. Under Fail the
 user reads which webhook it was and why; under Ignore the logs and metrics do.
@@ -145,7 +145,7 @@ def test_the_failure_policy_decides_for_a_patch_on_delete(
     assert behind.opened(f"{faults['Ignore']}.faults.test", phase) == 1
 
 
-# -- patches that apply, to something of which only the API server knows that it does not take it ----
+# -- patches whose result only the API server refuses ---------------------------------------------
 
 UNWELCOME: Final[dict[str, list[dict[str, Any]]]] = {
     "invalid": [{"op": "add", "path": "/data/not a key", "value": "x"}],
@@ -155,7 +155,7 @@ UNWELCOME: Final[dict[str, list[dict[str, Any]]]] = {
     "resource-version": [{"op": "add", "path": "/metadata/resourceVersion", "value": "1"}],
     "managed-fields": [{"op": "add", "path": "/metadata/managedFields", "value": [{"manager": "m"}]}],
 }
-"""Patches that the gateway does not mind. Those that it does are in ``test_identity.py``."""
+"""Patches that the gateway accepts. ``test_identity.py`` has those that it refuses."""
 
 
 def unwelcome_hooks() -> list[Hook]:
@@ -165,7 +165,7 @@ def unwelcome_hooks() -> list[Hook]:
             f"{name}.mutate.test",
             {"patch": patch},
             (rule("configmaps", "CREATE", "UPDATE"),),
-            # The API server asks nobody's failurePolicy here, and nor may the gateway for it.
+            # The API server does not apply failurePolicy here, so the gateway must not either.
             fields={"failurePolicy": "Ignore", "objectSelector": selected(unwelcome=name)},
         )
         for name, patch in UNWELCOME.items()
@@ -173,7 +173,7 @@ def unwelcome_hooks() -> list[Hook]:
 
 
 def outcomes(cluster: Cluster, namespace: str) -> dict[str, list[Any]]:
-    """Return what comes of each unwelcome patch on CREATE and on UPDATE, and what is stored after it."""
+    """Return the answers to CREATE and UPDATE with each unwelcome patch, and the stored objects."""
     path = CONFIG_MAPS.format(namespace=namespace)
     found: dict[str, list[Any]] = {}
     for name in UNWELCOME:

@@ -1,4 +1,4 @@
-"""What only the real client shows of the front end: connections, sizes, numbers, and the older version."""
+"""The front end with the real client: connections, sizes, numbers, and the older version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONFIG_MAPS: Final = within("configmaps")
 CREATES: Final = (rule("configmaps", "CREATE"),)
 KEPT_IDLE: Final = 25
-"""How many idle connections the API server keeps to a Service, for each phase."""
+"""Idle connections that the API server keeps to a Service, for each phase."""
 
 
 def on(**labels: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_calls_one_after_another_share_a_connection_for_each_phase(
 
 
 def test_a_burst_gets_a_connection_for_each_call_and_no_error(behind: BehindGateway, namespace: str) -> None:
-    """Of HTTP/1.1 there is no more than one call at a time on a connection, and most of these are new."""
+    """An HTTP/1.1 connection has one call at a time, so most of these connections are new."""
     most = 0
     is_over = threading.Event()
 
@@ -93,7 +93,7 @@ def test_a_burst_gets_a_connection_for_each_call_and_no_error(behind: BehindGate
     assert [answer.status for answer in answers] == [201] * 192
     assert all(answer.document["metadata"]["labels"]["seen"] == "set" for answer in answers)
     assert most > 2 * KEPT_IDLE
-    # What the API server does not keep it closes, and the gateway lets go of.
+    # The API server closes the connections that it does not keep, and the gateway drops them.
     eventually(lambda: len(connections(behind.port)) <= 2 * KEPT_IDLE)
     assert "ERROR" not in behind.gateway.log
 
@@ -169,7 +169,7 @@ READING: Final = f"""{{
   "metadata": {{"name": "NAME", "labels": {{"exact": "NAME"}}}},
   "spec": {{"list": [0.10, {NUMBERS}, 1e2, {TEXTS}], "numbers": {NUMBERS}, "texts": {TEXTS}}}
 }}"""
-"""A custom resource with all that JSON can say and a JSON library may not pass on."""
+"""A custom resource with JSON values that a JSON library may change."""
 PATCHES: Final[dict[str, object]] = {
     "untouched": [],
     "beside": [{"op": "add", "path": "/metadata/labels/more", "value": "yes"}],
@@ -210,7 +210,7 @@ def definition() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def readings(cluster: Cluster) -> Iterator[str]:
-    """Return the path of a custom resource that takes anything."""
+    """Return the path of a custom resource without a schema."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     assert cluster.api.create(path, definition()).status == 201
     eventually(lambda: cluster.api.get(READINGS.format(namespace="default")).status == 200)
@@ -224,13 +224,13 @@ def exact_hooks() -> list[Hook]:
         Hook("mutate", f"{name}.exact.test", {"patch": patch}, rules, fields=on(exact=name))
         for name, patch in PATCHES.items()
     ]
-    # What it is shown was written by the gateway, wherever an earlier one changed the object.
+    # Its input was written by the gateway if an earlier webhook changed the object.
     hooks.append(Hook("mutate", "last.exact.test", {"label": "last"}, rules))
     return hooks
 
 
 def stored_texts(cluster: Cluster, namespace: str, readings: str) -> dict[str, Any]:
-    """Return what is stored of each reading, each number as the text that the API server writes for it."""
+    """Return the stored readings, with each number as the text that the API server writes."""
     path = readings.format(namespace=namespace)
     found: dict[str, Any] = {}
     for name in PATCHES:

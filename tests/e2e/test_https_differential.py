@@ -1,4 +1,4 @@
-"""Webhooks that speak HTTPS, registered directly and behind the gateway: nothing tells them apart.
+"""HTTPS webhooks have the same effect when registered directly and behind the gateway.
 
 Behind the gateway every other one is a policy of a worker, so that both kinds are mixed in each case.
 """

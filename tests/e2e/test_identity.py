@@ -1,4 +1,4 @@
-"""Patches that make another object of one, or break its metadata: with a gateway and without.
+"""Patches that change an object's identity or break its metadata: with a gateway and without.
 
 Without, the API server refuses the request, whatever the webhook's failurePolicy. Behind the gateway such a
 patch is its webhook's failure, so that Ignore lets the request pass as it came. What the API server takes, or
@@ -42,7 +42,7 @@ ALL: Final = f"{BUILT_IN} {CUSTOM}"
 
 @dataclass(frozen=True)
 class Case:
-    """A patch of one field, and what comes of it."""
+    """A patch of one field, and its effect."""
 
     patch: tuple[dict[str, Any], ...]
     refused: str = ""
@@ -50,7 +50,7 @@ class Case:
     stricter: str = ""
     """Requests for which the API server takes the patched object and the gateway refuses the patch."""
     left: str = ""
-    """Requests of which the API server refuses the patched object by what the gateway cannot know."""
+    """Requests whose patched object the API server refuses for a reason that the gateway cannot check."""
     varies: str = ""
     """Requests that API servers of some versions refuse and others do not."""
 
@@ -138,7 +138,7 @@ def hooks() -> list[Hook]:
 
 
 class Requests:
-    """What users do, each in the name of the case that patches it."""
+    """Requests of users, each with the name of the case that patches it."""
 
     def __init__(self, cluster: Cluster) -> None:
         named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
@@ -147,7 +147,7 @@ class Requests:
         self._numbers = itertools.count()
 
     def run(self, user: str) -> dict[str, Answer]:
-        """Return what came of each request of *user*."""
+        """Return the result of each request of *user*."""
 
         def ask(method: str, path: str, document: object, content_type: str = JSON) -> Answer:
             headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
@@ -204,7 +204,7 @@ class Requests:
 
 
 def told(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
-    """Return what shows in an *answer* whether the object was patched."""
+    """Return the part of an *answer* that shows whether the object was patched."""
     found = answer.document.get("metadata") or {}
     shown = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
     return answer.status, {field: found.get(field) for field in shown}, answer.warnings

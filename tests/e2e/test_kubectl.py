@@ -1,4 +1,4 @@
-"""What people read: kubectl's words about denials, failures and warnings of policies behind the gateway."""
+"""kubectl's output about denials, failures and warnings of policies behind the gateway."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Kubectl:
         return self.cluster.kubectl("-n", self.namespace, *arguments, user=ALICE, stdin=stdin)
 
     def fails(self, *arguments: str, document: Any = None) -> str:
-        """Return what it writes to standard error when it fails; for the gateway's entry stands its path."""
+        """Return its standard error after a failure, with the path of the gateway's entry for its name."""
         done = self(*arguments, document=document)
         assert done.returncode == 1, done
         for entry, short in entries(self.cluster).items():

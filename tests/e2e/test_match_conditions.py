@@ -38,15 +38,15 @@ PANICS: Final = frozenset(
         "{?'a': object.spec.text} == {}",
     }
 )
-"""An API server that is to store a webhook with one of these panics, and ends the connection."""
+"""Storing a webhook with one of these makes the API server panic and end the connection."""
 EXPRESSIONS: Final = tuple(each for each in listed.EXPRESSIONS if each not in KNOWN and each not in PANICS)
 DRAWN: Final = tuple(dict.fromkeys(draw_expression(draw, REQUEST) for draw in map(random.Random, range(300))))
-"""Random ones."""
+"""Random expressions."""
 ALL: Final = tuple(dict.fromkeys((*EXPRESSIONS, *DRAWN)))
 GROUPS: Final = -(-len(ALL) // 60)
-"""60 expressions are in force at once: each is two webhooks, whose names must have room in the warnings."""
+"""Groups of 60 expressions: each is two webhooks, and all their names must fit into the warnings."""
 NEWER: Final = ".includes("
-"""What an API server evaluates where it is stored already, and takes from nobody before its next release."""
+"""CEL that an API server evaluates in stored webhooks, and accepts in new ones from its next release on."""
 
 MENDED: Final = frozenset(
     {
@@ -65,7 +65,7 @@ def is_decided_otherwise_by_older_ones(expression: str) -> bool:
 
 
 def accepted(cluster: Cluster, expression: str) -> str | None:
-    """Return what the API server has against a webhook with the condition *expression*; None: nothing."""
+    """Return the API server's error for a webhook with the condition *expression*; None if it accepts it."""
     hook = Hook("validate", "one.conditions.test", {}, fields=conditions(expression))
     document = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -79,7 +79,7 @@ def accepted(cluster: Cluster, expression: str) -> str | None:
 
 
 def refused(expression: str) -> str | None:
-    """Return what the gateway has against it."""
+    """Return the gateway's error for it."""
     try:
         compile_condition("one", expression)
     except InvalidExpression as error:
@@ -95,9 +95,9 @@ def conditions(expression: str) -> dict[str, Any]:
 
 
 def hooks(expressions: Sequence[str]) -> list[Hook]:
-    """Return two webhooks for each expression: one is called where it is true, the other where it is false.
+    """Return two webhooks for each expression: one is called if it is true, the other if it is false.
 
-    Neither is called where it is an error. They say by a warning that they were called.
+    Neither is called after an error. A warning shows which was called.
     """
     rules = (rule("widgets", group=GROUP, version="*"),)
     return [
@@ -129,7 +129,7 @@ def operations(cluster: Cluster) -> Iterator[Answer]:
 
 
 def outcomes(setup: _Setup, expressions: Sequence[str]) -> list[dict[str, str]]:
-    """Return what became of each expression in each operation."""
+    """Return the result of each expression in each operation."""
     words = {"t": "true", "f": "false"}
     found = []
     with setup:

@@ -1,4 +1,4 @@
-"""Webhooks of a cluster moved behind the gateway, in the steps of docs/migrate.md, and nothing lost."""
+"""Webhooks of a cluster moved behind the gateway, in the steps of docs/migrate.md, without a lost review."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ByUrl(Directly):
 
 @pytest.fixture
 def clean(cluster: Cluster) -> Iterator[None]:
-    """Take away what a test registers as the gateway."""
+    """Remove the registrations of a test."""
     yield
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         cluster.api.delete(f"{REGISTRATIONS}/{plural}/{NAME}")
@@ -143,7 +143,7 @@ def test_webhooks_move_behind_the_gateway_one_step_after_another(cluster: Cluste
 
 
 def check_with_least_rights(cluster: Cluster, config: Path) -> None:
-    """Have somebody check who may list the registrations, and do nothing else."""
+    """Run ``check`` as a user whose only right is to list registrations."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     kinds = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
     rule = {"apiGroups": ["admissionregistration.k8s.io"], "resources": kinds, "verbs": ["list"]}

@@ -1,4 +1,4 @@
-"""The gateway knows the cluster's namespaces as the API server does."""
+"""The gateway matches by the cluster's namespaces as the API server does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Hooks and operations that a seed draws, under both set-ups.
+"""Random hooks and operations of a seed, under both set-ups.
 
-The seed is the test's parameter; ``E2E_SEED`` says at which to begin.
+The seed is the test's parameter; ``E2E_SEED`` is the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""JSON that a client of the API server can have sent to webhooks: duplicate keys, what is not Unicode, depth.
+"""JSON that a client of the API server can have sent to webhooks: duplicate keys, invalid Unicode, depth.
 
-The gateway takes all of it. Workers are handed what the API server wrote, U+FFFD in place of what is not
-Unicode.
+The gateway accepts all of it. Workers get the bytes of the API server, with U+FFFD for invalid Unicode.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CALLER: Final = {"Impersonate-User": "raw", "Impersonate-Group": "system:masters
 
 @pytest.fixture(scope="module")
 def raw(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster behind a gateway whose worker denies a user, with the request as it came to the worker."""
+    """The cluster behind a gateway whose worker denies a user, with the request as the worker received it."""
     rules = (
         rule("configmaps"),
         rule("controllerrevisions", group="apps"),
@@ -67,7 +66,7 @@ def send(
 
 
 def shown(answer: Answer | None) -> bytes:
-    """Return the request that the worker was shown."""
+    """Return the request that the worker received."""
     assert answer is not None
     assert answer.message.startswith('admission webhook "'), answer
     return base64.b64decode(answer.message.rpartition(" ")[2])
@@ -80,7 +79,7 @@ def test_raw_fields_reach_workers_unchanged(raw: Cluster, namespace: str) -> Non
     assert b'"data":{"a":"x\\ufffdy"}' in shown(found["surrogate"])
     assert '"data":{"a":"x\ufffdy"}'.encode() in shown(found["no-utf-8"])
     assert b'"data":%b' % VALUES["deep"] in shown(found["deep"])
-    # It fails at this by itself, before it asks any webhook.
+    # The API server itself fails, before it calls webhooks.
     assert found["beyond-double"] is None
     too_deep = found["too-deep"]
     assert too_deep is not None

@@ -1,4 +1,4 @@
-"""What ``admission-gateway manifests`` prints and applies, as the API server takes it."""
+"""The API server accepts the output of ``admission-gateway manifests``, printed and applied."""
 
 from __future__ import annotations
 

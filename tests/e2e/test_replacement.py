@@ -50,8 +50,8 @@ def dry_pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
 
 
-def left_out(answer: Answer) -> str:
-    """Return what is wrong with a pod that no webhook has seen."""
+def skipped_webhook(answer: Answer) -> str:
+    """Return the fault of a pod that no webhook has changed."""
     return "" if LABEL in labels(answer) else "a webhook was left out"
 
 
@@ -64,7 +64,7 @@ def labels(answer: Answer) -> dict[str, str]:
 
 
 def trust(api: Api, name: str, *authorities: trustme.CA) -> None:
-    """Have the API server believe *authorities* about the gateway that *name* registers."""
+    """Set the caBundle of the gateway's registration *name* to *authorities*."""
     bundle = b"".join(authority.cert_pem.bytes() for authority in authorities)
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         path = f"{REGISTRATIONS}/{kind}/{name}"
@@ -75,7 +75,7 @@ def trust(api: Api, name: str, *authorities: trustme.CA) -> None:
 
 
 def issue(replicas: Replicas, authority: trustme.CA) -> Callable[[], None]:
-    """Replace the serving certificate by one of *authority*; return what waits until the gateway has it."""
+    """Replace the serving certificate by one of *authority*; return a function that waits for its reload."""
     gateway, seen = replicas.gateway, len(replicas.gateway.log)
     issued = authority.issue_cert(f"{replicas.name}.{NAMESPACE}.svc", key_type=trustme.KeyType.ECDSA)
     certificate, key = replicas.certificate
@@ -85,7 +85,7 @@ def issue(replicas: Replicas, authority: trustme.CA) -> Callable[[], None]:
 
 
 def new_connections(replicas: Replicas) -> Callable[[], bool]:
-    """Return what tells whether the API server has connected anew since now."""
+    """Return a function that checks whether the API server has opened new connections since now."""
     taken = replicas.service.taken(replicas.gateway)
     return lambda: replicas.service.taken(replicas.gateway) > taken
 
@@ -95,21 +95,21 @@ def test_a_new_serving_certificate_and_then_a_new_authority_lose_no_create(
 ) -> None:
     api, old = cluster.api, cluster.authority
     new = trustme.CA(key_type=trustme.KeyType.ECDSA)
-    with Load(api, dry_pods, check=left_out) as load:
+    with Load(api, dry_pods, check=skipped_webhook) as load:
         issue(replicas, old)()
         load.flows()
         for former, latter in ((old, new), (new, old)):
-            # Both are believed before the certificate is replaced. A new bundle gives the API server a new
+            # Both are trusted before the certificate is replaced. A new bundle gives the API server a new
             # client, and so new connections.
-            anew = new_connections(replicas)
+            has_reconnected = new_connections(replicas)
             trust(api, replicas.name, former, latter)
-            load.until(anew)
+            load.until(has_reconnected)
             issue(replicas, latter)()
             load.flows()
-            anew = new_connections(replicas)
+            has_reconnected = new_connections(replicas)
             trust(api, replicas.name, latter)
             # Of its first bundle the API server has the client still.
-            load.until(anew if latter is new else lambda: True)
+            load.until(has_reconnected if latter is new else lambda: True)
     assert load.failures == []
 
 
@@ -124,7 +124,7 @@ def test_a_changed_configuration_loses_no_create(cluster: Cluster, replicas: Rep
     def labelled() -> dict[str, str]:
         return labels(cluster.api.create(dry_pods, pod))
 
-    with Load(cluster.api, dry_pods, check=left_out) as load:
+    with Load(cluster.api, dry_pods, check=skipped_webhook) as load:
         replicas.hooks = [Hook("mutate", "added.replacement.test", {"label": "added"}), *hooks]
         replicas.write_configuration()
         load.until(lambda: "added" in labelled())
@@ -173,14 +173,14 @@ class SampleWorkers:
         self.running[target] = process
 
     def stop(self, target: str) -> None:
-        """Have the worker at *target* answer what it was asked, and end."""
+        """Stop the worker at *target* after its calls in flight."""
         process = self.running.pop(target)
         process.signal(signal.SIGTERM)
         assert process.wait() == 0, process.log
 
 
 def without_requests(answer: Answer) -> str:
-    """Return what is wrong with a pod that the sample policies have not seen."""
+    """Return the fault of a pod that the sample policies have not changed."""
     container: dict[str, Any] = answer.document["spec"]["containers"][0]
     return "" if container.get("resources", {}).get("requests") else "a webhook was left out"
 
@@ -205,7 +205,7 @@ def test_a_rolling_update_of_workers_loses_no_create(cluster: Cluster, tmp_path:
 def test_workers_that_share_an_address_are_replaced_and_lose_no_create(
     cluster: Cluster, tmp_path: Path, dry_pods: str
 ) -> None:
-    """Told that its worker is leaving, the gateway asks whoever else is at the address."""
+    """When its worker drains, the gateway reconnects to another process at the address."""
     with SampleWorkers(tmp_path, 0) as workers:
         target = f"127.0.0.1:{free_port()}"
         workers.targets.append(target)
@@ -229,7 +229,7 @@ def listeners(target: str) -> int:
 
 
 def with_samples(cluster: Cluster, folder: Path, workers: SampleWorkers, *flags: str) -> BehindGateway:
-    """Return the sample policies behind a gateway that asks *workers*, which are started."""
+    """Start *workers*, and return the sample policies behind a gateway that calls them."""
     for target in workers.targets:
         workers.start(target, *flags)
     behind = BehindGateway(cluster, folder / "gateway", SAMPLES, "samples")

@@ -1,7 +1,7 @@
-"""Webhooks whose objects knative.dev/pkg's reconcilers write, moved behind the gateway and followed there.
+"""Webhooks whose objects knative.dev/pkg's reconcilers write, moved behind the gateway and in sync there.
 
-The reconcilers are the library's own, with its client of Kubernetes 1.26: one that knows no matchConditions,
-and drops them from what it writes back.
+The reconcilers are the library's own. Its client of Kubernetes 1.26 has no matchConditions, and drops them
+from the objects that it writes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def port(cluster: Cluster) -> Iterator[int]:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """It leads every name to this machine, as a cluster's DNS and Services would."""
+    """A proxy that maps every name to this machine, as a cluster's DNS and Services."""
     proxy = Proxy()
     try:
         yield proxy
@@ -118,7 +118,7 @@ def bundles(cluster: Cluster) -> set[str]:
 
 
 def created(cluster: Cluster, plural: str, document: Json) -> tuple[int, str]:
-    """Return the status of a dry run, and what the defaulting webhook has put in."""
+    """Return the status of a dry run, and the value of the defaulting webhook."""
     answer = cluster.api.create(f"/api/v1/namespaces/default/{plural}?dryRun=All", document)
     return answer.status, answer.document.get("metadata", {}).get("labels", {}).get("stamp", "")
 
@@ -164,7 +164,7 @@ def test_reconcilers_go_on_and_the_gateway_follows(
             imported.stderr.splitlines()
         )
 
-        # knative.dev/pkg adds a namespaceSelector, so the gateway has to know namespaces.
+        # knative.dev/pkg adds a namespaceSelector, so the gateway needs the namespaces.
         settings = {"tls": tls, "kubernetes": {"kubeconfig": str(kubeconfig)}}
         (config / "gateway.yaml").write_text(json.dumps({**head, **settings}))
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
@@ -181,14 +181,14 @@ def test_reconcilers_go_on_and_the_gateway_follows(
         assert unregistered.returncode == 0, unregistered.stderr
         assert len(unregistered.stdout.splitlines()) == 3
 
-        # The mark survives what the reconcilers write: another certificate, which the informer tells them of.
+        # The mark survives when the reconcilers write another certificate after an event of their informer.
         before = bundles(cluster)
         assert len(before) == 1
         patch(cluster, "secret", NAME, {"op": "remove", "path": "/data"})
         eventually(lambda: len(after := bundles(cluster)) == 1 and after != before)
         assert all(is_unregistered(entry_of(cluster, name)) for name in OBJECTS)
 
-        # Followed from here on, with the registration brought up to date by the same process.
+        # From here on one process follows the webhooks and updates the registration.
         following = Process(
             *command("--watch", "--unregister", "--kubeconfig", str(kubeconfig)),
             *("--output", str(config), "--then", " ".join(command(*manifests[1:], name="manifests"))),
@@ -196,7 +196,7 @@ def test_reconcilers_go_on_and_the_gateway_follows(
         eventually(lambda: created(cluster, "configmaps", map_labelled()) == (201, "knative"))
         assert created(cluster, "configmaps", map_labelled("refuse"))[0] >= 400
 
-        # Another release has another kind: the rules change, and somebody takes the mark away.
+        # Another release has another kind: the rules change, and another writer removes the mark.
         assert created(cluster, "limitranges", limits()) == (201, "")
         reconcilers.stop()
         reconcilers = Reconcilers(program, cluster, port, "ConfigMap,LimitRange")
@@ -237,7 +237,7 @@ def command(*arguments: str, name: str = "sync") -> list[str]:
 
 
 def test_a_reconciler_needs_its_object(cluster: Cluster, program: Path, port: int) -> None:
-    """Why nothing is deleted: the library fails and tries again until somebody makes the object."""
+    """The reason why sync deletes nothing: the library fails and retries until the object exists."""
     cluster.api.delete(path_of(f"{NAME}-default.knative.test"))
     reconcilers = Reconcilers(program, cluster, port, "ConfigMap")
     try:
