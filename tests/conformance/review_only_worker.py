@@ -1,4 +1,4 @@
-"""A worker by hand, without any SDK: ``Review`` alone, as little as the contract asks for.
+"""A worker without SDK that serves only ``Review``, the minimum of the contract.
 
 ``python tests/conformance/review_only_worker.py [--list] --listen ADDRESS``. ``--list`` adds ListPolicies.
 Its two policies are no samples.

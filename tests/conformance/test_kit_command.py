@@ -181,7 +181,7 @@ def test_tls(folder: Path, names_client: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         ([], 2, "TARGET or --command is needed"),
         (["nonsense"], 2, 'TARGET: found "nonsense"'),
@@ -205,10 +205,10 @@ def test_tls(folder: Path, names_client: bool) -> None:
         (["--command", "./nowhere"], 1, "./nowhere ended with exit status 1: ./nowhere: No such file"),
     ],
 )
-def test_errors_are_one_line(arguments: list[str], status: int, said: str) -> None:
+def test_errors_are_one_line(arguments: list[str], status: int, message: str) -> None:
     done = kit(*arguments)
     assert done.returncode == status
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

@@ -1,8 +1,8 @@
-"""Golden reviews: a recorded AdmissionReview, a configuration and the workers' words in, the exact bytes out.
+"""Golden reviews: a recorded AdmissionReview, a configuration and workers' answers in, the exact bytes out.
 
-A vector is plain JSON. ``answers`` holds for each webhook what its worker says, as the JSON form of a
-ReviewResponse (``patch`` as the operations themselves) or of an Error; of several, the first one counts whose
-``objectHas`` points at something in the object shown, or that has no ``objectHas``.
+A vector is plain JSON. ``answers`` holds the answers of each webhook's worker, as the JSON form of a
+ReviewResponse (``patch`` as operations) or of an Error. The first answer counts that has no ``objectHas``, or
+whose ``objectHas`` points to a value in the worker's object.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_the_answer_is_the_expected_one_to_the_byte_in_any_order_of_arrival(
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_a_vector_is_whole(path: Path) -> None:
-    """It explains itself, and what it shows as the patch is what the response carries."""
+    """It has an explanation, and its readable patch equals that of the response."""
     vector = json.loads(path.read_text())
     assert vector["title"]
     assert vector["why"]

@@ -114,7 +114,7 @@ class Bed:
         return outcome.call.verdict
 
     async def report(self, **options: Any) -> dict[str, Any]:
-        """Return what the worker says it has seen."""
+        """Return the worker's counts of calls, and its last input."""
         verdict = await self.ask({"report": True}, **options)
         found: dict[str, Any] = json.loads(verdict.message)  # type: ignore[union-attr]
         return found

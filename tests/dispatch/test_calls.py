@@ -151,33 +151,33 @@ def test_an_answer_over_the_limit_fails_that_call_alone(
     on_bed(test)
 
 
-@pytest.mark.parametrize("lie", ["twice", "wrong_id", "empty"])
+@pytest.mark.parametrize("fault", ["twice", "wrong_id", "empty"])
 def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], lie: str
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], fault: str
 ) -> None:
     worker = start_worker()
 
     async def test(bed: Bed) -> None:
         assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        liar, honest = (await bed.settle({lie: True, "timeout_s": 1}, {"delay_ms": 50})).outcomes
-        assert honest.verdict is ALLOWED
-        assert isinstance(liar.verdict, Failed) == (lie != "twice")
+        faulty, other = (await bed.settle({fault: True, "timeout_s": 1}, {"delay_ms": 50})).outcomes
+        assert other.verdict is ALLOWED
+        assert isinstance(faulty.verdict, Failed) == (fault != "twice")
         assert await bed.ask({}) is ALLOWED
-        # Who is wrong about which calls it was asked gets no more of them on that stream.
-        assert (await bed.report())["streams"] == (1 if lie == "empty" else 2)
+        # A worker that answers an unknown call gets no more calls on that stream.
+        assert (await bed.report())["streams"] == (1 if fault == "empty" else 2)
 
     on_bed(test)
 
 
 @pytest.mark.parametrize(
-    ("lie", "cause"),
+    ("fault", "cause"),
     [
         ({"garbage": True}, "malformed answer: no ReviewResponse"),
         ({"big": 9_000_000}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
     ],
 )
 def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], lie: dict[str, Any], cause: str
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], fault: dict[str, Any], cause: str
 ) -> None:
     worker = start_worker()
 
@@ -185,8 +185,8 @@ def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
         for transport in ("Auto", "Stream"):
             pool = await bed.add_pool(worker.target, name=transport, transport=transport)
             assert await pool.wait_until_ready(30)
-            honest = {"delay_ms": 50, "pool": transport}
-            outcomes = (await bed.settle(honest, {**lie, "pool": transport}, honest)).outcomes
+            other = {"delay_ms": 50, "pool": transport}
+            outcomes = (await bed.settle(other, {**fault, "pool": transport}, other)).outcomes
             assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
             failed = outcomes[1].verdict
             assert isinstance(failed, Failed)
@@ -252,9 +252,9 @@ def test_a_refused_stream_fails_no_call(on_bed: OnBed, start_worker: Callable[..
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(worker.target)
-        # Asked before there is a connection, and so on the stream that will be refused.
-        asked = bed.settle({}, {"side_effects": "NoneOnDryRun"})
-        assert [outcome.verdict for outcome in (await asked).outcomes] == [ALLOWED, ALLOWED]
+        # Submitted before the connection is open, and so on the stream that will be refused.
+        evaluation = bed.settle({}, {"side_effects": "NoneOnDryRun"})
+        assert [outcome.verdict for outcome in (await evaluation).outcomes] == [ALLOWED, ALLOWED]
         assert repr(pool.endpoints[0]).split()[3] == "unary,"
         assert await bed.ask({}) is ALLOWED
 

@@ -24,8 +24,8 @@ DIALS = 400
 
 
 @contextmanager
-def gone_again_and_again(path: Path) -> Iterator[None]:
-    """Listen at *path* for some milliseconds at a time, and accept nobody."""
+def flapping_listener(path: Path) -> Iterator[None]:
+    """Listen at *path* for some milliseconds at a time, without accepting connections."""
     over, chance = threading.Event(), random.Random(1)
 
     def listen() -> None:
@@ -51,22 +51,22 @@ def gone_again_and_again(path: Path) -> Iterator[None]:
 def test_a_connection_that_ends_during_its_set_up_leaves_no_socket(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """One that is left has a number that is somebody else's by the time it is closed."""
+    """A leaked socket would be closed when another file already has its descriptor."""
     path = tmp_path / "s"
 
     async def dial() -> set[str]:
-        dialer, said = Dialer(f"unix:{path}", None, None), set()
+        dialer, errors = Dialer(f"unix:{path}", None, None), set()
         for _ in range(DIALS):
             with pytest.raises(Unreachable) as unreachable:
                 await dialer.dial("/", _IgnoreEvents())
-            said.add(str(unreachable.value).partition(": ")[2])
+            errors.add(str(unreachable.value).partition(": ")[2])
         await dialer.close()
-        return said
+        return errors
 
-    with warnings.catch_warnings(record=True) as warned, gone_again_and_again(path):
+    with warnings.catch_warnings(record=True) as warned, flapping_listener(path):
         warnings.simplefilter("always")
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            said = runner.run(dial())
+            errors = runner.run(dial())
         gc.collect()
     assert [str(warning.message) for warning in warned] == []
-    assert any("Connection reset" in text for text in said), said
+    assert any("Connection reset" in text for text in errors), errors

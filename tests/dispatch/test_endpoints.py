@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def never(evaluation: object) -> None:
-    pytest.fail(f"an answer that nobody waits for: {evaluation}")
+    pytest.fail(f"an unexpected answer: {evaluation}")
 
 
 def test_the_less_loaded_endpoint_takes_the_call(
@@ -255,7 +255,7 @@ def test_a_draining_worker_at_the_only_address_is_replaced_by_a_new_connection(
         assert repr(pool.endpoints[0]).split()[2] != "ready"
         while pool.endpoints[0].state != "ready":
             assert await bed.ask({}) is ALLOWED
-        # What was asked before is still answered over the old connection.
+        # Earlier calls are still answered over the old connection.
         assert [outcome.verdict for outcome in (await slow).outcomes] == [ALLOWED]
         assert (await bed.report())["streams"] == 2
 

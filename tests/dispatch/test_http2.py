@@ -39,7 +39,7 @@ PATH = "/a.B/C"
 
 
 class Server:
-    """The other side, by h2: what it was sent, and answers to it."""
+    """The server's side, by h2: it stores requests and sends answers."""
 
     def __init__(self, settings: dict[h2.settings.SettingCodes | int, int] | None = None) -> None:
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
@@ -101,18 +101,18 @@ def framed(*messages: bytes) -> bytes:
 
 
 @given(
-    asked_bytes=st.lists(st.integers(0, 300) | st.integers(0, 100_000), max_size=6),
-    answered_bytes=st.lists(st.integers(0, 300) | st.integers(0, 50_000), max_size=6),
+    request_bytes=st.lists(st.integers(0, 300) | st.integers(0, 100_000), max_size=6),
+    answer_bytes=st.lists(st.integers(0, 300) | st.integers(0, 50_000), max_size=6),
     window=st.sampled_from([0, 1000, 65_535, 1_000_000]),
     max_frame=st.sampled_from([16_384, 20_000, 100_000]),
     cut=st.integers(1, 50) | st.integers(1000, 20_000),
 )
 @settings(deadline=None, max_examples=50)
 def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
-    asked_bytes: list[int], answered_bytes: list[int], window: int, max_frame: int, cut: int
+    request_bytes: list[int], answer_bytes: list[int], window: int, max_frame: int, cut: int
 ) -> None:
-    asked = [bytes([size % 251]) * size for size in asked_bytes]
-    answered = [bytes([size % 251]) * size for size in answered_bytes]
+    requests = [bytes([size % 251]) * size for size in request_bytes]
+    answered = [bytes([size % 251]) * size for size in answer_bytes]
     codes = h2.settings.SettingCodes
     call, server = made(), Server({codes.INITIAL_WINDOW_SIZE: window, codes.MAX_FRAME_SIZE: max_frame})
 
@@ -120,15 +120,15 @@ def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
         return [data[start : start + cut] for start in range(0, len(data), cut)]
 
     exchange(call, server, pieces)
-    for message in asked:
+    for message in requests:
         call.send(message)
     exchange(call, server, pieces)
     if call.http2.is_blocked:
-        assert len(server.body) < len(framed(*asked))
+        assert len(server.body) < len(framed(*requests))
         server.h2.increment_flow_control_window(2**21, 1)
         server.h2.increment_flow_control_window(2**21)
         exchange(call, server, pieces)
-    assert server.messages() == asked
+    assert server.messages() == requests
     assert not call.http2.is_blocked
 
     server.h2.send_headers(1, RESPONSE)
@@ -252,8 +252,8 @@ VIOLATIONS: list[tuple[str, Callable[[], bytes], str, str]] = [
     ("a frame of nonsense", lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n", "INTERNAL", "invalid HTTP/2"),
     ("a long frame", lambda: b"\x00\x40\x01\x00\x00\x00\x00\x00\x01", "INTERNAL", "16385 bytes"),
     ("data first", lambda: data(framed(b"m")), "INTERNAL", "DATA frame out of place"),
-    ("data of nobody", lambda: response() + data(b"", stream=3), "INTERNAL", "on another stream"),
-    ("headers of nobody", lambda: headers(RESPONSE, stream=3), "INTERNAL", "out of place"),
+    ("data of an unknown stream", lambda: response() + data(b"", stream=3), "INTERNAL", "on another stream"),
+    ("headers of an unknown stream", lambda: headers(RESPONSE, stream=3), "INTERNAL", "out of place"),
     (
         "a continuation of nothing",
         lambda: ContinuationFrame(1, b"").serialize(),
@@ -314,7 +314,7 @@ def test_a_violation_ends_the_call(read: Callable[[], bytes], code: str, text: s
     assert take(call, read()) == []
     assert call.status is not None
     assert (call.status.code, text in call.status.details) == (code, True), call.status
-    # Nothing that comes later counts.
+    # Later frames are ignored.
     assert take(call, response() + data(framed(b"m"))) == []
 
 

@@ -1,4 +1,4 @@
-"""DNS look-ups: what they find, what they raise, and that no look-up waits for another one."""
+"""DNS look-ups: their results and errors, and that no look-up waits for another."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
 
 
 def never(evaluation: object) -> None:
-    pytest.fail(f"an answer that nobody waits for: {evaluation}")
+    pytest.fail(f"an unexpected answer: {evaluation}")
 
 
-async def asked(pool: Pool) -> WorkerEndpoint:
-    """Return the endpoint that has a call which its worker has seen."""
+async def endpoint_with_call(pool: Pool) -> WorkerEndpoint:
+    """Return the endpoint whose worker has received a call."""
     await until(lambda: any(group.was_sent for endpoint in pool.endpoints for group in endpoint.calls.groups))
     (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.calls.count)
     return busy
@@ -77,7 +77,7 @@ def test_calls_of_a_lost_worker_are_retried_elsewhere_unless_they_have_side_effe
         pool = await two(bed, workers, transport=transport)
         settled: list[Evaluation] = []
         bed.start([{"delay_ms": 1000, "side_effects": side_effects}], settled.append)
-        worker_of(await asked(pool), workers).signal(signal.SIGKILL)
+        worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
         await until(lambda: settled)
         (verdict,) = verdicts(settled[0])
         assert (verdict is ALLOWED) == is_saved
@@ -115,7 +115,7 @@ def test_a_stopped_worker_fails_no_call_and_gets_calls_again_when_it_resumes(
         pool = await two(bed, workers, transport=transport)
         settled: list[Evaluation] = []
         bed.start([{"delay_ms": 300, "timeout_s": 3}], settled.append)
-        stopped = await asked(pool)
+        stopped = await endpoint_with_call(pool)
         worker_of(stopped, workers).signal(signal.SIGSTOP)
         try:
             await until(lambda: settled)

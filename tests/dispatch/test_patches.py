@@ -45,8 +45,8 @@ def endless() -> Generator[None, None, None]:
         yield
 
 
-def never(what: object) -> None:
-    pytest.fail(f"nobody waits for this: {what}")
+def never(result: object) -> None:
+    pytest.fail(f"an unexpected result: {result}")
 
 
 def test_each_patch_applies_to_the_result_of_the_one_before(

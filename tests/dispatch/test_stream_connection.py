@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class RawWorker(asyncio.Protocol):
-    """A worker that does, frame by frame, what a test tells it."""
+    """A worker whose frames a test chooses."""
 
     def __init__(self, worker: ScriptedWorker) -> None:
         self.worker = worker
@@ -86,8 +86,8 @@ class RawWorker(asyncio.Protocol):
             if self.worker.answers_at_once:
                 self.answer()
 
-    def answer(self, *unasked: int) -> None:
-        verdicts = [{"id": number, "response": {"allowed": True}} for number in (*self.calls, *unasked)]
+    def answer(self, *unsolicited: int) -> None:
+        verdicts = [{"id": number, "response": {"allowed": True}} for number in (*self.calls, *unsolicited)]
         message = worker_pb2.VerdictBatch(verdicts=verdicts).SerializeToString()
         self.calls = []
         self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message)
@@ -97,8 +97,8 @@ class RawWorker(asyncio.Protocol):
         self.h2.send_headers(1, [("grpc-status", status)], end_stream=True)
         self.flush()
 
-    def say_goodbye(self) -> None:
-        # By hand: h2 has a connection that was said goodbye on be over at once.
+    def send_goaway(self) -> None:
+        # As bytes, because h2 closes its connection at once after it sends GOAWAY.
         self.transport.write(GoAwayFrame(0, last_stream_id=1).serialize())
 
     def flush(self) -> None:
@@ -265,7 +265,7 @@ def test_keepalive_detects_a_silent_worker_which_is_connected_again(
         async with scripted() as worker:
             pool = await bed.add_pool(worker.target)
             assert await bed.ask({}) is ALLOWED
-            # As long as pings are answered, silence is none.
+            # A worker that answers pings is not silent.
             before = bed.timers.now()
             await until(lambda: bed.timers.now() - before > 0.3)
             assert len(worker.connections) == 1
@@ -309,7 +309,7 @@ def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answere
             answers: list[Evaluation] = []
             bed.start([{}], answers.append)
             await until(lambda: old.calls)
-            old.say_goodbye()
+            old.send_goaway()
             await until(lambda: len(worker.connections) == 2)
             worker.answers_at_once = True
             assert await bed.ask({}) is ALLOWED
@@ -317,7 +317,7 @@ def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answere
             old.answer()
             await until(lambda: answers)
             assert answers[0].outcomes[0].verdict is ALLOWED
-            # Now that nothing is owed on it, its end is asked for.
+            # The old stream ends after its last answer.
             await until(lambda: old.has_ended)
 
     on_bed(test)
@@ -333,7 +333,7 @@ def test_calls_queued_before_a_goaway_are_sent_and_answered(on_bed: OnBed) -> No
             await until(lambda: old.body)
             for _ in range(5):
                 bed.start([{}], answers.append)
-            old.say_goodbye()
+            old.send_goaway()
             await until(lambda: len(worker.connections) == 2)
             old.h2.increment_flow_control_window(2**20, 1)
             old.flush()
@@ -353,7 +353,7 @@ def test_a_worker_that_ends_every_stream_is_connected_with_back_off(on_bed: OnBe
                 assert isinstance(failed, Failed)
                 assert failed.cause.startswith("UNAVAILABLE: ")
             assert len(worker.connections) < 10
-            # Each that was lost with a stream was asked once more.
+            # Each call that was lost with a stream was retried once.
             assert bed.calls("UNAVAILABLE") == 50 + bed.metrics.pool("pool").retries
 
     on_bed(test)
@@ -386,7 +386,7 @@ def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed)
             await until(lambda: raw.calls)
             raw.end("12")
             await until(lambda: settled)
-            # Not asked again, since it may have been done.
+            # No retry, since the worker may have done the call.
             failed = settled[0].outcomes[0].verdict
             assert isinstance(failed, Failed)
             assert failed.cause == "UNIMPLEMENTED"
@@ -397,7 +397,7 @@ def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed)
     on_bed(test)
 
 
-def test_a_stopped_process_is_told_apart_from_another_at_the_same_port(
+def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlier_detection, "PROBE_EVERY_S", 0.1)
@@ -415,7 +415,7 @@ def test_a_stopped_process_is_told_apart_from_another_at_the_same_port(
                 raw.is_stopped = True
             await until(lambda: pool.endpoints[0].state == "stalled")
             await until(lambda: pool.endpoints[0].state == "ready")
-            # Whoever may yet go on keeps what it was asked.
+            # The stopped process may continue, so it keeps its calls.
             assert slot.open_count
             run.cancel()
             assert pool.choose() is pool.endpoints[0]
@@ -573,11 +573,11 @@ def test_a_worker_that_starts_later_is_logged_without_a_warning(
         assert await pool.wait_until_ready(30)
         worker.stop()
         await until(lambda: pool.endpoints[0].state == "down")
-        said = [
+        messages = [
             (record.levelname, record.message.partition(listen)[2].partition(":")[0])
             for record in caplog.records
         ]
-        assert said == [
+        assert messages == [
             ("INFO", " not reachable yet; connecting"),
             ("INFO", " connected"),
             ("WARNING", " lost; reconnecting"),

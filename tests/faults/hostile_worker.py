@@ -1,7 +1,7 @@
 """A worker with large and expensive answers.
 
-The name of a policy is that of a function below. Answers are made once, and go out in messages of up to
-8 MiB, which is what the gateway takes.
+The name of a policy is that of a function below. Answers are made once, and sent in messages of up to
+8 MiB, the limit of the gateway.
 """
 
 from __future__ import annotations

@@ -81,10 +81,10 @@ def calls(gateway: GatewayProcess, worker: Worker, **labels: str) -> float:
     return gateway.metric(CALLS, endpoint=f"ipv4:{worker.target}", **labels)
 
 
-def wait_until_asked(gateway: GatewayProcess, worker: Worker, answers: int = 10) -> None:
+def wait_until_called(gateway: GatewayProcess, worker: Worker, answers: int = 10) -> None:
     """Wait until *worker* has sent *answers* more answers."""
     wanted = calls(gateway, worker, code="OK") + answers
-    eventually(lambda: calls(gateway, worker, code="OK") >= wanted, f"{worker.target} is asked again")
+    eventually(lambda: calls(gateway, worker, code="OK") >= wanted, f"{worker.target} gets calls again")
 
 
 def retries(gateway: GatewayProcess) -> float:

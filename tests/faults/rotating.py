@@ -33,17 +33,17 @@ signals = workers.main.stop_on_signals
 notes = []
 
 
-def note(what):
-    os.write(log, f"{what} {time.monotonic_ns()}\\n".encode())
+def note(event):
+    os.write(log, f"{event} {time.monotonic_ns()}\\n".encode())
 
 
 def stop_on_signals(stopping):
-    async def told():
+    async def note_stop():
         await stopping.wait()
-        note("told")
+        note("stopping")
 
     signals(stopping)
-    notes.append(asyncio.create_task(told()))
+    notes.append(asyncio.create_task(note_stop()))
     note("up")
 
 
@@ -69,8 +69,8 @@ finally:
     note("ended")
 """
 """A worker of the SDK, given the file of its log first. A line for each event: its name and a monotonic time
-in nanoseconds. ``told`` is a signal to stop, ``answered`` says that a policy (slow: after half a second) is
-done."""
+in nanoseconds. ``stopping`` is a signal to stop, ``answered`` the end of a policy (a slow one takes half a
+second)."""
 
 
 def sdk_worker(folder: Path, log: Path) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def mount(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 class Client:
-    """A gateway as one kind of client reaches it: whom it trusts, and the certificate that it shows."""
+    """A client of a gateway: the authorities that it trusts, and the certificate that it presents."""
 
     def __init__(
         self, gateway: GatewayProcess, *trusted: trustme.CA, shows: trustme.LeafCert | None = None

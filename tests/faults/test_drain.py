@@ -130,7 +130,7 @@ def test_workers_started_by_a_command_stop_last(
     assert (tally.lost, tally.failed, tally.failed_open) == (0, 0, 0), tally
     happened = events(log)
     assert len(happened["answered"]) == 2 * tally.allowed
-    assert max(happened["answered"]) < min(happened["told"])
+    assert max(happened["answered"]) < min(happened["stopping"])
     assert len(happened["ended"]) == 1
 
 

@@ -1,7 +1,7 @@
 """Hostile configurations are refused with their cause, and do no harm.
 
-``check`` and ``serve`` refuse them as they start; a gateway that is told to load one goes on with what it
-has.
+``check`` and ``serve`` refuse them as they start; a gateway that reloads one keeps its
+configuration.
 """
 
 from __future__ import annotations

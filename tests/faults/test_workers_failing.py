@@ -21,7 +21,7 @@ from tests.faults.kit import (
     one_webhook,
     override,
     wait_past,
-    wait_until_asked,
+    wait_until_called,
     wait_until_ready,
 )
 from tests.load import Load
@@ -57,7 +57,7 @@ def test_a_worker_that_always_fails_is_ejected_until_it_is_replaced(
         assert after.failed - before.failed <= 30, after
         kill(broken)
         start_worker(broken.target)
-        wait_until_asked(gateway, broken)
+        wait_until_called(gateway, broken)
         wait_until_ready(gateway, 3)
         wait_past(load, 0)
         failed = load.tally.failed
@@ -105,7 +105,7 @@ def test_when_all_workers_fail_all_are_still_called(
             start_worker(worker.target)
         wait_until_ready(gateway, 2)
         for worker in broken:
-            wait_until_asked(gateway, worker)
+            wait_until_called(gateway, worker)
         wait_past(load, 0)
         failed = load.tally.failed
         load.wait_for(100)
@@ -127,17 +127,17 @@ def test_a_worker_that_reports_not_serving_gets_no_new_calls(
     gateway = start_gateway(configure(tmp_path / "config", configuration))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
-        wait_until_asked(gateway, moody)
+        wait_until_called(gateway, moody)
         for _ in range(2):
             moody.signal(signal.SIGUSR1)
-            eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 1, "its health is heard of")
+            eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 1, "its health is known")
             wait_past(load, 0)
             before = sum(asked(log).values())
             wait_past(load, 50)
             assert sum(asked(log).values()) == before
             moody.signal(signal.SIGUSR1)
             wait_until_ready(gateway, 2)
-            wait_until_asked(gateway, moody)
+            wait_until_called(gateway, moody)
     assert all_well(load.tally), load.tally
     assert calls(gateway, moody) == calls(gateway, moody, code="OK")
 
@@ -151,7 +151,7 @@ def test_workers_that_all_report_not_serving_are_still_called(
     wait_until_ready(gateway, 2)
     for worker in workers:
         worker.signal(signal.SIGUSR1)
-    eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 2, "their health is heard of")
+    eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 2, "their health is known")
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, count=100) as load:
         load.finish()
     assert all_well(load.tally), load.tally

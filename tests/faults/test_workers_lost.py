@@ -21,7 +21,7 @@ from tests.faults.kit import (
     one_webhook,
     retries,
     wait_past,
-    wait_until_asked,
+    wait_until_called,
     wait_until_ready,
     with_side_effects,
 )
@@ -57,7 +57,7 @@ def test_a_worker_that_is_killed_costs_no_review(
         kill(killed)
         wait_past(load, 100)
         back = start_worker(killed.target, *flags)
-        wait_until_asked(gateway, back)
+        wait_until_called(gateway, back)
         wait_until_ready(gateway, 2)
     assert all_well(load.tally), load.tally
     assert retries(gateway) >= 1, "nothing was in flight when it was killed"
@@ -80,7 +80,7 @@ def test_a_worker_that_hangs_costs_no_review(
             wait_past(load, 100)
         finally:
             stopped.signal(signal.SIGCONT)
-        wait_until_asked(gateway, stopped)
+        wait_until_called(gateway, stopped)
         wait_until_ready(gateway, 2)
     assert all_well(load.tally), load.tally
     assert retries(gateway) >= 1, "nothing was in flight when it was stopped"

@@ -16,7 +16,7 @@ from tests.faults.kit import (
     configure,
     one_webhook,
     wait_past,
-    wait_until_asked,
+    wait_until_called,
     wait_until_ready,
 )
 from tests.kit import Process
@@ -75,7 +75,7 @@ def test_a_rolling_update_of_workers_loses_no_review(
                 gateway.expect("configuration reloaded", after=before)
                 old.signal(signal.SIGTERM)
                 assert old.wait() == 0
-            wait_until_asked(gateway, workers[number])
+            wait_until_called(gateway, workers[number])
             wait_until_ready(gateway, 2)
         wait_past(load, 0)
     assert all_well(load.tally), load.tally

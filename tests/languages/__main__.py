@@ -2,9 +2,9 @@
 
     python -m tests.languages                   # all of them
     python -m tests.languages go rust           # these, and beside them Python's
-    python -m tests.languages --build java      # only build what is measured and started elsewhere
+    python -m tests.languages --build java      # only build, for other tests and benchmarks
 
-A language whose tools are missing is skipped, and said to be. The exit status is 0 if nothing failed, 1 if
+A language whose tools are missing is skipped and reported. The exit status is 0 if nothing failed, 1 if
 something did.
 """
 
@@ -53,8 +53,8 @@ def run(title: str, command: str | Sequence[str], **environment: str) -> str:
 
     Its output goes where this program's does. What it has started ends with it if it takes too long.
     """
-    said = command if isinstance(command, str) else " ".join(command)
-    say(f"== {title}: {said}")
+    text = command if isinstance(command, str) else " ".join(command)
+    say(f"== {title}: {text}")
     line = ["sh", "-c", command] if isinstance(command, str) else command
     began = time.monotonic()
     with subprocess.Popen(

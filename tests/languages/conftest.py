@@ -28,7 +28,7 @@ def pytest_configure() -> None:
 def absent() -> dict[str, str]:
     """The languages that are skipped, with the reason.
 
-    ``make test-workers`` says which it has built. Where nobody has, those that can be are built here.
+    ``make test-workers`` passes the languages that it has built. Otherwise the available ones are built here.
     """
     chosen = os.environ.get(CHOSEN)
     if chosen is not None:

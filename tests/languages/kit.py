@@ -56,7 +56,7 @@ class Question:
 
 
 def configuration(*targets: str, **pool: Any) -> str:
-    """Return the configuration with which a pool of *targets* is asked; *pool* has further fields of it.
+    """Return a configuration that calls a pool of *targets*; *pool* are further fields of the pool.
 
     The policies of each phase are in one configuration together, ``all``, and each is in one of its own, too.
     """
@@ -99,10 +99,10 @@ def vectors() -> list[dict[str, Any]]:
 
 
 def namespaces() -> dict[str, dict[str, Any]]:
-    """Return the Namespaces of the vectors as documents, by the text of what the vector has.
+    """Return the Namespaces of the vectors as documents, by their text in the vector.
 
-    A gateway knows one Namespace of a name, and vectors have several of one: each gets a name of its own.
-    It takes none whose labels no cluster would have.
+    Vectors have several Namespaces of one name, so each gets a unique name. A Namespace with invalid labels
+    is left out.
     """
     found: dict[str, dict[str, Any]] = {}
     for vector in vectors():

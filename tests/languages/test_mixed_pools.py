@@ -31,10 +31,10 @@ WAITS = ("sleeps", "sleeps-open")
 """Reviews that are answered after a second."""
 
 
-def answers(gateway: GatewayProcess, asked: Iterable[Question]) -> dict[Question, bytes]:
+def answers(gateway: GatewayProcess, questions: Iterable[Question]) -> dict[Question, bytes]:
     """Return the bytes of the answer to each review; some are sent concurrently."""
     # The slow reviews come first.
-    rest = sorted(asked, key=lambda question: question.name not in WAITS)
+    rest = sorted(questions, key=lambda question: question.name not in WAITS)
     found: dict[Question, bytes] = {}
 
     def keep_asking() -> None:
@@ -104,11 +104,11 @@ def test_the_reference_answers_match_the_vectors(reference: dict[Question, bytes
         wanted = outcome["response"]
         if "warnings" in wanted:
             wanted = {**wanted, "warnings": [text for text in wanted["warnings"] if "\x7f" not in text]}
-        assert said(response, question.vector["policy"]) == wanted, question.name
+        assert outcome_of(response, question.vector["policy"]) == wanted, question.name
     assert {"error", "patch", "status", "warnings", "auditAnnotations"} <= seen.keys()
 
 
-def said(response: dict[str, Any], policy: str) -> dict[str, Any]:
+def outcome_of(response: dict[str, Any], policy: str) -> dict[str, Any]:
     """Return the worker's outcome that led to *response*, in the form of a vector."""
     webhook = f"h0.{policy}.test"
     annotations = response.get("auditAnnotations", {})
@@ -177,8 +177,8 @@ def test_all_languages_in_one_pool_answer_as_python_does(
     gateway = start_gateway(folder)
     wait_until_ready(gateway, len(targets))
     for turn in range(TIMES * len(samples)):
-        asked = [question for question in reference if turn == 0 or question.name not in WAITS]
-        assert not differences(reference, answers(gateway, asked))
+        questions = [question for question in reference if turn == 0 or question.name not in WAITS]
+        assert not differences(reference, answers(gateway, questions))
     answered = {name: calls(gateway, sample, code="OK") for name, sample in samples.items()}
     # Each worker gets about the same number of calls.
     assert min(answered.values()) > sum(answered.values()) / len(answered) / 2, answered

@@ -13,7 +13,7 @@ from tests.faults.kit import (
     configure,
     one_webhook,
     wait_past,
-    wait_until_asked,
+    wait_until_called,
     wait_until_ready,
 )
 from tests.load import Load
@@ -53,7 +53,7 @@ def test_each_worker_of_a_mixed_pool_is_replaced_and_nothing_is_lost(
             assert old.wait() == 0, f"{name}:\n{old.log}"
             load.wait_for(BETWEEN)
             workers[name] = start_sample(old.language, old.target)
-            wait_until_asked(gateway, workers[name])
+            wait_until_called(gateway, workers[name])
             wait_until_ready(gateway, len(workers))
         wait_past(load, 0)
     assert all_well(load.tally), load.tally

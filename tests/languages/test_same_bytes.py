@@ -47,14 +47,14 @@ def written(answer: pb.ReviewResponse | pb.Error) -> bytes:
     return type(answer).__name__.encode() + b" " + answer.SerializeToString(deterministic=True)
 
 
-def unary(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
-    """Yield the answers of *asked*, one call each."""
+def unary(channel: grpc.Channel, questions: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
+    """Yield the answers of *questions*, one call each."""
     method: Any = channel.unary_unary(
         SERVICE + "Review",
         request_serializer=pb.ReviewRequest.SerializeToString,
         response_deserializer=pb.ReviewResponse.FromString,
     )
-    for request in asked:
+    for request in questions:
         call = method.future(request, timeout=PATIENCE_S)
         if call.exception() is None:
             yield written(call.result())
@@ -62,8 +62,8 @@ def unary(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterator[
             yield written(pb.Error(code=call.code().value[0], message=call.details()))
 
 
-def streamed(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
-    """Yield the answers of *asked*, in batches over one stream."""
+def streamed(channel: grpc.Channel, questions: Sequence[pb.ReviewRequest]) -> Iterator[bytes]:
+    """Yield the answers of *questions*, in batches over one stream."""
     method: Any = channel.stream_stream(
         SERVICE + "ReviewStream",
         request_serializer=pb.ReviewBatch.SerializeToString,
@@ -71,9 +71,9 @@ def streamed(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterat
     )
 
     def batches() -> Iterator[pb.ReviewBatch]:
-        for begin in range(0, len(asked), IN_A_BATCH):
+        for begin in range(0, len(questions), IN_A_BATCH):
             batch = pb.ReviewBatch()
-            for number, request in enumerate(asked[begin : begin + IN_A_BATCH], begin):
+            for number, request in enumerate(questions[begin : begin + IN_A_BATCH], begin):
                 payload = len(batch.payloads)
                 batch.payloads.add(
                     admission_request=request.admission_request, namespace_object=request.namespace_object
@@ -86,8 +86,8 @@ def streamed(channel: grpc.Channel, asked: Sequence[pb.ReviewRequest]) -> Iterat
         for verdict in message.verdicts:
             assert verdict.id not in verdicts
             verdicts[verdict.id] = written(getattr(verdict, verdict.WhichOneof("outcome")))
-    assert sorted(verdicts) == list(range(len(asked)))
-    return iter([verdicts[number] for number in range(len(asked))])
+    assert sorted(verdicts) == list(range(len(questions)))
+    return iter([verdicts[number] for number in range(len(questions))])
 
 
 @pytest.mark.parametrize("ask", [unary, streamed])
@@ -95,21 +95,21 @@ def test_every_language_sends_the_same_bytes_as_python(
     samples: dict[str, Sample],
     ask: Callable[[grpc.Channel, Sequence[pb.ReviewRequest]], Iterator[bytes]],
 ) -> None:
-    asked = requests()
-    said = {}
+    questions = requests()
+    answered = {}
     for name, sample in samples.items():
         with grpc.insecure_channel(sample.target) as channel:
-            said[name] = list(ask(channel, asked))
-    expected = said.pop(PYTHON.name)
+            answered[name] = list(ask(channel, questions))
+    expected = answered.pop(PYTHON.name)
     # The answers are not all empty.
     assert len(set(expected)) > len(REVIEWS_WITH_A_UID)
-    for name, answers in said.items():
+    for name, answers in answered.items():
         wrong = [
             f"{request.policy} {json.loads(request.admission_request).get('uid')}:\n{wanted!r}\n{found!r}"
-            for request, wanted, found in zip(asked, expected, answers, strict=True)
+            for request, wanted, found in zip(questions, expected, answers, strict=True)
             if wanted != found
         ]
-        assert not wrong, f"{name}, {len(wrong)} of {len(asked)}:\n" + "\n".join(wrong[:5])
+        assert not wrong, f"{name}, {len(wrong)} of {len(questions)}:\n" + "\n".join(wrong[:5])
 
 
 REVIEWS_WITH_A_UID: Final = sorted(REVIEWS.glob("*.json"))

@@ -111,7 +111,7 @@ def named(name: str) -> Language:
 
 
 def missing(language: Language) -> str:
-    """Return what is missing for *language*, such as ``mvn is not installed``; empty if nothing is."""
+    """Return the missing tools of *language*, such as ``mvn is not installed``; empty if nothing is."""
     return "; ".join(filter(None, (lacking(tool, language.folder) for tool in language.tools)))
 
 
@@ -133,7 +133,7 @@ def lacking(tool: Tool, folder: str) -> str:
         return f"{tool.program} is not installed"
     where = ROOT / folder
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [tool.program, tool.ask],
             cwd=where if where.is_dir() else ROOT,
             capture_output=True,
@@ -143,7 +143,7 @@ def lacking(tool: Tool, folder: str) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return f"{tool.program} does not run: {error}"
-    found = _VERSION.search(said)
+    found = _VERSION.search(output)
     if found is None:
         return f"{tool.program} {tool.ask} names no version"
     if tuple(map(int, found[1].split("."))) < tool.least:

@@ -128,14 +128,14 @@ def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
     script = f"""if True:
         import signal
 
-        def say(word):
+        def log_line(word):
             with open({str(file)!r}, "a") as log:
                 print(word, file=log)
 
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
-        say("up")
+        log_line("up")
         while signal.sigwait([signal.SIGHUP]):
-            say("told")
+            log_line("signal")
     """
 
     async def main() -> None:
@@ -148,4 +148,4 @@ def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
         child.signal(signal.SIGHUP)
 
     asyncio.run(main())
-    assert lines(file) == ["up", "told"]
+    assert lines(file) == ["up", "signal"]

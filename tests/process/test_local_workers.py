@@ -85,7 +85,7 @@ def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
 
 def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    on_term = f"echo told >> {log}; sleep 0.1; echo ended >> {log}; exit"
+    on_term = f"echo stopping >> {log}; sleep 0.1; echo ended >> {log}; exit"
     script = f"trap '{on_term}' TERM; echo up >> {log}; while :; do sleep 0.01; done"
     slow = {"slow": WorkerPool("slow", command=("sh", "-c", script))}
 
@@ -94,13 +94,13 @@ def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: 
         workers.update(slow)
         await until(lambda: "up" in lines(log))
         workers.update({})
-        await until(lambda: "told" in lines(log))
+        await until(lambda: "stopping" in lines(log))
         workers.update(slow)
         await until(lambda: lines(log).count("up") == 2)
         await workers.stop(GRACE_S)
 
     asyncio.run(main())
-    assert lines(log) == ["up", "told", "ended", "up", "told", "ended"]
+    assert lines(log) == ["up", "stopping", "ended", "up", "stopping", "ended"]
 
 
 def test_a_changed_command_has_a_socket_of_its_own(tmp_path: Path) -> None:

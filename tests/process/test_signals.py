@@ -30,7 +30,7 @@ class Gateway:
         self.log.append(f"{name} done")
 
 
-async def told(number: signal.Signals) -> None:
+async def send_signal(number: signal.Signals) -> None:
     """Send a signal to this process, and let the event loop handle it."""
     os.kill(os.getpid(), number)
     for _ in range(3):
@@ -55,12 +55,12 @@ def test_a_reload_signal_takes_effect_after_the_current_action() -> None:
         signals, gateway = Signals(), Gateway()
         following = asyncio.create_task(signals.follow(gateway.act("start"), lambda: gateway.act("reload")))
         await until(lambda: gateway.log)
-        await told(signal.SIGHUP)
-        await told(signal.SIGHUP)
+        await send_signal(signal.SIGHUP)
+        await send_signal(signal.SIGHUP)
         assert gateway.log == ["start"]
         gateway.acts.release()
         await until(lambda: gateway.log[-1] == "reload")
-        await told(signal.SIGHUP)
+        await send_signal(signal.SIGHUP)
         gateway.acts.release()
         await until(lambda: gateway.log.count("reload") == 2)
         gateway.acts.release()

@@ -47,7 +47,7 @@ MALFORMED = {
     "negative chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n-2\r\nab\r\n0\r\n\r\n",
     "chunk size with space": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2 \r\nab\r\n0\r\n\r\n",
     "chunk size overflow": HEAD + b"Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\nab\r\n",
-    "chunk longer than said": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+    "chunk longer than its size": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
     "bare LF after chunk size": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\nab\r\n0\r\n\r\n",
     "bare LF in extension": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;a\nb\r\nab\r\n0\r\n\r\n",
     "length in the trailer": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n",
@@ -205,7 +205,7 @@ def test_late_answers_leave_in_the_order_of_requests(names: list[str]) -> None:
         exchange = wire.app.seen[-1]
         exchange.respond(200, exchange.selection.encode() + b":" + exchange.request.body)
     answers = b"".join(VALID[name][1] for name in names)
-    # One whose body came while others were answered needs no 100 any more.
+    # A request whose body arrived during other answers gets no 100 Continue.
     assert wire.transport.written.replace(CONTINUE, b"") == answers.replace(CONTINUE, b"")
     assert wire.transport.written.endswith(VALID[names[-1]][1].removeprefix(CONTINUE))
     assert not wire.is_paused()

@@ -156,8 +156,8 @@ def test_the_answer_leaves_before_the_api_servers_timeout(
 ) -> None:
     """For a registration of *whole_s* seconds, when *left_s* of the request are left.
 
-    What lies in the last of the *whole_s* cannot be told from all of them; a registration has a second to
-    spare for that. Less than one second is lost anyway.
+    A remaining time within the last second rounds up to *whole_s*. A registration has a second to spare for
+    that. Less than one second is lost in any case.
     """
     assume(left_s >= whole_s or left_s <= whole_s - 1)
     announced_s = min(math.ceil(left_s), whole_s)

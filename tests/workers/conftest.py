@@ -1,4 +1,4 @@
-"""A real worker on a unix socket, and a client that speaks the worker contract by hand."""
+"""A real worker on a unix socket, and a client of the worker contract without the SDK."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIMIT = 8 * 1024 * 1024
 OPTIONS = [
     ("grpc.max_receive_message_length", LIMIT),
     ("grpc.max_send_message_length", LIMIT),
-    # A flow control window that grows with the connection's speed would take what nobody reads.
+    # A flow control window that grows with the connection's speed would accept unread bytes.
     ("grpc.http2.bdp_probe", 0),
-    # Channels to one address share connections by default: a new one could begin on one that is just closing.
+    # Channels to one address share connections by default: a new channel could get a closing connection.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 REVIEWS = Path(__file__).parents[1] / "reviews"
@@ -49,7 +49,7 @@ class Worker:
     async def unary(
         self, policy: str, request: bytes = POD, namespace: bytes = b"", timeout_s: float = 60
     ) -> Any:
-        """Return the ReviewResponse, or an Error made of the status."""
+        """Return the ReviewResponse, or an Error with the status."""
         message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
         try:
             return await self.review(message.SerializeToString(), timeout=timeout_s)
@@ -102,7 +102,7 @@ class Stream:
         return await self.call.read()
 
     async def verdicts(self, count: int) -> dict[int, Any]:
-        """Return that many verdicts by id, from as many messages as they came in."""
+        """Return that many verdicts by id, from any number of messages."""
         found: dict[int, Any] = {}
         while len(found) < count:
             batch = await self.receive()
@@ -113,7 +113,7 @@ class Stream:
         return found
 
     async def close(self) -> None:
-        """End it, and read what is left."""
+        """Half-close the stream, and read its rest."""
         await self.call.done_writing()
         while await self.call.read() is not aio.EOF:
             pass

@@ -1,4 +1,4 @@
-"""What counts as an allow, a denial, an error: laws 1 to 3 of ``workers.answer``."""
+"""Results of policies that allow, deny or fail: laws 1 to 3 of ``workers.answer``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses and sockets: what can be listened on, and what is said about the rest."""
+"""Addresses and sockets: valid addresses, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from workers import PolicyServer, Review
 
 server = PolicyServer()
 
-@server.policy("who")
-def who(review: Review) -> None:
+@server.policy("pid")
+def pid(review: Review) -> None:
     review.annotate("pid", str(os.getpid()))
 
 @server.policy("waits")
@@ -119,7 +119,7 @@ def test_the_first_signal_finishes_calls_in_flight(program: Path, number: signal
                 payload = pb.Payload(admission_request=b'{"seconds": 0.2}')
                 call = pb.Call(id=1, policy="waits", timeout_millis=9000)
                 await stream.write(pb.ReviewBatch(payloads=[payload], calls=[call]).SerializeToString())
-                await ask(channel, "who")
+                await ask(channel, "pid")
                 process.send_signal(number)
                 assert (await stream.read()).draining
                 [verdict] = (await stream.read()).verdicts
@@ -145,7 +145,7 @@ def test_the_second_signal_ends_it_at_once(program: Path) -> None:
                 payload = pb.Payload(admission_request=b'{"seconds": 200}')
                 call = pb.Call(id=1, policy="waits", timeout_millis=250_000)
                 await stream.write(pb.ReviewBatch(payloads=[payload], calls=[call]).SerializeToString())
-                await ask(channel, "who")
+                await ask(channel, "pid")
                 process.send_signal(signal.SIGTERM)
                 assert (await stream.read()).draining
                 process.send_signal(signal.SIGTERM)
@@ -164,7 +164,7 @@ def test_the_grace_bounds_the_stop_even_with_a_thread_that_never_ends(program: P
             async with aio.insecure_channel(address) as channel:
                 method: Any = channel.unary_unary(REVIEW)
                 blocked = method(message("blocks"), timeout=50)
-                await ask(channel, "who")
+                await ask(channel, "pid")
                 process.send_signal(signal.SIGTERM)
                 assert await blocked.code() is not grpc.StatusCode.OK
 
@@ -189,13 +189,13 @@ def test_several_processes_share_a_port_and_are_restarted(program: Path) -> None
         address = address_of(stderr.readline())
 
         async def pids(enough: Callable[[set[int]], bool]) -> set[int]:
-            """Return who answers, over connections of their own, once it is enough."""
+            """Return the process ids of answers, each over a new connection, until *enough* holds."""
             found: set[int] = set()
             async with asyncio.timeout(20):
                 while not enough(found):
                     options = [("grpc.use_local_subchannel_pool", 1)]
                     async with aio.insecure_channel(address, options=options) as channel:
-                        found.add(int((await ask(channel, "who")).audit_annotations["pid"]))
+                        found.add(int((await ask(channel, "pid")).audit_annotations["pid"]))
             return found
 
         first = uvloop.run(pids(lambda found: len(found) == 2))
@@ -242,7 +242,7 @@ def test_tls_from_the_command_line(program: Path, folder: Path) -> None:
 
         async def scenario() -> None:
             async with aio.secure_channel(address, secret) as channel:
-                assert (await ask(channel, "who")).allowed
+                assert (await ask(channel, "pid")).allowed
 
         uvloop.run(scenario())
         process.send_signal(signal.SIGTERM)

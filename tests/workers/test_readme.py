@@ -1,4 +1,4 @@
-"""The examples of the worker's README, as they stand there."""
+"""The examples of the worker's README, as they are there."""
 
 from __future__ import annotations
 

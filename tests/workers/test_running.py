@@ -22,7 +22,7 @@ Code = Callable[[Any], grpc.StatusCode]
 
 
 class Waiting:
-    """Serves a policy that waits for good, and notes how often it was started and cancelled."""
+    """Serves a policy that waits forever, and counts its starts and cancellations."""
 
     def __init__(self) -> None:
         self.server = PolicyServer()
@@ -152,7 +152,7 @@ def test_waiting_for_a_cpu_is_not_the_policys_fault(
     monkeypatch.setattr(resource, "getrusage", lambda who: usage)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     watch = _LoopWatch()
-    # The runs of the same batch before it took their time too, all of it on the CPU.
+    # Earlier runs of the same batch used CPU time too.
     clock.now += 0.05
     usage.ru_utime += 0.05
     started = clock.now

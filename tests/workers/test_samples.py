@@ -1,4 +1,4 @@
-"""The sample policies on recorded reviews, and on the odd ones."""
+"""The sample policies on recorded reviews and on unusual ones."""
 
 from __future__ import annotations
 

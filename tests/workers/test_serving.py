@@ -143,7 +143,7 @@ def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
 
 
 class Slow:
-    """A policy that answers when it is let go."""
+    """A policy that answers when its gate opens."""
 
     def __init__(self) -> None:
         self.started, self.gate = asyncio.Event(), asyncio.Event()
@@ -164,7 +164,7 @@ def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None
         server = server_of(slow=slow, allow=allow)
         async with serve(server) as worker:
             health = health_pb2_grpc.HealthStub(worker.channel)
-            # A gateway asks for the whole server.
+            # A gateway watches the whole server.
             watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", NAME)]
             assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
             stream = worker.stream()
@@ -173,7 +173,7 @@ def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None
             stopping = asyncio.create_task(server.stop(5))
             assert (await stream.receive()).draining
             assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
-            # Sent before the notice came in: still answered.
+            # Sent before the notice arrives: still answered.
             await stream.send(calls=[(2, "allow")])
             assert list(await stream.verdicts(1)) == [2]
             assert not stopping.done()

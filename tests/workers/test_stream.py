@@ -21,7 +21,7 @@ Code = Callable[[Any], grpc.StatusCode]
 
 
 class Probe:
-    """Policies whose progress a test can watch and steer."""
+    """Policies whose progress a test can observe and control."""
 
     def __init__(self) -> None:
         self.server = PolicyServer()
@@ -184,8 +184,8 @@ def test_calls_are_cancelled_when_the_gateway_disconnects(
             await until(lambda: probe.ended == ["cancelled", "cancelled"])
 
     uvloop.run(scenario())
-    # What grpc has left over from a loop that is closed, it complains about on the next one.
-    assert not [said for said in caplog.messages if "PollerCompletionQueue" not in said]
+    # grpc logs errors about a closed loop on the next loop.
+    assert not [text for text in caplog.messages if "PollerCompletionQueue" not in text]
 
 
 def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:
@@ -292,7 +292,7 @@ def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) ->
                 calls = [(i * 5 + n, "large") for n in range(5)]
                 await stream.send(pb.Payload(admission_request=b'{"object":{}}'), calls)
             assert (await worker.unary("allow")).allowed
-            # The first batch gave more than a message can hold, and no flow control window is so wide.
+            # The first batch has more than fits into a message or a flow control window.
             assert len(runs) == 5
             assert sorted(await stream.verdicts(15)) == list(range(15))
             await stream.close()

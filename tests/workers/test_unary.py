@@ -65,7 +65,7 @@ async def play(steps: list[tuple[Any, ...]], review: Review) -> Any:
 
 
 def served(steps: list[tuple[Any, ...]]) -> PolicyServer:
-    """Return a server whose policies take the same steps, each in another way."""
+    """Return a server whose policies run the same steps in different ways."""
     server = PolicyServer()
 
     def plain(review: Review) -> Any:

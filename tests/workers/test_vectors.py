@@ -1,4 +1,4 @@
-"""The vectors that workers in every language are held against are what this SDK answers."""
+"""The vectors for the workers of all languages equal the answers of this SDK."""
 
 from __future__ import annotations
 

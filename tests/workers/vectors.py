@@ -1,7 +1,7 @@
-"""``python -m tests.workers.vectors`` writes ``workers/conformance/*.json`` anew.
+"""``python -m tests.workers.vectors`` rewrites ``workers/conformance/*.json``.
 
-What the policies are asked is chosen here; the answers are those of the Python SDK, whose samples are held
-against facts of their own in test_samples.py, and whose patches against jsonpatch in tests/core.
+The requests are chosen here; the answers are those of the Python SDK. test_samples.py checks its samples
+independently, and tests/core compares its patches with jsonpatch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER: Final = Path(__file__).parents[2] / "workers" / "conformance"
 _REVIEWS: Final = Path(__file__).parents[1] / "reviews"
 
 _WELL_BEHAVED: Final = tuple(name for name in server.policies if name not in ("sleeps", "fails"))
-_SPEAKING: Final = (
+_FOR_ALL_POLICIES: Final = (
     "deployment-update",
     "pod-create-6kb",
     "pod-create-mutate",
@@ -31,9 +31,9 @@ _SPEAKING: Final = (
     "pod-update-mutate",
     "widget-create",
 )
-"""Recorded reviews that every policy is asked about."""
+"""Recorded reviews for every policy."""
 
-_SILENT: Final = (
+_FOR_ONE_POLICY: Final = (
     ("cronjob-create", "always-pull-images"),
     ("cronjob-create", "deny-latest-tag"),
     ("eviction-eviction-create", "deny-latest-tag"),
@@ -43,11 +43,11 @@ _SILENT: Final = (
     ("podexecoptions-exec-connect", "deny-privileged"),
     ("scale-scale-update", "require-labels"),
 )
-"""Recorded reviews that one policy in particular is asked about."""
+"""Recorded reviews for one policy each."""
 
 _ODD: Final = 'é中😀 <a>&"\\/\u2028\u2029\x7f'
-_Asked = tuple[str, str, dict[str, Any], dict[str, Any] | None]
-"""What it shows, the policy, the AdmissionRequest, the Namespace."""
+_Question = tuple[str, str, dict[str, Any], dict[str, Any] | None]
+"""The name of the vector, the policy, the AdmissionRequest, the Namespace."""
 
 _NAMESPACE: Final = {
     "apiVersion": "v1",
@@ -122,7 +122,7 @@ _UNSAFE: Final = {
     "initContainers": [{"name": _ODD, "securityContext": {"privileged": True}}],
 }
 _LEAVING: Final = {"name": "web", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-_MADE: Final[tuple[_Asked, ...]] = (
+_MADE: Final[tuple[_Question, ...]] = (
     ("images of all kinds", "deny-latest-tag", _pod({"containers": [{"image": i} for i in _IMAGES]}), None),
     ("texts that need care", "deny-privileged", _pod(_UNSAFE), None),
     ("limits that are missing", "warn-no-memory-limit", _pod(_UNFINISHED), None),
@@ -252,7 +252,7 @@ _DIFFS: Final[tuple[tuple[str, Any, Any], ...]] = (
 
 
 def outcome(policy: str, request: dict[str, Any], namespace: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a sample answers, as a vector has it."""
+    """Return the answer of a sample in the form of a vector."""
     served = server.policies[policy]
     namespace_json = b"" if namespace is None else orjson.dumps(namespace)
     review = Review(orjson.dumps(request), namespace_json, mutating=served.mutating)
@@ -292,15 +292,15 @@ def outcome(policy: str, request: dict[str, Any], namespace: dict[str, Any] | No
 
 
 def samples() -> list[dict[str, Any]]:
-    """Return what samples.json holds."""
+    """Return the content of samples.json."""
     recorded = {path.stem: orjson.loads(path.read_bytes())["request"] for path in _REVIEWS.glob("*.json")}
-    asked: list[_Asked] = [
-        (name, policy, recorded[name], None) for name in _SPEAKING for policy in _WELL_BEHAVED
+    questions: list[_Question] = [
+        (name, policy, recorded[name], None) for name in _FOR_ALL_POLICIES for policy in _WELL_BEHAVED
     ]
-    asked += [(name, policy, recorded[name], None) for name, policy in _SILENT]
-    asked += _MADE
+    questions += [(name, policy, recorded[name], None) for name, policy in _FOR_ONE_POLICY]
+    questions += _MADE
     found = []
-    for name, policy, request, namespace in asked:
+    for name, policy, request, namespace in questions:
         vector: dict[str, Any] = {"name": f"{policy}: {name}", "policy": policy, "request": request}
         if namespace is not None:
             vector["namespaceObject"] = namespace
@@ -309,7 +309,7 @@ def samples() -> list[dict[str, Any]]:
 
 
 def diffs() -> list[dict[str, Any]]:
-    """Return what diff.json holds; ``text`` is the patch as it is written."""
+    """Return the content of diff.json; ``text`` is the patch as bytes."""
     found = []
     for name, before, after in _DIFFS:
         patch = orjson.dumps(diff(before, after), option=orjson.OPT_SORT_KEYS)

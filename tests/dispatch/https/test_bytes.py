@@ -32,7 +32,7 @@ conversations = st.lists(st.sampled_from(LINES) | st.binary(max_size=4), max_siz
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that stores the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -80,7 +80,7 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ("with its request", {"review": {"request": {"uid": "x", "object": {"a": [1, 2]}}}}, ALLOWED),
     ("patch", {"answer": {"patch": ENCODED, "patchType": "JSONPatch"}}, Allowed(json.dumps(PATCH).encode())),
     (
-        "all that may be said",
+        "all members",
         {"answer": {"warnings": ["w"], "auditAnnotations": {"b": "2", "a": "1"}}},
         Allowed(b"", ("w",), (("a", "1"), ("b", "2"))),
     ),

@@ -94,7 +94,7 @@ def test_close_ends_calls_in_flight(on_bed: OnBed, webhook: WebhookProcess) -> N
         await running.close(0.0)
         (outcome,) = (await ended).outcomes
         assert "the gateway is shutting down" in outcome.verdict.cause
-        assert bed.calls("CANCELLED") == 0, "the series of what is gone goes"
+        assert bed.calls("CANCELLED") == 0, "the series of a closed server is removed"
         del bed.servers[client]
 
     on_bed(test)
@@ -120,12 +120,12 @@ def test_contexts_are_shared(webhook: WebhookProcess) -> None:
 def test_unknown_names_do_not_delay_others(
     on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, answered, asked = webhook.client(), threading.Event(), []
+    client, answered, looked_up = webhook.client(), threading.Event(), []
     look_up = socket.getaddrinfo
 
     def slow(name: str, *arguments: Any, **options: Any) -> Any:
         if name.endswith(".invalid"):
-            asked.append(name)
+            looked_up.append(name)
             answered.wait()
         return look_up(name, *arguments, **options)
 
@@ -138,14 +138,14 @@ def test_unknown_names_do_not_delay_others(
             bed.add_server(each)
         runs = [bed.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
         assert await bed.ask({"client": client}) == ALLOWED
-        assert len(asked) == len(dead), "all calls to a server ask for its name together"
+        assert len(looked_up) == len(dead), "all calls to a server share one look-up"
         for run in runs:
             run.cancel()
         answered.set()
 
     on_bed(test)
     answered.clear()
-    asked.clear()
+    looked_up.clear()
 
 
 def test_a_look_up_without_a_thread_fails(

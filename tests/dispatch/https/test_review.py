@@ -273,8 +273,8 @@ def test_a_single_denial_keeps_its_whole_status(status: dict[str, Any]) -> None:
     expected["status"] = expected.get("status", "Failure").replace("Success", "Failure")
     if expected["code"] == 403:
         expected.setdefault("reason", "Forbidden")
-    said = expected.get("message") or as_read(status).get("reason") or "denied without explanation"
-    expected["message"] = f"{hook.name}: {said}"
+    text = expected.get("message") or as_read(status).get("reason") or "denied without explanation"
+    expected["message"] = f"{hook.name}: {text}"
     if causes := expected.get("details", {}).get("causes"):
         for cause in causes:
             cause["message"] = f"{hook.name}: {cause.get('message') or ''}"

@@ -80,7 +80,7 @@ def test_a_server_without_tls(on_bed: OnBed, webhook: WebhookProcess, proxy: Pro
     assert verdict.code == 503
 
 
-def said(webhook: WebhookProcess, client: HttpsClient) -> dict[str, Any]:
+def last_request(webhook: WebhookProcess, client: HttpsClient) -> dict[str, Any]:
     return webhook.requests(client)[-1]
 
 
@@ -96,10 +96,10 @@ def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> 
         (None, None),
     ):
         assert ask(on_bed, client, user=user) == [ALLOWED]
-        assert said(webhook, client)["headers"].get("Authorization") == expected
+        assert last_request(webhook, client)["headers"].get("Authorization") == expected
     user = KubeconfigUser(impersonation=(("Impersonate-User", "Ł"), ("Impersonate-Group", "g")))
     assert ask(on_bed, client, user=user) == [ALLOWED]
-    as_bytes = said(webhook, client)["headers"]["Impersonate-User"].encode("latin-1")
+    as_bytes = last_request(webhook, client)["headers"]["Impersonate-User"].encode("latin-1")
     assert as_bytes.decode() == "Ł"
 
 
@@ -121,8 +121,8 @@ def test_a_token_is_read_again(
 
     before = len(webhook.requests(client))
     on_bed(test)
-    said = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
-    assert said == ["Bearer first"] * 2 + ["Bearer second"] * 2
+    sent = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
+    assert sent == ["Bearer first"] * 2 + ["Bearer second"] * 2
 
 
 def test_a_missing_token_file(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
 
     before = len(webhook.requests(client))
     on_bed(test)
-    said = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
-    assert said == ["Bearer first", "Bearer first", "Bearer second"]
+    sent = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
     assert sum("token revoked" in message for message in caplog.messages) == 1
 
 
@@ -172,9 +172,9 @@ def test_the_gateways_own_certificate(on_bed: OnBed, webhook: WebhookProcess) ->
     pair = webhook.ca.issue_cert(common_name="the-gateway")
     certificate, key = pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
     assert ask(on_bed, client, user=KubeconfigUser(certificate_pem=certificate, key_pem=key)) == [ALLOWED]
-    assert "the-gateway" in said(webhook, client)["certificate"]
+    assert "the-gateway" in last_request(webhook, client)["certificate"]
     assert ask(on_bed, client) == [ALLOWED]
-    assert not said(webhook, client)["certificate"]
+    assert not last_request(webhook, client)["certificate"]
 
 
 def plugin(tmp_path: Path, status: Any, code: int = 0) -> ExecPlugin:
@@ -208,8 +208,8 @@ def test_exec_plugin_credentials(
                 assert await bed.settle({"client": client}, {"client": client})
 
         on_bed(test)
-        assert said(webhook, client)["headers"]["Authorization"] == "Bearer made"
-        assert "made" in said(webhook, client)["certificate"]
+        assert last_request(webhook, client)["headers"]["Authorization"] == "Bearer made"
+        assert "made" in last_request(webhook, client)["certificate"]
         assert (tmp_path / "count").read_text() == "xy" * runs
         (tmp_path / "count").unlink()
 
@@ -230,12 +230,12 @@ def test_an_exec_plugin_may_take_longer_than_a_call(
         assert isinstance(verdict, Failed)
         assert verdict.cause.startswith("DEADLINE_EXCEEDED")
         # On a busy machine the deadline may pass before the program starts; the next call starts it then.
-        opened = asyncio.ensure_future(asyncio.to_thread(gate.write_text, "go on"))
+        opened = asyncio.ensure_future(asyncio.to_thread(gate.write_text, "open"))
         assert await bed.ask({"client": client}) == ALLOWED
         await opened
 
     on_bed(test)
-    assert said(webhook, client)["headers"]["Authorization"] == "Bearer late"
+    assert last_request(webhook, client)["headers"]["Authorization"] == "Bearer late"
     assert (tmp_path / "count").read_text() == "xy"
     (tmp_path / "count").unlink()
 
@@ -286,4 +286,4 @@ def test_through_a_proxy(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -
     assert "proxyconnect: HTTPS_PROXY names no proxy of the form" in verdict.cause
     seen = len(proxy.heads)
     assert ask(on_bed, webhook.client(), environment=environment) == [ALLOWED]
-    assert len(proxy.heads) == seen, "loopback is never asked through a proxy"
+    assert len(proxy.heads) == seen, "loopback is never called through a proxy"
