@@ -37,7 +37,7 @@ test-all: install
 test-workers: install
 	$(BIN)/python -m tests.languages $(LANGUAGES)
 
-# A million inputs for each target, two at a time: an hour or more. What fails is left in build/fuzz/found.
+# A million inputs for each target, two at a time: an hour or more. Failing inputs are left in build/fuzz/found.
 FUZZ_RUNS ?= 1000000
 fuzz: install
 	printf '%s\n' http review configuration patch stream expression | xargs -P 2 -I TARGET \
@@ -76,8 +76,8 @@ soak: install
 soak-faults: install
 	$(BIN)/python -m loadtest.soak --faults
 
-# Resolves the dependencies anew and pins them with their hashes. Asked for what the wheel is built with, it has
-# the build backend read pyproject.toml; what pip-compile reads there itself comes without its markers.
+# Resolves the dependencies anew and pins them with their hashes. With --build-deps-for the build backend reads
+# pyproject.toml; pip-compile's own reader would drop the markers of the dependencies.
 constraints: install
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev \

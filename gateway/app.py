@@ -214,7 +214,7 @@ class Gateway:
                     )
         for warning in config.warnings:
             if old is None or files is not self._files or warning not in old.warnings:
-                log.warning("%s", warning)
+                log.warning("configuration warning: %s", warning)
         if old is not None:
             log.info("configuration reloaded: %s", summary(config))
 

@@ -23,8 +23,8 @@ def printable(text: object, limit: int | None = 1000) -> str:
     """Return *text* in one line, with unprintable characters escaped, cut to *limit* characters.
 
     Characters are escaped as in a Python literal if ``str.isprintable`` is false of them: control characters
-    (also C1 and DEL), line and paragraph separators, invisible characters, those that change the direction of
-    writing, and lone surrogates. With a *limit* of None nothing is cut.
+    (also C1 and DEL), line and paragraph separators, invisible characters, characters that change the
+    direction of writing, and lone surrogates. With a *limit* of None nothing is cut.
     """
     found = str(text)
     if limit is not None:
@@ -87,14 +87,16 @@ def url_without_secrets(url: object) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator or re.search(r"[/?#@]", scheme):
         scheme, separator, rest = ("", "//", text[2:]) if text.startswith("//") else ("", "", text)
-    place = re.split(r"[?#]", rest, maxsplit=1)[0]
-    authority = re.split(r"[/\\]", place, maxsplit=1)[0]
-    host, path = authority.rpartition("@")[2], place[len(authority) :]
+    before_query = re.split(r"[?#]", rest, maxsplit=1)[0]
+    authority = re.split(r"[/\\]", before_query, maxsplit=1)[0]
+    host, path = authority.rpartition("@")[2], before_query[len(authority) :]
     # A "/", "?" or "#" in a password ends the authority early; then the "@" is in the rest.
     if not _AUTHORITY.fullmatch(host) or "@" in rest[len(authority) :]:
         host, path = "…", ""
     user = "…@" if "@" in authority else ""
-    return printable(f"{scheme}{separator}{user}{host}{path}{'?…' if len(place) < len(rest) else ''}", 500)
+    return printable(
+        f"{scheme}{separator}{user}{host}{path}{'?…' if len(before_query) < len(rest) else ''}", 500
+    )
 
 
 def without_url_secrets(text: str) -> str:

@@ -4,11 +4,9 @@ Files are accepted or refused as a whole. Custom resources have many authors, so
 by itself; after an invalid change its last valid version stays in force. The rules:
 
 1. Files take precedence. A custom resource cannot take a name that a file has, and a webhook in a file can
-only
-   use WorkerPools in files. So authors of custom resources cannot change the configuration in files.
-2. A deleted resource is out of force, valid or not. Webhooks fail by their failurePolicy if their WorkerPool
-is
-   deleted.
+   only use WorkerPools in files. So authors of custom resources cannot change the configuration in files.
+2. A deleted resource is removed, whether it was valid or not. Webhooks fail by their failurePolicy if their
+   WorkerPool is deleted.
 3. If a webhook configuration was never valid, those of its webhooks that can be identified (name, rules,
    selectors, matchPolicy and failurePolicy are valid) fail by their failurePolicy. So a webhook with ``Fail``
    fails closed from its creation on, even if its object has an error elsewhere.

@@ -35,7 +35,7 @@ MAX_BACKOFF_S: Final = 30.0
 """Also the duration of a watch after which the back-off starts over."""
 
 MAX_MESSAGES: Final = 100
-"""Within ``KEEPALIVE_TIME_S``. Each change is a log line; a health that changes more often is of no use."""
+"""Within ``KEEPALIVE_TIME_S``. Each change is a log line. The watch ends if there are more."""
 _MAX_MESSAGE_BYTES: Final = 1024
 """A status has two bytes."""
 

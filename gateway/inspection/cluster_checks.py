@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.inspection.model import ClusterState, Place, RegisteredEntry
+    from gateway.inspection.model import ClusterState, RegisteredEntry, ServiceKey
 
     Json = Mapping[str, Any]
 
@@ -27,9 +27,9 @@ def check_cluster(
     registered: Sequence[RegisteredEntry], config: Config, seen: ClusterState
 ) -> Iterator[Finding]:
     """Yield the findings about the objects in *seen* that the entries *registered* refer to."""
-    for place in sorted({entry.service[:2] for entry in registered if entry.service is not None}):
-        ports = {entry.service[2] for entry in registered if entry.service and entry.service[:2] == place}
-        yield from _of_service(place, ports, seen)
+    for key in sorted({entry.service[:2] for entry in registered if entry.service is not None}):
+        ports = {entry.service[2] for entry in registered if entry.service and entry.service[:2] == key}
+        yield from _of_service(key, ports, seen)
     for entry in registered:
         yield from _fail_closed(entry, seen)
     yield from _also_registered(config, seen)
@@ -37,11 +37,11 @@ def check_cluster(
         yield Finding("warning", "rights", right, "grant it for a complete check")
 
 
-def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Iterator[Finding]:
-    title = f"Service {'/'.join(place)}"
-    if place not in seen.services:
+def _of_service(key: ServiceKey, ports: Collection[int], seen: ClusterState) -> Iterator[Finding]:
+    title = f"Service {'/'.join(key)}"
+    if key not in seen.services:
         return
-    service = seen.services[place]
+    service = seen.services[key]
     if service is None:
         yield Finding("error", title, "is registered and does not exist", "create it, or " + REGISTER)
         return
@@ -52,7 +52,7 @@ def _of_service(place: Place, ports: Collection[int], seen: ClusterState) -> Ite
     for port in sorted(set(ports) - served):
         found = ", ".join(sorted(map(str, served))) or "none"
         yield Finding("error", title, f"port {port} is registered, but it has {found}", "correct one of them")
-    if seen.ready.get(place) == 0:
+    if seen.ready.get(key) == 0:
         yield Finding("error", title, "has no ready endpoint", "look at the gateway's pods: /readyz says why")
 
 

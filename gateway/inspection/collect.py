@@ -20,6 +20,7 @@ from gateway.kubernetes.webhook_configurations import list_items, list_webhook_c
 
 if TYPE_CHECKING:
     from gateway.config.model import KubernetesSettings
+    from gateway.inspection.model import ServiceKey
     from gateway.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
@@ -38,9 +39,9 @@ async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState
     try:
         seen = ClusterState(await list_webhook_configurations(api))
         entries = gateway_entries(seen.configurations, name)
-        places = {one.service[:2] for one in entries if one.service is not None}
-        for place in sorted(places):
-            await _read_service(api, place, seen)
+        services = {one.service[:2] for one in entries if one.service is not None}
+        for key in sorted(services):
+            await _read_service(api, key, seen)
         for namespace in excluded(entries):
             unread = len(seen.unread)
             found = await _get(api, f"/api/v1/namespaces/{quote(namespace, safe='')}", "get namespaces", seen)
@@ -52,19 +53,19 @@ async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState
     return seen
 
 
-async def _read_service(api: ApiClient, place: tuple[str, str], seen: ClusterState) -> None:
-    namespace, name = (quote(part, safe="") for part in place)
+async def _read_service(api: ApiClient, key: ServiceKey, seen: ClusterState) -> None:
+    namespace, name = (quote(part, safe="") for part in key)
     unread = len(seen.unread)
     path = f"/api/v1/namespaces/{namespace}/services/{name}"
-    found = await _get(api, path, f"get services in namespace {place[0]}", seen)
+    found = await _get(api, path, f"get services in namespace {key[0]}", seen)
     if len(seen.unread) == unread:
-        seen.services[place] = found
-    right = f"list endpointslices of discovery.k8s.io in namespace {place[0]}"
-    selector = {"labelSelector": f"kubernetes.io/service-name={place[1]}"}
+        seen.services[key] = found
+    right = f"list endpointslices of discovery.k8s.io in namespace {key[0]}"
+    selector = {"labelSelector": f"kubernetes.io/service-name={key[1]}"}
     unread = len(seen.unread)
     slices = await _get(api, _SLICES.format(namespace), right, seen, selector)
     if len(seen.unread) == unread:
-        seen.ready[place] = sum(map(_ready, list_items(slices or {}, api.url)))
+        seen.ready[key] = sum(map(_ready, list_items(slices or {}, api.url)))
 
 
 async def _get(

@@ -254,7 +254,7 @@ def _of_reviews(route: EntryRoute) -> Iterator[Finding]:
 
 def _entry(route: EntryRoute) -> Entry:
     together = [
-        [route.webhooks[place] for place in sorted(cell)]
+        [route.webhooks[index] for index in sorted(cell)]
         for cell in Relations(route.webhooks).matched_together
     ]
     return Entry(route.entry.hook.name, route.entry.phase, route.entry.path or "", route.webhooks, together)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, Any]
 
-Place = tuple[str, str]
-"""Namespace and name."""
+ServiceKey = tuple[str, str]
+"""Namespace and name of a Service."""
 
 Severity = Literal["error", "warning"]
 
@@ -74,9 +74,9 @@ class ClusterState:
 
     configurations: list[dict[str, Any]] = field(default_factory=list)
     """All webhook configurations."""
-    services: dict[Place, Json | None] = field(default_factory=dict)
+    services: dict[ServiceKey, Json | None] = field(default_factory=dict)
     """None: it does not exist. Without those that could not be read."""
-    ready: dict[Place, int] = field(default_factory=dict)
+    ready: dict[ServiceKey, int] = field(default_factory=dict)
     """The number of ready endpoints of each Service."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     """Of namespaces; {} if one does not exist. Without those that could not be read."""
@@ -90,9 +90,9 @@ def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[
     With *name* only those of the objects that are called so.
     """
     found = []
-    for document, places in zip(documents, gateway_indices(documents), strict=True):
+    for document, indices in zip(documents, gateway_indices(documents), strict=True):
         object_name = str(document["metadata"]["name"])
-        if not places or name not in (None, object_name):
+        if not indices or name not in (None, object_name):
             continue
         kind = str(document["kind"])
         phase = PHASES[kind]
@@ -104,13 +104,13 @@ def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[
         # Problems are not reported: the API server has accepted the object.
         fields = Fields({**document, "webhooks": bare}, "", Report(object_name))
         hooks = read_webhook_configuration(fields, phase, V1).webhooks
-        for place in places:
-            label = f"{kind}/{printable(object_name)}: webhooks[{place}] {printable(hooks[place].name)}"
-            entry = entries(document)[place]
+        for index in indices:
+            place = f"{kind}/{printable(object_name)}: webhooks[{index}] {printable(hooks[index].name)}"
+            entry = entries(document)[index]
             # An object that was created as v1beta1 may have values that v1 no longer allows.
             known = [one for one in get_args(SideEffects) if one == entry.get("sideEffects")]
-            hook = replace(hooks[place], side_effects=known[0]) if known else hooks[place]
-            found.append(_registered(label, phase, hook, entry))
+            hook = replace(hooks[index], side_effects=known[0]) if known else hooks[index]
+            found.append(_registered(place, phase, hook, entry))
     return found
 
 

@@ -88,9 +88,10 @@ class _SharedClient:
 
 
 class ClusterAccess:
-    """Lends clients of one API server. A new one is made every few minutes, and soon after a failure.
+    """Lends clients of one API server.
 
-    So that changed tokens, certificates, roots and kubeconfigs take effect.
+    A new client is made every few minutes, and soon after a failure, so that changed tokens, certificates,
+    roots and kubeconfigs take effect.
     """
 
     def __init__(self, settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUNT) -> None:

@@ -1,8 +1,8 @@
 """A client for the Kubernetes API: objects, lists and watches as JSON. Its errors are one-line ClusterErrors.
 
 It is httpx2 with the gateway's own credentials. The libraries for Kubernetes in Python were measured: they
-take 0.1 to 0.5 s of CPU and 12 to 53 MiB to import, and none has a watch that asks for bookmarks and detects
-a dead connection.
+take 0.1 to 0.5 s of CPU and 12 to 53 MiB to import, and none has a watch that requests bookmarks and
+detects a dead connection.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, Status.
 """

@@ -133,7 +133,7 @@ class ClusterCustomResources:
 
 
 def _log(problem: Problem) -> None:
-    log.error("%s", problem)
+    log.error("custom resource refused: %s", problem)
 
 
 async def read_once(

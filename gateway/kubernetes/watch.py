@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PAGE: Final = "500"
-"""Objects per answer of a list, as client-go asks."""
+"""Objects per answer of a list, as client-go requests."""
 _MOST_DOUBLINGS: Final = 10
 _NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
 

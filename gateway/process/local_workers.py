@@ -22,15 +22,15 @@ the beginning of a reload: the reload waits for new workers, and other gateway p
 may reload later."""
 
 
-def targets_of(pool: WorkerPool, state: Path) -> tuple[str, ...]:
-    """Return the targets of *pool*; for a pool with a command that is a socket in *state*."""
-    return (f"unix:{_socket(pool, state)}",) if pool.command else pool.targets
+def targets_of(pool: WorkerPool, runtime: Path) -> tuple[str, ...]:
+    """Return the targets of *pool*; for a pool with a command that is a socket in *runtime*."""
+    return (f"unix:{_socket(pool, runtime)}",) if pool.command else pool.targets
 
 
-def _socket(pool: WorkerPool, state: Path) -> Path:
+def _socket(pool: WorkerPool, runtime: Path) -> Path:
     # The name depends on the command: after a change, the old and the new worker run side by side for a
     # while. It is short, since the path of a socket has at most 107 bytes.
-    return state / f"{hashlib.sha256(repr((pool.name, pool.command)).encode()).hexdigest()[:16]}.sock"
+    return runtime / f"{hashlib.sha256(repr((pool.name, pool.command)).encode()).hexdigest()[:16]}.sock"
 
 
 class LocalWorkers:
@@ -41,8 +41,8 @@ class LocalWorkers:
     end).
     """
 
-    def __init__(self, state: Path, retire_after_s: float = _RETIRE_AFTER_S) -> None:
-        self._state = state
+    def __init__(self, runtime: Path, retire_after_s: float = _RETIRE_AFTER_S) -> None:
+        self._runtime = runtime
         self._retire_after_s = retire_after_s
         self._children: dict[Path, Child] = {}
         self._retiring: dict[Path, tuple[asyncio.TimerHandle, Child]] = {}
@@ -50,7 +50,7 @@ class LocalWorkers:
 
     def update(self, pools: Mapping[str, WorkerPool]) -> None:
         """Start the new commands of *pools*, and stop removed ones when no review can call them."""
-        wanted = {_socket(pool, self._state): pool for pool in pools.values() if pool.command}
+        wanted = {_socket(pool, self._runtime): pool for pool in pools.values() if pool.command}
         loop = asyncio.get_running_loop()
         for path in [path for path in self._children if path not in wanted]:
             timer = loop.call_later(self._retire_after_s, self._stop_retired, path)

@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
-from gateway.app import STARTING
+from gateway.app import DRAINING, STARTING
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.process.children import Child
@@ -65,7 +65,7 @@ class Supervisor:
         """The longest of all configurations so far: a process may still have an earlier one in force."""
         self._runtime = runtime
         self._children: list[Child] = []
-        self._not_ready: str | None = "starting"
+        self._not_ready: str | None = STARTING
         self._is_announced = False
         self._changes = FileChanges(options.fingerprint)
         self._is_reload_due = False
@@ -107,7 +107,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End all processes after they have answered the requests in flight."""
-        self._not_ready = "draining"
+        self._not_ready = DRAINING
         if self._poller is not None:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)

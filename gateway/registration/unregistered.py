@@ -1,10 +1,10 @@
-"""Disables webhooks in the cluster without deleting them, for controllers that write their objects.
+"""Unregisters webhooks in the cluster without deleting them, for controllers that write their objects.
 
-Both selectors of a disabled webhook require that a label exists and does not exist, so that the API server
-never calls it. Controllers that read the object, change their fields and write it back keep the selectors,
-unlike ``matchConditions``, which older clients drop. The objectSelector is sufficient, because it applies to
-every request; the namespaceSelector is set too, because knative.dev/pkg's binding reconciler copies it over
-the objectSelector.
+Both selectors of an unregistered webhook require that a label exists and does not exist, so that the API
+server never calls it. Controllers that read the object, change their fields and write it back keep the
+selectors, unlike ``matchConditions``, which older clients drop. The objectSelector is sufficient, because it
+applies to every request; the namespaceSelector is set too, because knative.dev/pkg's binding reconciler
+copies it over the objectSelector.
 
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/predicates/object/matcher.go; knative.dev/pkg webhook.
 """
@@ -25,14 +25,14 @@ _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
 
 def is_unregistered(entry: Mapping[str, Any]) -> bool:
-    """Whether the webhook *entry*, which is not validated, is disabled."""
+    """Whether the webhook *entry*, which is not validated, is unregistered."""
     selector = entry.get("objectSelector")
     found = _expressions(selector) if isinstance(selector, dict) else []
     return all(one in found for one in _NEVER)
 
 
 def unregistered(document: Json, kept: Collection[int] = ()) -> Json:
-    """Return *document* with all webhooks disabled, except those at the indices *kept*."""
+    """Return *document* with all webhooks unregistered, except those at the indices *kept*."""
     return _with_webhooks(document, kept, is_called=False)
 
 

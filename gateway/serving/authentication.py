@@ -50,7 +50,7 @@ class ClientAuthenticator:
             ConfigError: A file cannot be read, has no credential, or a malformed one.
         """
         self._authentication = authentication
-        self._asks_certificate = tls.client_ca_file is not None
+        self._requests_certificate = tls.client_ca_file is not None
         self._names = frozenset(tls.client_names)
         self._schemes: dict[bytes, Path] = {}
         if authentication.token_file is not None:
@@ -64,7 +64,7 @@ class ClientAuthenticator:
             raise ConfigError(revoked)
         self._is_revoked = False
         self._refusal = self._make_refusal()
-        self.is_required = bool(self._schemes) or self._asks_certificate
+        self.is_required = bool(self._schemes) or self._requests_certificate
         """Whether any way is configured, so that clients have to authenticate."""
 
     @property
@@ -77,8 +77,8 @@ class ClientAuthenticator:
 
     def has_same_clients(self, other: ClientAuthenticator) -> bool:
         """Whether it lets in the same clients as *other*."""
-        mine = self._asks_certificate, self._names, self.credentials
-        return mine == (other._asks_certificate, other._names, other.credentials)
+        mine = self._requests_certificate, self._names, self.credentials
+        return mine == (other._requests_certificate, other._names, other.credentials)
 
     def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client with this verified *certificate* is let in without other credentials.
@@ -86,7 +86,7 @@ class ClientAuthenticator:
         Args:
             certificate: As ``ssl.SSLSocket.getpeercert`` returns it; None: the client has none.
         """
-        if not self._asks_certificate or not certificate:
+        if not self._requests_certificate or not certificate:
             return False
         return not self._names or not self._names.isdisjoint(_names_of(certificate))
 
@@ -150,7 +150,7 @@ class ClientAuthenticator:
         ways = {b"bearer": (b"Bearer", "a bearer token"), b"basic": (b"Basic", "a user name with password")}
         challenges = [ways[scheme][0] + _REALM for scheme in self._schemes]
         wanted = [ways[scheme][1] for scheme in self._schemes]
-        if self._asks_certificate:
+        if self._requests_certificate:
             wanted.append("a client certificate with an allowed name")
         # RFC 9110 requires a challenge in every 401, and there is no registered one for certificates.
         header = b", ".join(challenges or [b"ClientCertificate" + _REALM])

@@ -47,8 +47,8 @@ class Bounds:
     """Open at once, including handshakes; above it new connections wait in the listen backlog."""
     unproven: int = 4096
     """Of these, connections that have never completed a request that their head did not have refused; above
-    it the oldest of them is ended. As many as the backlog holds, so that a burst of honest clients fits
-    in."""
+    it the oldest of them is ended. As many as the backlog holds, so that a burst of ordinary clients
+    fits in."""
     unproven_s: float = 2.0
     """Such a connection is ended no earlier; until then new ones wait in the backlog. Accepting is far
     quicker than a handshake: new connections of a large burst would end the others before these can send a
@@ -57,7 +57,7 @@ class Bounds:
     """While there is no room for another connection: as ``drain_idle_s``."""
     full_divisor: int = 32
     """While there is no room, a sweep ends one idle connection in this many. To end all of them at once would
-    delay the reviews in flight, and cost API servers connections although nobody waits for the room."""
+    delay the reviews in flight, and cost API servers connections although no client needs the room."""
 
     @classmethod
     def of(cls, connections: int) -> Bounds:

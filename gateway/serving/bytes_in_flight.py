@@ -7,9 +7,8 @@ bound:
 1. A review has to fit in beside the complete and unanswered ones. The head is checked with the announced
    length, so that nothing is read in vain, and the complete body is checked again.
 2. Bodies that are still arriving have the rest. When it is too little, the oldest of them is refused: the
-body
-   of an API server arrives within milliseconds, so slow senders make room for fast ones, and an unfinished
-   body never keeps a complete one out.
+   body of an API server arrives within milliseconds, so slow senders make room for fast ones, and an
+   unfinished body never keeps a complete one out.
 
 Requests that only webhooks with failurePolicy Ignore decide leave the last eighth to the others.
 

@@ -1,4 +1,4 @@
-"""The AdmissionReview that a webhook is sent, and the verdict in the one that it returns.
+"""AdmissionReviews of HTTPS webhooks: the request that is sent, and the verdict in the response.
 
 Each call has its own uid, which the answer has to repeat. The uid is the first member of the request, as the
 API server writes it, so that the gateway can exchange it without encoding the rest again.

@@ -138,8 +138,8 @@ async def review_long_details(worker: Worker) -> None:
 )
 async def review_at_once(worker: Worker) -> str:
     """All calls share one connection."""
-    asks = [worker.review("deny-latest-tag", numbered_pod(number)) for number in range(_AT_ONCE)]
-    for number, answer in enumerate(await asyncio.gather(*asks)):
+    reviews = [worker.review("deny-latest-tag", numbered_pod(number)) for number in range(_AT_ONCE)]
+    for number, answer in enumerate(await asyncio.gather(*reviews)):
         expect_own(f"{_AT_ONCE} Reviews at once", number, answer)
     return f"{_AT_ONCE} calls"
 
