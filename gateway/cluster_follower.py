@@ -1,6 +1,6 @@
 """The namespaces and custom resources of the cluster that a process follows.
 
-The watches go on through a reload that does not change their settings. Custom resources are part of the
+The watches continue through a reload that does not change their settings. Custom resources are part of the
 configuration, so a gateway starts only after it has read them: an unknown webhook would be bypassed. Single
 namespaces can be looked up, so only readiness waits for all of them.
 """
@@ -160,7 +160,7 @@ class ClusterFollower:
             try:
                 is_done = await put_in_force()
             except Exception:
-                # Go on following: a missed change is better than no more changes.
+                # Continue to follow: a missed change is better than no more changes.
                 log.exception(
                     "internal error: cannot put custom resources in force, trying again in %g s",
                     RETRY_AFTER_S,

@@ -45,7 +45,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
 
 @dataclass(slots=True)
 class Document:
-    """One object of a file, with the report that collects what is wrong with it."""
+    """One object of a file, with the report that collects its problems."""
 
     file: Path
     report: Report

@@ -267,7 +267,7 @@ class Evaluation:
         self._ahead = len(self._invocations)
 
     def _replace_object(self, patched: Payload) -> None:
-        """Go on with the *patched* object, and discard the calls on the old one."""
+        """Continue with the *patched* object, and discard the calls on the old one."""
         self.has_changed = True
         self._payload = patched
         if self._conditions is not None:

@@ -42,7 +42,7 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
     is_built_in = _is_built_in(before.get("apiVersion"))
     for field in ("apiVersion", "kind"):
         expected, found = before.get(field), after.get(field)
-        # The API server knows built-in types from the request, if the object does not name its type.
+        # The API server takes built-in types from the request, if the object does not name its type.
         if expected and found != expected and not (is_built_in and found in (None, "")):
             raise _refused(field, found, shown_briefly(expected))
     old, new = before.get("metadata"), after.get("metadata")

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUN_TIMEOUT_S: Final = 60.0
-"""Longer than a call may take: the program goes on running for the next call."""
+"""Longer than a call may take: the program continues for the next call."""
 RUN_AGAIN_AFTER_S: Final = 1.0
 """Seconds until a program runs again that failed, or whose credential had expired or was rejected at once."""
 
 
 class CredentialsError(Exception):
-    """There are no credentials; the text says why."""
+    """There are no credentials; the text is the reason."""
 
 
 class ExecCredential(msgspec.Struct, rename="camel"):

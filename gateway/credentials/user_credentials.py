@@ -1,7 +1,7 @@
 """The credentials of one user for one server, as headers and a TLS context, kept up to date.
 
 A token file is read again after some seconds. Certificates and keys are not: where their files have changed,
-the configuration is loaded again, and new credentials are made of it.
+the configuration is loaded again, and replaces the credentials.
 
 Source: k8s.io/client-go transport/{token_source,round_trippers}.go.
 """

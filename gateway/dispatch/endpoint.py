@@ -156,7 +156,7 @@ class WorkerEndpoint:
             self._health = HealthWatch(self._dialer, self._on_health)
 
     def update_state(self) -> None:
-        """Derive the state anew from the connectivity and ``outlier``."""
+        """Derive the state again from the connectivity and ``outlier``."""
         self.state = self.outlier.state if self._connectivity == "ready" else self._connectivity
 
     def ready(self, transport: WorkerTransport) -> None:

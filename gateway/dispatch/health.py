@@ -148,8 +148,8 @@ class HealthWatch:
         try:
             self._on_change(is_serving)
         except Exception:
-            # The watch must go on.
-            log.exception("internal error in health callback; the health watch goes on")
+            # The watch must continue.
+            log.exception("internal error in health callback; the health watch continues")
 
 
 class _Watch:
@@ -163,7 +163,7 @@ class _Watch:
         self._messages = 0
 
     def on_period(self) -> None:
-        """The keepalive time has passed: count messages anew, and require a report by now."""
+        """The keepalive time has passed: count messages from 0, and require a report by now."""
         self._messages = 0
         if not self.has_report:
             # The report of the worker before it would count for ever.

@@ -138,7 +138,7 @@ class Http2Stream:
         self.is_settled = False
         """Whether the peer's SETTINGS have come."""
         self.is_leaving = False
-        """Whether the peer has sent GOAWAY; this stream goes on."""
+        """Whether the peer has sent GOAWAY; this stream stays open."""
         self.has_more = False
         """Whether there may be unprocessed frames."""
         self._owner = owner

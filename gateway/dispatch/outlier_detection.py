@@ -171,7 +171,7 @@ class MonitoredEndpoint(Protocol):
         """Make the worker send something, which updates ``last_received_at``."""
 
     def update_state(self) -> None:
-        """Derive the state anew from ``outlier``."""
+        """Derive the state again from ``outlier``."""
 
 
 class OutlierDetector:

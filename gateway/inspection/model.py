@@ -37,7 +37,7 @@ class Finding:
     place: str
     """The object and the part of it, or the configured webhook."""
     message: str
-    """What was found and what was expected."""
+    """The finding, and the expectation."""
     advice: str
     """What to do."""
 

@@ -53,7 +53,7 @@ RETRY_AFTER_S: Final = 10.0
 _MAX_NOTE_CHARS: Final = 900
 _NOT_FOUND, _CONFLICT = 404, 409
 _ABOUT_ONE_OBJECT: Final = (400, 403, 422)
-"""Statuses that say nothing about requests for other objects."""
+"""Statuses that concern one object, so that requests for other objects may succeed."""
 
 
 def first_of(problems: list[str]) -> list[str]:

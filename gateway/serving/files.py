@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_UNSTABLE_CHECKS: Final = 5
-"""Checks after which files are read although they go on changing, as tools that synchronise files may do."""
+"""Checks after which files are read although they still change, as tools that synchronise files may do."""
 FIRST_RETRY_CHECKS: Final = 2
 MAX_RETRY_CHECKS: Final = 64
 """Checks after which unusable files are read again; the number doubles each time."""

@@ -122,7 +122,7 @@ class Listener:
     async def drain(self, drain_s: float) -> None:
         """Answer the requests in flight, and close when clients use other replicas.
 
-        New reviews are refused with 503, also on new connections: load balancers go on sending connections to
+        New reviews are refused with 503, also on new connections: load balancers still send connections to
         this replica for a while, and a closed port would lose their requests. An idle connection is kept for
         ``Bounds.drain_idle_s``, since a request may be on its way. The port is closed, and the backlog
         served, when there was no new connection and no answer for ``Bounds.drain_quiet_s``, or at once if
@@ -205,7 +205,7 @@ class Listener:
                 return
 
     def _accept_one(self, sock: socket.socket) -> bool:
-        """Accept a connection if one is waiting; return whether to go on."""
+        """Accept a connection if one is waiting; return whether to continue."""
         try:
             client, _ = sock.accept()
         except (BlockingIOError, InterruptedError):

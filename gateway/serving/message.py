@@ -178,7 +178,7 @@ class Exchange:
 
         Args:
             status: HTTP status code.
-            body: The whole body, JSON unless *content_type* says otherwise.
+            body: The whole body, JSON unless *content_type* is another type.
             headers: Further header lines, each ending in CRLF.
             content_type: Value of the Content-Type header.
         """

@@ -31,7 +31,7 @@ _MOST_FIELDS: Final = 100
 """Of a head and its trailer, as in Apache. Each is several objects: 16 KiB of the shortest would become half
 a megabyte."""
 _MOST_EMPTY_LINES: Final = 2
-"""Before a request line. RFC 9112 section 2.2 wants one to be ignored."""
+"""Before a request line. RFC 9112 section 2.2: at least one should be ignored."""
 _UNCOUNTED_BYTES: Final = len(b"POST  HTTP/1.1\r\n\r\n")
 """Of a head: the bound is for the target and the fields."""
 _USUAL_HEAD_BYTES: Final = 1024

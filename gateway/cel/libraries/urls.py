@@ -158,7 +158,7 @@ def _unescaped(text: str) -> str:
 
 
 def _escaped(text: str, kept: str) -> str:
-    """Return *text* as Go escapes it: unchanged if it is valid, otherwise escaped anew."""
+    """Return *text* as Go escapes it: unchanged if it is valid, otherwise escaped again."""
     if re.fullmatch(f"[{kept}{_ALSO_VALID}]*", text):
         return text
     return quote_from_bytes(_unescaped(text).encode("latin-1"), safe=kept)

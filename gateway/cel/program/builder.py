@@ -167,7 +167,7 @@ class _Builder:
         if test is None:
             return code, cost
         field = test.field
-        # The test costs a unit, and what is tested a unit less than if it were used.
+        # The test costs one unit, and its operand one unit less than in use.
         return (lambda frame: has_field(code(frame), field)), cost + int(is_counted) - 1
 
     def _step(self, node: Call) -> Step:

@@ -17,7 +17,7 @@ Frame = list[object]
 Code = Callable[[Frame], object]
 """Returns the value. Raises EvaluationError: there is none."""
 Built = tuple[Code, int]
-"""Code, and its cost beside what it charges itself."""
+"""Code, and its cost in addition to the cost that it charges itself."""
 
 
 def constant_code(value: object) -> Code:

@@ -1,6 +1,6 @@
 """The code of macros over a list or map: all, exists, existsOne, map, filter and transformMap.
 
-A round costs what it costs in cel-go, where these macros are loops with an accumulator.
+A round costs as much as in cel-go, where these macros are loops with an accumulator.
 
 Source: cel-go interpreter/interpretable.go (evalFold), parser/macro.go, ext/comprehensions.go.
 """

@@ -28,7 +28,7 @@ class Step:
     key: Code | None
     is_optional: bool
     cost: int
-    """1 for the step itself, and the cost of the key beside what it charges itself."""
+    """1 for the step, and the cost of the key in addition to the cost that it charges itself."""
 
 
 def select(root: Code, steps: Sequence[Step], after: int = 0) -> Code:

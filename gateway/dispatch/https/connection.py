@@ -41,7 +41,7 @@ _WRITE_BYTES: Final = 64 * 1024
 
 
 class ExchangeError(Exception):
-    """There is no usable answer; the text says why, in Go's words where there are some."""
+    """There is no usable answer; the text is the reason, in Go's wording if Go has one."""
 
     def __init__(self, reason: str, *, is_unsent: bool = False, is_unanswered: bool = False) -> None:
         super().__init__(reason)
@@ -190,7 +190,7 @@ class ClientConnection(asyncio.Protocol):
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Continue to write."""
         if self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
