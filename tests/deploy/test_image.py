@@ -50,7 +50,7 @@ def pinned(wanted: str) -> dict[str, list[str]]:
 
 def installed_closure(roots: list[str]) -> set[str]:
     """Return *roots* and all that they require, by the metadata of the installed packages."""
-    # Each with an extra that somebody asks for; the empty one is the package without.
+    # Each package with an extra that is required; an empty extra is the package itself.
     found: set[tuple[str, str]] = set()
     waiting = [(root, "") for root in roots]
     while waiting:

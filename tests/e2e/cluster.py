@@ -102,7 +102,7 @@ class Cluster:
         self._stack.close()
 
     def user(self, name: str) -> Api:
-        """Return a client that speaks as *name*, one of ``USERS``."""
+        """Return a client with the credentials of *name*, one of ``USERS``."""
         return Api(self.port, self.ca_file, name)
 
     def kubeconfig(self, user: str = ADMIN) -> Path:

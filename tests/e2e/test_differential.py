@@ -47,7 +47,9 @@ def versioned(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize(("case", "number"), parameters(VERSIONED))
-def test_each_webhook_sees_the_version_it_asks_for(versioned: Results, case: Case, number: int) -> None:
+def test_each_webhook_gets_the_version_that_its_rules_name(
+    versioned: Results, case: Case, number: int
+) -> None:
     assert_equal(case, versioned[case.name][number])
 
 

@@ -52,7 +52,7 @@ def annotated_review() -> bytes:
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_the_answer_is_the_same_whoever_answers_first(
+def test_the_answer_does_not_depend_on_which_webhook_answers_first(
     tmp_path: Path,
     webhook: WebhookProcess,
     start_worker: StartWorker,

@@ -25,7 +25,7 @@ class Asked:
     sub_resource: str
     namespace: str
     served: tuple[str, ...]
-    """The versions in which there is this resource, the one asked for among them."""
+    """The versions of this resource, including the requested one."""
 
 
 def version_sent(rules: Sequence[Mapping[str, Any]], match_policy: str, asked: Asked) -> str | None:

@@ -1,4 +1,4 @@
-"""What a registration may not change: who is asked about which request, in which version, in which order."""
+"""A registration must not change which webhooks are called for a request, their versions, or their order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ wishes = st.builds(
 
 
 def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tuple[str, str]]:
-    """The webhooks that the gateway asks about a request, each with the version, through all entries."""
+    """The webhooks that the gateway calls for a request through all entries, each with the version."""
     paths = Paths(config)
     found = []
     for entry in made:
@@ -212,7 +212,7 @@ def test_entries_are_called_in_the_order_of_their_names(
 def test_gateways_with_more_or_fewer_webhooks_than_registered_lose_none(
     hooks: list[Webhook], wishes: RegistrationOptions, data: st.DataObject
 ) -> None:
-    """Webhooks that are in both are asked, and once; twice perhaps where mutating webhooks are gone."""
+    """Webhooks in both configurations are called once, or perhaps twice if mutating webhooks were removed."""
     places = st.sets(st.sampled_from(range(len(hooks))))
     registered, served = ([hooks[n] for n in sorted(data.draw(places))] for _ in "12")
     config = configured(*served, *(hook for hook in hooks[:1] if not served))

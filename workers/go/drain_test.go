@@ -62,7 +62,7 @@ func TestDrainAnswersWhatIsInFlightAndWhatCrossedTheNotice(t *testing.T) {
 	}
 }
 
-// A watch of somebody else keeps the connection open meanwhile.
+// A health watch of another client keeps the connection open meanwhile.
 func TestDrainLetsTheLastAnswersBeRead(t *testing.T) {
 	probe := newProbe()
 	addresses, err := probe.Start(Options{Listen: []string{"127.0.0.1:0"}})

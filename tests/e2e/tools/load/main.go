@@ -116,7 +116,7 @@ func newTransport(o *options) (*http.Transport, error) {
 	return transport, nil
 }
 
-// write puts the report there as a whole or not at all: somebody may be waiting for the file.
+// write writes the report atomically, because another process may wait for the file.
 func write(path string, report []byte) error {
 	draft, err := os.CreateTemp(filepath.Dir(path), ".load-*")
 	if err != nil {

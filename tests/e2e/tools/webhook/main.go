@@ -90,7 +90,7 @@ func main() {
 		Handler:           mux,
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: 30 * time.Second,
-		// The API server closes what it no longer needs after 90 s. Whoever closes first loses requests.
+		// The API server closes idle connections after 90 s. A server that closes them earlier loses requests.
 		IdleTimeout: 120 * time.Second,
 	}
 	server.Protocols.SetHTTP1(true)

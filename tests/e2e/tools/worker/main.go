@@ -31,7 +31,7 @@ import (
 // The contract's limit for a message, either way.
 const maxMessage = 8 << 20
 
-// grace is for calls in flight when the worker is told to stop, and for streams to become quiet.
+// grace is for calls in flight after the worker gets a stop signal, and for streams to become quiet.
 const grace = 10 * time.Second
 
 var byName = func() map[string]int {

@@ -72,8 +72,8 @@ func receive(stream reviewStream) (<-chan *pb.ReviewBatch, <-chan error) {
 	return batches, ended
 }
 
-// verdicts answers all calls of a batch in one message. Each payload is decoded once, however many policies
-// are asked about it.
+// verdicts answers all calls of a batch in one message. Each payload is decoded once, however many calls
+// refer to it.
 func verdicts(batch *pb.ReviewBatch) *pb.VerdictBatch {
 	requests := make([]*policy.Request, len(batch.Payloads))
 	problems := make([]error, len(batch.Payloads))

@@ -11,7 +11,7 @@ final class Misbehaving {
     private Misbehaving() {}
 
     static void sleeps(Review review) throws InterruptedException {
-        Thread.sleep(SLEEP.toMillis()); // interrupted when nobody waits for the answer any more
+        Thread.sleep(SLEEP.toMillis()); // interrupted when the answer is no longer needed
     }
 
     static void fails(Review review) {

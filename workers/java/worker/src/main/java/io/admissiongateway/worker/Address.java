@@ -126,7 +126,7 @@ record Address(String host, int port, Path path) {
             }
             try (SocketChannel probe = SocketChannel.open(StandardProtocolFamily.UNIX)) {
                 probe.connect(target);
-            } catch (ConnectException nobody) {
+            } catch (ConnectException unused) {
                 Files.deleteIfExists(path);
                 return target;
             }

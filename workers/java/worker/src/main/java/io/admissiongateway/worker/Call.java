@@ -105,7 +105,7 @@ abstract class Call {
         synchronized (this) {
             thread = null;
         }
-        // From here on nobody interrupts it for this call's sake, and the next call is not to be interrupted.
+        // From here on this call cannot interrupt the thread. A pending interrupt must not reach the next call.
         Thread.interrupted();
     }
 

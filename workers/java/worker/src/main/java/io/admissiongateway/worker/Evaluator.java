@@ -87,7 +87,7 @@ final class Evaluator {
         try {
             clock.schedule(work, nanos, TimeUnit.NANOSECONDS);
         } catch (RejectedExecutionException closed) {
-            // Then nobody waits for it.
+            // The server has stopped, so the result is not needed.
         }
     }
 

@@ -4,10 +4,9 @@ import com.google.protobuf.ByteString;
 import tools.jackson.databind.node.ObjectNode;
 
 /**
- * One request as the gateway sent it, parsed when a policy first looks.
+ * One request as the gateway sent it, parsed on first use.
  *
- * <p>The calls of a batch share it and what was parsed, which therefore nobody changes: a review copies what it
- * hands out.
+ * <p>The calls of a batch share the request and its parsed form, so neither is changed: a review returns copies.
  */
 final class Payload {
     private final ByteString admissionRequest;
