@@ -86,7 +86,7 @@ class CallGroup:
         "deadline",
         "endpoint",
         "expires_at",
-        "first_started",
+        "first_started_at",
         "hedge_peer",
         "hedge_timer",
         "is_second_attempt",
@@ -94,7 +94,7 @@ class CallGroup:
         "number",
         "observer",
         "open_count",
-        "started",
+        "started_at",
         "transport",
         "was_sent",
     )
@@ -104,13 +104,13 @@ class CallGroup:
         observer: CallObserver,
         endpoint: Endpoint,
         namespace_json: bytes,
-        started: float,
+        started_at: float,
         deadline: Deadline,
     ) -> None:
         self.observer = observer
         self.endpoint = endpoint
         self.namespace_json = namespace_json
-        self.started = self.first_started = started
+        self.started_at = self.first_started_at = started_at
         """When the group was created, and when the first attempt was: seconds on the monotonic clock."""
         self.deadline = deadline
         self.expires_at = deadline.at

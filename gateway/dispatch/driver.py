@@ -114,7 +114,7 @@ class EvaluationDriver:
                 # The other endpoint may still answer.
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
-        call.elapsed_s = self._now() - group.first_started
+        call.elapsed_s = self._now() - group.first_started_at
         if (
             type(verdict) is Allowed
             and len(verdict.patch) > LARGE_PATCH_BYTES
@@ -215,7 +215,7 @@ class EvaluationDriver:
             return None
         second = CallGroup(self, endpoint, self._namespace_json, now, group.deadline)
         second.is_second_attempt = True
-        second.first_started = group.first_started
+        second.first_started_at = group.first_started_at
         for call in calls:
             if endpoint.calls.free:
                 endpoint.calls.reserve(second, call)

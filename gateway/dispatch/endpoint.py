@@ -239,7 +239,7 @@ class WorkerEndpoint:
     def _count_one(self, group: CallGroup, code: str) -> None:
         self.count(code)
         if code == "DEADLINE_EXCEEDED":
-            self.outlier.timed_out(group.started)
+            self.outlier.timed_out(group.started_at)
 
     def _on_health(self, is_serving: bool) -> None:
         self.outlier.is_serving = is_serving

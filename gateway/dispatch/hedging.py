@@ -47,7 +47,7 @@ class Hedging:
         self._budget = min(self._max_budget, self._budget + self._earned_per_call * group.open_count)
         after_s = self._after_s
         if after_s is not None:
-            at = group.started + after_s + TICK_S  # the timer wheel fires up to a tick early
+            at = group.started_at + after_s + TICK_S  # the timer wheel fires up to a tick early
             if at < group.expires_at:
                 group.hedge_timer = timer = _HedgeTimer(self, group, at)
                 self._timers.add(timer)
@@ -56,7 +56,7 @@ class Hedging:
         """Record the latency of a call that was just answered."""
         if not self._is_adaptive:
             return
-        self._latencies_s.append(self._timers.now() - group.first_started)
+        self._latencies_s.append(self._timers.now() - group.first_started_at)
         self._new_samples += 1
         if self._new_samples >= SAMPLES_PER_UPDATE:
             self._new_samples = 0

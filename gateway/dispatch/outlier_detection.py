@@ -119,9 +119,9 @@ class OutlierState:
         if code not in _NOT_AN_OUTLIER:
             self.consecutive_failures += number
 
-    def timed_out(self, started: float) -> None:
-        """Record a call that started at *started* and was not answered in time."""
-        if self._last_success_at < started:
+    def timed_out(self, started_at: float) -> None:
+        """Record a call that started at *started_at* and was not answered in time."""
+        if self._last_success_at < started_at:
             self.consecutive_failures += 1
 
     def eject(self, now: float) -> float:
@@ -247,7 +247,7 @@ class OutlierDetector:
             outlier.probed_at = None
             return
         waited = max(
-            min(now - group.started, silence_s) / (group.expires_at - group.started) for group in groups
+            min(now - group.started_at, silence_s) / (group.expires_at - group.started_at) for group in groups
         )
         if waited < PROBE_AT:
             outlier.probed_at = None
@@ -262,7 +262,7 @@ class OutlierDetector:
             log.warning(
                 "worker %s stalled: nothing received for %.1f s; its calls are retried elsewhere",
                 endpoint.address,
-                min(silence_s, now - next(iter(groups)).started),
+                min(silence_s, now - next(iter(groups)).started_at),
             )
             for group in tuple(groups):
                 self._metrics.retries += group.observer.hedge(group)

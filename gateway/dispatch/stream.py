@@ -224,7 +224,7 @@ class ReviewStream:
             group = next(iter(queue))
             del queue[group]
             if not count:
-                self._metrics.queue_seconds.observe(now - group.started)
+                self._metrics.queue_seconds.observe(now - group.started_at)
             self._last_number = number = self._last_number + 1
             group.number = number
             group.was_sent = True

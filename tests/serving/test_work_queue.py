@@ -25,7 +25,7 @@ def counting(log: list[str], name: str, steps: int) -> Generator[None, None, str
 
 def test_work_is_done_in_order_with_everything_else_between_its_steps(run: Run) -> None:
     async def main() -> None:
-        turns, log = WorkQueue(), list[str]()
+        queue, log = WorkQueue(), list[str]()
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -34,7 +34,7 @@ def test_work_is_done_in_order_with_everything_else_between_its_steps(run: Run) 
                 loop.call_soon(tick)
 
         loop.call_soon(tick)
-        results = await asyncio.gather(*(turns.run(counting(log, name, 3)) for name in "ab"))
+        results = await asyncio.gather(*(queue.run(counting(log, name, 3)) for name in "ab"))
         assert results == ["a", "b"]
         steps = ["a0", "a1", "a2", "b0", "b1", "b2"]
         assert [entry for entry in log if entry != "."] == steps
@@ -84,7 +84,7 @@ def test_queues_of_one_loop_share_its_time(run: Run) -> None:
 
         tick()
         queues = [WorkQueue(lambda: cpu_s[0]) for _ in range(5)]
-        await asyncio.gather(*(turns.run(working(log, "step", 2, cpu_s)) for turns in queues))
+        await asyncio.gather(*(queue.run(working(log, "step", 2, cpu_s)) for queue in queues))
         assert "step" in log
         assert ("step", "step") not in itertools.pairwise(log)
 
@@ -125,9 +125,9 @@ def test_failed_and_cancelled_work_leaves_the_turn_to_the_next(run: Run) -> None
         raise ValueError("no such body")
 
     async def main() -> None:
-        turns, log = WorkQueue(), list[str]()
-        cancelled = asyncio.ensure_future(turns.run(counting(log, "c", 100)))
-        failed, well = (asyncio.ensure_future(turns.run(work)) for work in (failing(), counting(log, "w", 2)))
+        queue, log = WorkQueue(), list[str]()
+        cancelled = asyncio.ensure_future(queue.run(counting(log, "c", 100)))
+        failed, well = (asyncio.ensure_future(queue.run(work)) for work in (failing(), counting(log, "w", 2)))
         while len(log) < 2:
             await asyncio.sleep(0)
         cancelled.cancel()
@@ -137,7 +137,7 @@ def test_failed_and_cancelled_work_leaves_the_turn_to_the_next(run: Run) -> None
         assert cancelled.cancelled()
         assert len(log) < 10
         assert log[-2:] == ["w0", "w1"]
-        assert len(turns) == 0
+        assert len(queue) == 0
 
     run(main())
 
