@@ -162,8 +162,8 @@ def test_tls(folder: Path, names_client: bool) -> None:
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
     server = ("--tls-cert", f"{folder}/worker.example.pem", "--tls-key", f"{folder}/worker.example.key")
-    asks = ("--client-ca", f"{folder}/ca.pem") if names_client else ()
-    process = Process(*SAMPLES, "--listen", "127.0.0.1:0", *server, *asks)
+    client_ca = ("--client-ca", f"{folder}/ca.pem") if names_client else ()
+    process = Process(*SAMPLES, "--listen", "127.0.0.1:0", *server, *client_ca)
     try:
         target = process.expect(r"on (\S+)")[1]
         tls = ("--ca-file", f"{folder}/ca.pem", "--server-name", "worker.example")

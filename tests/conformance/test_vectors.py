@@ -66,16 +66,16 @@ def body(vector: dict[str, Any]) -> bytes:
 def answer(vector: dict[str, Any], call: Call) -> Verdict:
     shown = orjson.loads(call.payload.json)["object"]
     chosen = next(
-        said
-        for said in vector["answers"][call.invocation.webhook.name]
-        if jsonpointer.resolve_pointer(shown, said.get("objectHas", ""), None) is not None
-        or "objectHas" not in said
+        answer
+        for answer in vector["answers"][call.invocation.webhook.name]
+        if jsonpointer.resolve_pointer(shown, answer.get("objectHas", ""), None) is not None
+        or "objectHas" not in answer
     )
     if "error" in chosen:
         return failed_status(status_name(chosen["error"]["code"]), chosen["error"]["message"])
-    said = dict(chosen["response"])
-    patch = said.pop("patch", None)
-    response = json_format.ParseDict(said, worker_pb2.ReviewResponse())
+    answer = dict(chosen["response"])
+    patch = answer.pop("patch", None)
+    response = json_format.ParseDict(answer, worker_pb2.ReviewResponse())
     if patch is not None:
         response.patch = orjson.dumps(patch)
     return verdict_of(worker_pb2.ReviewResponse.FromString(response.SerializeToString()))

@@ -223,7 +223,7 @@ def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("says", "cause"),
+    ("first_bytes", "cause"),
     [
         (b"", "no answer within 0.2s"),
         (None, "connection to the worker lost"),
@@ -232,14 +232,14 @@ def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_p
     ids=["nothing", "goodbye", "HTTP/1.1"],
 )
 def test_a_peer_that_is_no_worker_is_described(
-    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, says: bytes | None, cause: str
+    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes | None, cause: str
 ) -> None:
     monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if says:
-            writer.write(says)
-        if says is not None:
+        if first_bytes:
+            writer.write(first_bytes)
+        if first_bytes is not None:
             await reader.read(-1)
         writer.close()
 

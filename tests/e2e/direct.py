@@ -68,10 +68,10 @@ class Handler(BaseHTTPRequestHandler):
 
 def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Return the AdmissionReview with which a policy of this *script* answers."""
-    asked = json.loads(body)
+    review = json.loads(body)
     # As it came: the review ends with the request, and its head does not mention one.
     found = respond(script, body[body.index(b'"request":') + 10 : body.rindex(b"}")], b"")
-    response: dict[str, Any] = {"uid": asked["request"]["uid"], "allowed": found.allowed}
+    response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": found.allowed}
     if not found.allowed:
         status = MessageToDict(found.status)
         details = {name: status.pop(name) for name in DETAILS if name in status}
@@ -85,7 +85,7 @@ def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:
         response["warnings"] = list(found.warnings)
     if found.audit_annotations:
         response["auditAnnotations"] = dict(found.audit_annotations)
-    answer = {"apiVersion": asked["apiVersion"], "kind": "AdmissionReview", "response": response}
+    answer = {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
     return {} if script.get("empty") else answer
 
 

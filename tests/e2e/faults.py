@@ -133,8 +133,8 @@ def companions() -> Iterator[Hook]:
         script = {"warnings": [f"{name} was here"]}
         yield Hook("validate", f"{name}.validate.test", script, creates, configuration, everywhere)
     denial = {"deny": {"code": 403, "message": "not this one"}}
-    asked = {"objectSelector": selected(deny="please")}
-    yield Hook("validate", "denier.validate.test", denial, creates, "z-last", asked)
+    fields = {"objectSelector": selected(deny="please")}
+    yield Hook("validate", "denier.validate.test", denial, creates, "z-last", fields)
 
 
 class Faulty(BehindGateway):

@@ -253,7 +253,7 @@ class ServiceProxy:
             self._child.kill()
             self._stdout.close()
 
-    def _tell(self, *command: object) -> dict[str, dict[str, Any]]:
+    def _send_command(self, *command: object) -> dict[str, dict[str, Any]]:
         self._stdin.write(json.dumps(command) + "\n")
         self._stdin.flush()
         answer: dict[str, dict[str, Any]] = json.loads(self._stdout.readline())
@@ -261,28 +261,28 @@ class ServiceProxy:
 
     def add(self, gateway: GatewayProcess) -> None:
         """List *gateway* as an endpoint, and wait until it is ready."""
-        self._tell("add", gateway.port, gateway.admin_port)
+        self._send_command("add", gateway.port, gateway.admin_port)
         eventually(lambda: self.is_ready(gateway))
 
     def remove(self, gateway: GatewayProcess) -> None:
         """Give *gateway* no new connection from now on."""
-        self._tell("remove", gateway.port)
+        self._send_command("remove", gateway.port)
 
     def trust(self, gateway: GatewayProcess) -> None:
         """Keep the present readiness of *gateway* until it is removed, as if proxies learned of it late."""
-        self._tell("trust", gateway.port)
+        self._send_command("trust", gateway.port)
 
     def is_ready(self, gateway: GatewayProcess) -> bool:
         """Return whether *gateway* gets new connections."""
-        return bool(self._tell("state")[str(gateway.port)]["ready"])
+        return bool(self._send_command("state")[str(gateway.port)]["ready"])
 
     def established(self, gateway: GatewayProcess) -> int:
         """Return how many connections to *gateway* are open."""
-        return int(self._tell("state")[str(gateway.port)]["established"])
+        return int(self._send_command("state")[str(gateway.port)]["established"])
 
     def taken(self, gateway: GatewayProcess) -> int:
         """Return how many connections *gateway* was given so far."""
-        return int(self._tell("state")[str(gateway.port)]["taken"])
+        return int(self._send_command("state")[str(gateway.port)]["taken"])
 
 
 if __name__ == "__main__":

@@ -24,5 +24,5 @@ def test_a_control_plane_ends_with_its_block(cluster: Cluster, tmp_path: Path) -
 
 def test_kubectl_authenticates_as_the_given_user(cluster: Cluster) -> None:
     for user in ("admin", "alice"):
-        who = cluster.kubectl("auth", "whoami", "--output=jsonpath={.status.userInfo.username}", user=user)
-        assert (who.stdout, who.stderr) == (user, "")
+        result = cluster.kubectl("auth", "whoami", "--output=jsonpath={.status.userInfo.username}", user=user)
+        assert (result.stdout, result.stderr) == (user, "")

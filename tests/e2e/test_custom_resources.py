@@ -156,8 +156,8 @@ def test_definitions_can_be_deleted_and_created_again(defined: Cluster, served: 
 
 def test_the_deployed_role_allows_nothing_else(defined: Cluster, account: Path) -> None:
     def may(verb: str, what: str, *flags: str) -> bool:
-        asked = defined.kubectl(f"--kubeconfig={account}", "auth", "can-i", verb, what, *flags)
-        return asked.stdout.strip() == "yes"
+        result = defined.kubectl(f"--kubeconfig={account}", "auth", "can-i", verb, what, *flags)
+        return result.stdout.strip() == "yes"
 
     for plural in PLURALS.values():
         assert may("watch", f"{plural}.admission-gateway.io")

@@ -203,7 +203,7 @@ class Requests:
         return path.format(namespace=self.namespace)
 
 
-def told(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
+def result_of(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
     """Return the part of an *answer* that shows whether the object was patched."""
     found = answer.document.get("metadata") or {}
     shown = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp")
@@ -238,4 +238,4 @@ def test_a_patch_that_the_api_server_refuses_is_its_webhooks_failure(
         for request, answer in behind_gateway[name].items():
             is_failed = request in f"{case.refused} {case.stricter}".split()
             expected = plain[request] if is_failed else directly[name][request]
-            assert told(answer) == told(expected), (name, request, answer)
+            assert result_of(answer) == result_of(expected), (name, request, answer)

@@ -73,11 +73,11 @@ def test_webhooks_of_different_versions_each_see_the_version_that_they_ask_for(
                 phase,
                 f"{name}-{phase}",
                 {"record": True},
-                ({**rule("widgets", group=GROUP), "apiVersions": asked},),
+                ({**rule("widgets", group=GROUP), "apiVersions": api_versions},),
                 configuration=f"{phase}-{name}",
                 fields={"matchPolicy": policy} if (policy := {"both": "Exact"}.get(name)) else {},
             )
-            for name, asked in versions.items()
+            for name, api_versions in versions.items()
         ]
 
     operations = [
@@ -200,9 +200,9 @@ def test_an_error_of_the_api_server_is_one_line(cluster: Cluster, tmp_path: Path
         cluster.ca_file,
         "--apply",
     )
-    nobody = tmp_path / "nobody.kubeconfig"
-    nobody.write_text(cluster.kubeconfig().read_text().replace(f":{cluster.port}", ":1"))
-    for kubeconfig, expected in ((nobody, "127.0.0.1:1"), (cluster.kubeconfig("stranger"), "forbidden")):
+    unreachable = tmp_path / "nobody.kubeconfig"
+    unreachable.write_text(cluster.kubeconfig().read_text().replace(f":{cluster.port}", ":1"))
+    for kubeconfig, expected in ((unreachable, "127.0.0.1:1"), (cluster.kubeconfig("stranger"), "forbidden")):
         done = run_manifests(*common, "--kubeconfig", kubeconfig)
         assert (done.returncode, done.stdout) == (1, "")
         assert expected in done.stderr

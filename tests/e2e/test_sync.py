@@ -138,7 +138,7 @@ def limits(*labels: str) -> Json:
     }
 
 
-def test_reconcilers_go_on_and_the_gateway_follows(
+def test_reconcilers_continue_and_the_gateway_follows(
     cluster: Cluster,
     program: Path,
     port: int,

@@ -79,7 +79,7 @@ def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_
             prefix = [] if obj["metadata"].get("labels") is not None else missing
             response.patch = json.dumps([*prefix, operation]).encode()
     if {"count", "echo", "record"} & script.keys():
-        tell(script, json.loads(payload), response)
+        show_input(script, json.loads(payload), response)
     if "big" in script:
         response.warnings.append("x" * script["big"])
     return response
@@ -91,7 +91,7 @@ def labels(request: dict[str, Any]) -> dict[str, str]:
     return obj.get("metadata", {}).get("labels") or {}
 
 
-def tell(script: dict[str, Any], request: dict[str, Any], response: worker_pb2.ReviewResponse) -> None:
+def show_input(script: dict[str, Any], request: dict[str, Any], response: worker_pb2.ReviewResponse) -> None:
     """Show the policy's input in the object or in the audit log."""
     obj = request["object"]
     operations: list[dict[str, Any]] = []

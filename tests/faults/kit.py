@@ -98,7 +98,7 @@ def kill(worker: WorkerProcess) -> None:
     worker.wait()
 
 
-def asked(*logs: Path) -> Counter[tuple[str, str]]:
+def calls_by_review(*logs: Path) -> Counter[tuple[str, str]]:
     """Return the number of calls by uid of the review and policy, from the logs of workers."""
     counts: Counter[tuple[str, str]] = Counter()
     for log in logs:

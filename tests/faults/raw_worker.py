@@ -38,7 +38,7 @@ class Peer:
     def __init__(self, connection: socket.socket, number: int) -> None:
         self.number = number
         self._connection = connection
-        self._asked: list[int] = []
+        self._new_calls: list[int] = []
         self._news = threading.Condition()
         self._is_over = False
 
@@ -54,14 +54,14 @@ class Peer:
             # The gateway writes from time to time; nothing is read.
             self._connection.recv(1) if attack not in UNREAD else threading.Event().wait()
 
-    def asked(self, count: int = 1, within_s: float = 60.0) -> list[int]:
+    def new_calls(self, count: int = 1, within_s: float = 60.0) -> list[int]:
         """Return the new calls when there are *count*, or after *within_s* seconds."""
         with self._news:
-            self._news.wait_for(lambda: len(self._asked) >= count or self._is_over, within_s)
-            asked, self._asked = self._asked, []
+            self._news.wait_for(lambda: len(self._new_calls) >= count or self._is_over, within_s)
+            new_calls, self._new_calls = self._new_calls, []
             if self._is_over:
                 raise OSError
-            return asked
+            return new_calls
 
     def _read(self) -> None:
         body = b""
@@ -77,7 +77,7 @@ class Peer:
                     batch = worker_pb2.ReviewBatch.FromString(body[5:end])
                     body = body[end:]
                     with self._news:
-                        self._asked += [call.id for call in batch.calls]
+                        self._new_calls += [call.id for call in batch.calls]
                         self._news.notify_all()
         with self._news:
             self._is_over = True
@@ -105,7 +105,7 @@ def batch(*numbers: int) -> bytes:
 def answers(peer: Peer) -> Iterator[bytes]:
     """Yield an answer to each call."""
     while True:
-        yield frames.data(frames.message(batch(*peer.asked())))
+        yield frames.data(frames.message(batch(*peer.new_calls())))
 
 
 # -- the header blocks ------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def answers_of_unknown_fields(peer: Peer) -> Iterator[bytes]:
     yield RESPONSE
     response = b"\x08\x01" + b"\x78\x01" * (MESSAGE_BYTES // 2 - 100)
     while True:
-        for number in peer.asked():
+        for number in peer.new_calls():
             verdict = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
             yield frames.data(frames.message(b"\x0a" + varint(len(verdict)) + verdict))
 
@@ -270,7 +270,7 @@ def answers_of_nested_fields(peer: Peer) -> Iterator[bytes]:
     entry = b"\x0a\x00" * (MESSAGE_BYTES // 2 - 100)
     response = b"\x08\x01\x22" + varint(len(entry)) + entry
     while True:
-        for number in peer.asked():
+        for number in peer.new_calls():
             verdict = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
             yield frames.data(frames.message(b"\x0a" + varint(len(verdict)) + verdict))
 
@@ -280,7 +280,7 @@ def answers_held_back(peer: Peer) -> Iterator[bytes]:
     """Answers in messages of one verdict and frames of one byte."""
     yield RESPONSE
     while True:
-        numbers = peer.asked(1000, 1.0)
+        numbers = peer.new_calls(1000, 1.0)
         yield b"".join(frames.data(frames.message(batch(number)), 1) for number in numbers)
 
 
@@ -298,7 +298,7 @@ def at_random(seed: int) -> Attack:
             kinds = [_random_frame(dice) for _ in range(dice.randint(1, 4))]
             yield b"".join(dice.choices(kinds, k=dice.choice((10, 1000, 50_000))))[: 4 * MIB]
             if dice.random() < 0.2:
-                yield frames.data(frames.message(batch(*peer.asked(1, 0.1))))
+                yield frames.data(frames.message(batch(*peer.new_calls(1, 0.1))))
 
     return fuzz
 

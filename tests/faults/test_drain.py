@@ -88,12 +88,12 @@ def test_a_drain_answers_reviews_in_flight_and_refuses_new_ones(
 def test_reviews_that_outlast_drain_seconds_are_aborted(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    go_on = tmp_path / "go-on"
+    gate = tmp_path / "gate"
     (tmp_path / "c.yaml").write_text(
         settings_document(drainSeconds=5)
         + pool_document("pool", start_worker().target)
         + webhook_document("validate", "hangs", "pool", {"hang": True}, timeoutSeconds=30)
-        + webhook_document("validate", "ends", "pool", {"until": str(go_on)}, timeoutSeconds=30)
+        + webhook_document("validate", "ends", "pool", {"until": str(gate)}, timeoutSeconds=30)
     )
     gateway = start_gateway(tmp_path)
     with (
@@ -103,7 +103,7 @@ def test_reviews_that_outlast_drain_seconds_are_aborted(
         eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 8)
         gateway.signal(signal.SIGTERM)
         gateway.expect("stopping")
-        go_on.touch()
+        gate.touch()
     assert gateway.wait() == 0, gateway.log
     assert (ending.tally.allowed, ending.tally.lost) == (4, 0), ending.tally
     assert (hanging.tally.answered, hanging.tally.lost) == (0, 4), hanging.tally
@@ -306,8 +306,8 @@ def test_a_failed_handshake_does_not_delay_the_drain(
         + webhook_document("validate", "v", "pool", {})
     )
     gateway = start_gateway(tmp_path)
-    stranger = Client(gateway)
-    with pytest.raises(AssertionError, match="certificate verify failed"), Load(stranger, "/validate", POD):
+    untrusting = Client(gateway)
+    with pytest.raises(AssertionError, match="certificate verify failed"), Load(untrusting, "/validate", POD):
         pass
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.log

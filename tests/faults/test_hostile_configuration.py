@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
-MOST_SAID_CHARS = 500_000
+MAX_OUTPUT_CHARS = 500_000
 """Room for a thousand problems, none of which quotes a value in full."""
 
 GOOD = "/validate/good?timeout=20s"
@@ -128,11 +128,11 @@ class Bed:
             self.gateway.expect("configuration refused, the one in force stays", after=log)
             load.wait_for(5)
         assert all_well(load.tally), load.tally
-        said = self.gateway.log[log:]
+        output = self.gateway.log[log:]
         self.gateway.expect(re.escape(message), after=log)
-        assert "bad.yaml" in said
-        assert "Traceback" not in said
-        assert len(said) < MOST_SAID_CHARS
+        assert "bad.yaml" in output
+        assert "Traceback" not in output
+        assert len(output) < MAX_OUTPUT_CHARS
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +170,12 @@ def check(path: Path) -> subprocess.CompletedProcess[str]:
 
 def assert_refused(path: Path, message: str) -> None:
     result = check(path)
-    said = result.stdout + result.stderr
+    output = result.stdout + result.stderr
     assert result.returncode == 1
-    assert str(path) in said
-    assert message in said
-    assert "Traceback" not in said
-    assert len(said) < MOST_SAID_CHARS
+    assert str(path) in output
+    assert message in output
+    assert "Traceback" not in output
+    assert len(output) < MAX_OUTPUT_CHARS
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -298,7 +298,7 @@ def test_twenty_thousand_webhooks_are_loaded_and_called_under_load(
     elif failure_policy == "Fail":
         assert answered["status"]["code"] == 500
         assert "RESOURCE_EXHAUSTED" in answered["status"]["message"]
-        assert len(answered["status"]["message"]) < MOST_SAID_CHARS
+        assert len(answered["status"]["message"]) < MAX_OUTPUT_CHARS
     else:
         assert answered["allowed"]
     assert "Traceback" not in gateway.log

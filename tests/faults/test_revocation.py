@@ -78,7 +78,7 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
 
 
 @pytest.mark.parametrize(
-    ("before", "change", "told", "headers"),
+    ("before", "change", "message", "headers"),
     [
         (
             lambda bed: bed.set(tls=bed.tls("other", "kube-apiserver")),
@@ -156,7 +156,7 @@ def test_the_next_request_on_an_open_connection_is_refused(
     start_gateway: StartGateway,
     before: Callable[[Bed], None],
     change: Callable[[Bed], None],
-    told: str,
+    message: str,
     headers: dict[str, str],
 ) -> None:
     before(bed)
@@ -165,7 +165,7 @@ def test_the_next_request_on_an_open_connection_is_refused(
         assert ask(connection, headers) == (200, None)
         seen = len(gateway.log)
         change(bed)
-        gateway.expect(told, after=seen)
+        gateway.expect(message, after=seen)
         assert ask(connection, headers) == (401, "close")
     assert gateway.metric("admission_gateway_review_duration_seconds_count") == 1
 
@@ -182,12 +182,12 @@ def test_a_change_that_keeps_a_client_authorized_closes_only_its_connection(
     def change_names() -> None:
         bed.set(tls=bed.tls("kube-apiserver"), authentication={"tokenFile": str(bed.tokens)})
 
-    for change, told in ((change_tokens, "credentials reloaded"), (change_names, RELOADED)):
+    for change, message in ((change_tokens, "credentials reloaded"), (change_names, RELOADED)):
         with closing(bed.connect(gateway)) as by_certificate, closing(gateway.connect()) as by_token:
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, None)
             seen = len(gateway.log)
             change()
-            gateway.expect(told, after=seen)
+            gateway.expect(message, after=seen)
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, "close")
 
 

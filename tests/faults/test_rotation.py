@@ -258,7 +258,7 @@ def generation(number: int, *targets: str) -> str:
     )
 
 
-def told(response: dict[str, Any]) -> set[str]:
+def answered_generations(response: dict[str, Any]) -> set[str]:
     """Return the numbers of the generations in an answer."""
     numbers = {
         value for key, value in response["auditAnnotations"].items() if key.endswith(".test.generation")
@@ -278,7 +278,7 @@ class Readers:
     """Clients that send reviews, each on one connection, and store the generations in the answers."""
 
     def __init__(self, gateway: GatewayProcess, count: int) -> None:
-        self.told: list[set[str]] = []
+        self.seen: list[set[str]] = []
         self.errors: list[BaseException] = []
         self._gateway = gateway
         self._stop = threading.Event()
@@ -300,7 +300,7 @@ class Readers:
         try:
             while not self._stop.wait(0.005):
                 answer = json.loads(self._gateway.post("/mutate", body, connection))
-                self.told.append(told(answer["response"]))
+                self.seen.append(answered_generations(answer["response"]))
         except BaseException as error:
             self.errors.append(error)
         finally:
@@ -328,13 +328,13 @@ def test_every_answer_comes_from_one_configuration(
             write_whole(file, generation(number, *targets))
             gateway.signal(signal.SIGHUP)
             gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)), after=seen)
-            asked = len(readers.told)
-            eventually(lambda asked=asked: readers.errors or len(readers.told) >= asked + 6)  # type: ignore[misc]
+            before = len(readers.seen)
+            eventually(lambda before=before: readers.errors or len(readers.seen) >= before + 6)  # type: ignore[misc]
             assert readers.errors == []
-            assert readers.told[-1] == {str(number)}
+            assert readers.seen[-1] == {str(number)}
     assert readers.errors == []
-    assert [mixed for mixed in readers.told if len(mixed) != 1] == []
-    assert {number for one in readers.told for number in one} == {str(one) for one in range(rounds + 1)}
+    assert [mixed for mixed in readers.seen if len(mixed) != 1] == []
+    assert {number for one in readers.seen for number in one} == {str(one) for one in range(rounds + 1)}
     assert_nothing_lost(load)
 
 
@@ -395,7 +395,7 @@ def test_a_reload_changes_limits(
 # -- workers --------------------------------------------------------------------------------------
 
 
-def who(name: str) -> tuple[str, str]:
+def flags_of(name: str) -> tuple[str, str]:
     """Return the flags of a worker with its name in every answer."""
     return "--override", json.dumps({"warnings": [name]})
 
@@ -407,12 +407,12 @@ def test_a_reload_replaces_the_worker_of_a_pool(
 ) -> None:
     """The new worker gets calls when it is ready; the old one finishes its calls."""
     file = tmp_path / "c.yaml"
-    old = start_worker(None, *who("old"))
+    old = start_worker(None, *flags_of("old"))
 
     def pool(name: str) -> str:
         if by == "command":
-            return command_pool("pool", sys.executable, str(FAKE), *who(name))
-        return pool_document("pool", (old if name == "old" else start_worker(None, *who(name))).target)
+            return command_pool("pool", sys.executable, str(FAKE), *flags_of(name))
+        return pool_document("pool", (old if name == "old" else start_worker(None, *flags_of(name))).target)
 
     def names() -> set[str]:
         return {gateway.review("/validate", POD)["warnings"][0] for _ in range(4 * int(count))}

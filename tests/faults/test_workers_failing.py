@@ -13,8 +13,8 @@ from tests.faults.kit import (
     StartGateway,
     StartWorker,
     all_well,
-    asked,
     calls,
+    calls_by_review,
     configure,
     endpoints,
     kill,
@@ -132,9 +132,9 @@ def test_a_worker_that_reports_not_serving_gets_no_new_calls(
             moody.signal(signal.SIGUSR1)
             eventually(lambda: endpoints(gateway, "pool", "unhealthy") == 1, "its health is known")
             wait_past(load, 0)
-            before = sum(asked(log).values())
+            before = sum(calls_by_review(log).values())
             wait_past(load, 50)
-            assert sum(asked(log).values()) == before
+            assert sum(calls_by_review(log).values()) == before
             moody.signal(signal.SIGUSR1)
             wait_until_ready(gateway, 2)
             wait_until_called(gateway, moody)

@@ -12,7 +12,7 @@ from tests.faults.kit import (
     StartGateway,
     StartWorker,
     all_well,
-    asked,
+    calls_by_review,
     configure,
     one_webhook,
     override,
@@ -56,7 +56,7 @@ def test_a_hedge_answers_instead_of_a_slow_worker(
     wait_until_ready(gateway, 2)
     with Load(gateway, "/validate?timeout=25s", REVIEW, connections=8, rate=150, count=300) as load:
         load.finish()
-    tally, times = load.tally, asked(*logs)
+    tally, times = load.tally, calls_by_review(*logs)
     assert all_well(tally), tally
     assert len(times) == 300
     assert 10 <= sum(times.values()) - 300 <= hedged(gateway) <= 150 + 50
@@ -77,7 +77,7 @@ def test_hedges_of_a_slow_pool_stay_within_the_budget(
     with Load(gateway, "/validate?timeout=15s", REVIEW, connections=80, count=400) as load:
         load.finish()
     assert all_well(load.tally), load.tally
-    extra = sum(asked(*logs).values()) - 400
+    extra = sum(calls_by_review(*logs).values()) - 400
     # Five of a hundred, and the tokens before the first call: the share of a hundred.
     assert 5 <= extra <= 0.05 * 400 + 5
     assert extra <= hedged(gateway) <= 0.05 * 400 + 5
@@ -101,8 +101,8 @@ def test_webhooks_with_side_effects_are_not_hedged(
     with Load(gateway, "/validate?timeout=15s", REVIEW, connections=16, count=100) as load:
         load.finish()
     assert all_well(load.tally), load.tally
-    times = asked(*logs)
+    times = calls_by_review(*logs)
     assert len(times) == 100
     assert set(times.values()) == {1}
-    assert asked(logs[0]), "nothing was slow"
+    assert calls_by_review(logs[0]), "nothing was slow"
     assert hedged(gateway) == 0

@@ -14,7 +14,7 @@ from tests.faults.kit import (
     StartGateway,
     StartWorker,
     all_well,
-    asked,
+    calls_by_review,
     configure,
     kill,
     mixed,
@@ -162,6 +162,6 @@ def test_webhooks_with_side_effects_are_never_called_twice(
     tally = load.tally
     assert tally.sent == tally.answered, tally
     assert tally.failed >= 1, "nothing was in flight when it was lost"
-    times = asked(*logs)
+    times = calls_by_review(*logs)
     assert set(times.values()) == {1}
     assert tally.allowed <= len(times) <= tally.sent

@@ -199,5 +199,5 @@ def test_changed_credentials_are_used(
     users.write_text(json.dumps({"users": [{"name": "*", "user": {"token": "the second"}}]}))
     gateway.expect("configuration reloaded", after=seen)
     gateway.review("/validate", "pod-create-validate")
-    said = [request["headers"]["Authorization"] for request in webhook.requests(client)]
-    assert said == ["Bearer first", "Bearer the second"]
+    sent = [request["headers"]["Authorization"] for request in webhook.requests(client)]
+    assert sent == ["Bearer first", "Bearer the second"]

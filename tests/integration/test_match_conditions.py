@@ -172,8 +172,8 @@ def test_each_authorizer_check_is_sent_once_per_review(
     for phase in ("validate", "mutate"):
         api_server.reviewed.clear()
         assert gateway.review(f"/{phase}", POD)["warnings"] == ["may", "may, too"]
-        asked = [spec["resourceAttributes"]["verb"] for spec in api_server.reviewed]
-        assert sorted(asked) == ["bind", "steal"]
+        verbs = [spec["resourceAttributes"]["verb"] for spec in api_server.reviewed]
+        assert sorted(verbs) == ["bind", "steal"]
     user = json.loads((REVIEWS / f"{POD}.json").read_bytes())["request"]["userInfo"]
     assert {spec["user"] for spec in api_server.reviewed} == {user["username"]}
     assert all(set(spec["groups"]) == set(user["groups"]) for spec in api_server.reviewed)

@@ -79,8 +79,8 @@ def test_a_review_keeps_the_configuration_it_started_with(
 ) -> None:
     old, new = start_worker(), start_worker()
     file = tmp_path / "c.yaml"
-    go_on = tmp_path / "go-on"
-    slow = {"until": str(go_on), "warnings": ["old"], "webhook": {"sideEffects": "NoneOnDryRun"}}
+    gate = tmp_path / "gate"
+    slow = {"until": str(gate), "warnings": ["old"], "webhook": {"sideEffects": "NoneOnDryRun"}}
     file.write_text(pool_document("old", old.target) + webhook_document("mutate", "m", "old", slow, slow))
     gateway = start_gateway(tmp_path)
     answers: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ def test_a_review_keeps_the_configuration_it_started_with(
     )
     gateway.expect("configuration reloaded", after=seen)
     assert gateway.review("/mutate", POD)["warnings"] == ["new"]
-    go_on.touch()
+    gate.touch()
     thread.join(PATIENCE_S)
     assert answers[0]["warnings"] == ["old"]
     assert answers[0]["allowed"] is True
@@ -104,10 +104,10 @@ def test_sigterm_answers_what_is_in_flight(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     worker = start_worker()
-    go_on = tmp_path / "go-on"
+    gate = tmp_path / "gate"
     (tmp_path / "c.yaml").write_text(
         pool_document("pool", worker.target)
-        + webhook_document("validate", "v", "pool", {"until": str(go_on), "warnings": ["done"]})
+        + webhook_document("validate", "v", "pool", {"until": str(gate), "warnings": ["done"]})
     )
     gateway = start_gateway(tmp_path)
     answers: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ def test_sigterm_answers_what_is_in_flight(
     gateway.expect("stopping")
     # The message is logged a moment before the drain begins.
     eventually(lambda: gateway.admin("/readyz")[0] == 503)
-    go_on.touch()
+    gate.touch()
     thread.join(PATIENCE_S)
     assert answers[0]["warnings"] == ["done"]
     assert gateway.wait() == 0

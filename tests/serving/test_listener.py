@@ -232,7 +232,7 @@ def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCerti
     run(main())
 
 
-async def gone(reader: asyncio.StreamReader) -> bool:
+async def is_closed(reader: asyncio.StreamReader) -> bool:
     """Whether the connection has been closed or aborted."""
     try:
         return await asyncio.wait_for(reader.read(), 10) == b""
@@ -275,7 +275,7 @@ def test_the_oldest_silent_client_makes_room(
             for reader, _ in list(others):
                 assert len(listener.connections.unproven) == 4
                 others.append(await open_one(listener, silent))
-                assert await gone(reader)
+                assert await is_closed(reader)
             await until(lambda: "2 open, 4 in handshake" in repr(listener))
             await idle.send(post(b"3"))
             await until(lambda: len(app.seen) == 3)
@@ -325,7 +325,7 @@ def test_silent_clients_are_kept_for_two_seconds(
             assert listener.accepted == 1
             clock.now += 0.1
             listener.tick()
-            assert await gone(reader)
+            assert await is_closed(reader)
             for writer in (silent, (await asking)[1]):
                 writer.close()
 

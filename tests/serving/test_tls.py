@@ -98,7 +98,7 @@ def test_only_http_1_1_and_modern_tls_are_spoken(
     run(main())
 
 
-def test_changed_certificate_is_for_new_connections_and_open_ones_go_on(
+def test_a_changed_certificate_is_for_new_connections_only(
     run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:

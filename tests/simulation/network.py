@@ -76,7 +76,7 @@ class Connection(asyncio.Transport):
         self._protocol.connection_made(self)
         self._release()
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drop the connection before its gateway's end is open."""
         self._is_closing = self._is_lost = True
         self._up.end(self._close_peer)
@@ -242,7 +242,7 @@ class Network:
         try:
             await asyncio.sleep(self.delay_s())
         except asyncio.CancelledError:
-            connection.forget()
+            connection.drop()
             raise
         if not is_accepted:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")

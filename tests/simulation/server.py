@@ -42,7 +42,7 @@ class Service(Protocol):
     def half_closed(self, call: ServerCall) -> None:
         """The gateway half-closes the call."""
 
-    def gone(self, call: ServerCall) -> None:
+    def ended(self, call: ServerCall) -> None:
         """The gateway ended the call, or the connection is lost. Called once."""
 
     def pinged_too_often(self, call: ServerCall) -> None:
@@ -153,7 +153,7 @@ class ServerCall:
 
     def closed(self) -> None:
         """The connection is closed."""
-        self._gone()
+        self._end_call()
 
     def _take(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if kind == _HEADERS:
@@ -168,7 +168,7 @@ class ServerCall:
                 assert not self._body
                 self._service.half_closed(self)
         elif kind == _RESET:
-            self._gone()
+            self._end_call()
         elif kind == _PING and not flags & _ACK:
             self._frame(_PING, _ACK, 0, body)
             self._count_ping()
@@ -201,11 +201,11 @@ class ServerCall:
                 self._frame(_WINDOW_UPDATE, 0, stream, struct.pack(">I", self._read_bytes))
             self._read_bytes = 0
 
-    def _gone(self) -> None:
+    def _end_call(self) -> None:
         service, self._service = self._service, None
         self.is_over = True
         if service is not None:
-            service.gone(self)
+            service.ended(self)
 
     def _frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if kind in RESETTING_FRAMES:

@@ -124,7 +124,7 @@ class Stream:
         self._is_half_closed = self._is_serving
         self._end_if_done()
 
-    def gone(self, call: ServerCall) -> None:
+    def ended(self, call: ServerCall) -> None:
         """Drop the stream."""
         del call
         self._worker.note("has lost a stream")

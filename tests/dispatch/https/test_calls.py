@@ -505,8 +505,8 @@ def test_many_large_answers_at_once_take_the_memory_of_a_few(
         bed.add_server(client)
         tracemalloc.start(1)
         try:
-            asked = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
-            verdicts = await asyncio.gather(*asked)
+            calls = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
+            verdicts = await asyncio.gather(*calls)
             _, most_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
