@@ -229,7 +229,7 @@ def test_a_failure_under_ignore_allows_the_request_and_is_annotated(failed: Fail
             "DELETE",
             "answered a patch, but a DELETE request has no object to change",
         ),
-        # What is no patch at all is so on a DELETE as well.
+        # Bytes that are no patch are refused on a DELETE too.
         (Allowed(b"nonsense"), "DELETE", "the answer's patch is no JSON Patch: not JSON: "),
     ],
 )

@@ -55,7 +55,7 @@ def outcome(hook: Webhook, **members: object) -> bool | Failed:
         ("/v1/namespaces", "", "CREATE", None, THEIRS, False),
         ("/v1/namespaces", "", "UPDATE", "red", THEIRS, False),
         ("/v1/namespaces", "", "UPDATE", "nowhere", MINE, True),
-        # Its deletion and its subresources by what is known of it.
+        # Its deletion and its subresources match by the known labels.
         ("/v1/namespaces", "", "DELETE", "red", None, True),
         ("/v1/namespaces", "", "DELETE", "blue", None, False),
         ("/v1/namespaces", "finalize", "UPDATE", "red", THEIRS, True),
@@ -230,7 +230,7 @@ def test_the_index_excludes_webhooks_by_namespace(monkeypatch: pytest.MonkeyPatc
         assert found(ours) == [("any", 0, True), ("ours", 1, True), ("some", 2, False)]
         # The namespace has changed since.
         assert found(Namespace("red", {"team": "b"}, b"")) == [("any", 0, True)]
-        # What is not known is left to each webhook.
+        # Unknown values are left to each webhook.
         for unknown in (None, Failed(FailureReason.NAMESPACE, "no answer")):
             assert found(unknown) == [("any", 0, True), ("ours", 1, False), ("some", 2, False)]
     for number in range(10):

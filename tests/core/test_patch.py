@@ -97,7 +97,7 @@ def changed(pointer: str, value: object) -> dict[str, object]:
         ({"op": "move", "from": "/spec/list/0", "path": "/spec/list/-"}, "spec.list", [20, 30, 10]),
         ({"op": "move", "from": "/spec/number", "path": "/spec/number"}, "spec.number", 1),
         ({"op": "move", "from": "/spec/list", "path": "/spec/list"}, "spec.list", [10, 20, 30]),
-        # copy, also of what is not there.
+        # copy, also of a missing value.
         ({"op": "copy", "from": "/spec/number", "path": "/spec/new"}, "spec.new", 1),
         ({"op": "copy", "from": "/spec/absent", "path": "/spec/new"}, "spec.new", None),
         ({"op": "copy", "from": "/spec/list/-1", "path": "/spec/list/0"}, "spec.list", [30, 10, 20, 30]),

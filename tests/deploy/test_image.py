@@ -33,7 +33,7 @@ WORKER_DOCKERFILE = DEPLOY / "worker.Dockerfile"
 BOTH = pytest.mark.parametrize("file", [DOCKERFILE, WORKER_DOCKERFILE], ids=lambda file: file.name)
 
 
-# -- what is installed ----------------------------------------------------------------------------
+# -- installed files -----------------------------------------------------------------------------
 
 
 def pinned(wanted: str) -> dict[str, list[str]]:

@@ -33,7 +33,7 @@ CLUSTERS_OWN = {
 
 
 def entry(name: str = "a.policies.test", **members: Any) -> Json:
-    """A webhook as a cluster has it, called by a Service, unless *members* say otherwise."""
+    """A webhook as a cluster has it, called by a Service unless *members* replace that."""
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     return {
         "name": name,

@@ -96,7 +96,7 @@ def test_an_old_version_keeps_its_meaning() -> None:
 
 @pytest.mark.parametrize("side_effects", ["Unknown", "Some"])
 def test_old_objects_keep_their_meaning(side_effects: str) -> None:
-    """The API server gives it out as v1, and would not take it as that from anybody."""
+    """The API server returns it as v1, and would not accept it as v1."""
     found = configuration("MutatingWebhookConfiguration", "old", entry())
     found["webhooks"][0]["sideEffects"] = side_effects
     for field in ("failurePolicy", "matchPolicy", "timeoutSeconds"):

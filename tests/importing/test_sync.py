@@ -1,4 +1,4 @@
-"""``admission-gateway sync`` as it is called, with a cluster whose objects change meanwhile."""
+"""``admission-gateway sync`` on a cluster whose objects change at the same time."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
     assert imported.stdout == text, "the mark is not imported"
     (bed.folder / FILE).unlink()
     assert bed.sync().returncode == 0
-    assert bed.text == text, "nobody else would check what is unregistered"
+    assert bed.text == text, "no other component checks unregistered webhooks"
     restored = run_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
     assert restored.returncode == 0, restored.stderr
     assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it directly"]

@@ -15,7 +15,7 @@ from gateway.inspection.command import inspect
 from gateway.inspection.coverage import implied, uncovered
 from gateway.inspection.model import ClusterState
 from gateway.registration.plan import RegistrationOptions, plan
-from tests.registration.apiserver import Asked, rule_is_for, version_sent
+from tests.registration.apiserver import ClientRequest, rule_is_for, version_sent
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
 
 if TYPE_CHECKING:
@@ -102,17 +102,21 @@ def test_a_removed_rule_is_reported(
     before = copy.deepcopy(entry)
     entry["rules"].remove(data.draw(st.sampled_from(entry["rules"])))
     findings = found(config, documents)
-    for asked in data.draw(st.lists(requests(), min_size=20, max_size=20)):
-        sent, now_sent = (version_sent(one["rules"], one["matchPolicy"], asked) for one in (before, entry))
+    for client_request in data.draw(st.lists(requests(), min_size=20, max_size=20)):
+        sent, now_sent = (
+            version_sent(one["rules"], one["matchPolicy"], client_request) for one in (before, entry)
+        )
         if sent is None or sent == now_sent:
             continue
         for hook in hooks:
             is_for = [
-                number for number, one in enumerate(hook.rules) if rule_is_for(as_json(one), asked, sent)
+                number
+                for number, one in enumerate(hook.rules)
+                if rule_is_for(as_json(one), client_request, sent)
             ]
             if is_for and hook_of(hook, before, config):
                 named = [one for one in findings if one.place.endswith(f" {hook.configuration}/{hook.name}")]
-                assert named, (asked, findings)
+                assert named, (client_request, findings)
 
 
 def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
@@ -125,12 +129,12 @@ def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
 
 @given(rules, few_rules, st.lists(requests(), min_size=30, max_size=30))
 def test_uncovered_is_exactly_what_no_rule_matches(
-    rule: Rule, by: tuple[Rule, ...], all_asked: list[Asked]
+    rule: Rule, by: tuple[Rule, ...], all_asked: list[ClientRequest]
 ) -> None:
     missing, perhaps = uncovered(rule, by)
-    for asked in all_asked:
+    for client_request in all_asked:
         is_missed, is_wanted, is_covered, is_half = (
-            any(rule_is_for(as_json(one), asked, asked.version) for one in several)
+            any(rule_is_for(as_json(one), client_request, client_request.version) for one in several)
             for several in (missing, [rule], by, perhaps)
         )
         assert is_missed or is_half or not is_wanted or is_covered

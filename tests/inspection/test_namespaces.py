@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config
     from gateway.core.webhook import Webhook
-    from tests.registration.apiserver import Asked
+    from tests.registration.apiserver import ClientRequest
 
 KUBE_SYSTEM = "kube-system"
 
@@ -210,7 +210,11 @@ def hooks(draw: st.DrawFn) -> list[Webhook]:
     st.lists(requests(), min_size=20, max_size=20),
 )
 def test_exactly_the_webhooks_that_lose_requests_are_named(
-    several: list[Webhook], included: set[str], left_out: set[str], labels: dict[str, str], asked: list[Asked]
+    several: list[Webhook],
+    included: set[str],
+    left_out: set[str],
+    labels: dict[str, str],
+    client_request: list[ClientRequest],
 ) -> None:
     """Each request that the API server would send to a webhook directly reaches it, or it is named."""
     config = configured(*several)
@@ -222,7 +226,7 @@ def test_exactly_the_webhooks_that_lose_requests_are_named(
         whole = {NAMESPACE_LABEL: namespace, **labels}
         for hook in several:
             name = f"{hook.configuration}/{hook.name}"
-            for one in (replace(each, namespace=namespace) for each in asked):
+            for one in (replace(each, namespace=namespace) for each in client_request):
                 alone = hook.namespace_selector.matches(whole) and is_sent(
                     [as_json(r) for r in hook.rules], one
                 )
@@ -236,8 +240,8 @@ def test_exactly_the_webhooks_that_lose_requests_are_named(
                 assert not any(selector_of(entry).matches(whole) for entry in of_hook[hook])
 
 
-def is_sent(rules: list[dict[str, Any]], asked: Asked) -> bool:
-    return version_sent(rules, "Equivalent", asked) is not None
+def is_sent(rules: list[dict[str, Any]], client_request: ClientRequest) -> bool:
+    return version_sent(rules, "Equivalent", client_request) is not None
 
 
 def entries_of(hook: Webhook, config: Config, documents: list[Any]) -> list[dict[str, Any]]:

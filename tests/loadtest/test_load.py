@@ -90,7 +90,7 @@ class Clock:
 
 
 class FakeConnection:
-    """A connection that is answered when the test says."""
+    """A connection whose answers the test releases."""
 
     def __init__(self) -> None:
         self.is_busy = False

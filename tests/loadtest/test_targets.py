@@ -1,4 +1,4 @@
-"""The targets: judged at their limits, and not judged where the machine cannot tell."""
+"""The targets: checked at their limits, and not checked if the machine cannot measure them."""
 
 from __future__ import annotations
 

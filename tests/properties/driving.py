@@ -69,11 +69,9 @@ class Trace:
             self.shown.append(current)
         # Open calls are needed: the review is not over, and their object is the current one.
         assert not (self.evaluation.done and self.out), "calls left behind"
-        assert all(call.payload.object is current for call in self.out), (
-            "a call about an object that is no more"
-        )
+        assert all(call.payload.object is current for call in self.out), "a call about an outdated object"
         for call in unwanted:
-            assert self.evaluation.done or call.payload.object is not current, "withdrawn though wanted"
+            assert self.evaluation.done or call.payload.object is not current, "a required call was withdrawn"
 
     def answer(self, level: AuditLevel = "Metadata") -> bytes:
         return encode(self.request.api_version, self.request.uid, decide(self.evaluation, level))

@@ -1,8 +1,7 @@
 """The reference: webhooks are called one after another, as by the API server, in simple code.
 
-Its own rounds, stopping, reinvocation, indices and texts; of the gateway it takes only how a rule, a selector
-and a patch are read, and what a patch may not make of an object. It is told how a worker answers what it is
-shown, and says what the answer is to be.
+It has its own rounds, end, reinvocation, indices and texts. From the gateway it uses only rules, selectors,
+patches and the identity check. Its input are the workers' answers; its output is the expected response.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ class Serial:
 
     def response(self) -> dict[str, Any]:
         """The expected response without the patch."""
-        said: dict[str, Any] = {"uid": self.request.uid, "allowed": not self.rejections}
+        response: dict[str, Any] = {"uid": self.request.uid, "allowed": not self.rejections}
         if self.rejections:
             first = self.rejections[0]
             status = {"status": "Failure", "code": first["code"], "reason": first["reason"]}
@@ -198,10 +197,10 @@ class Serial:
             details["causes"] = [{name: text for name, text in cause.items() if text} for cause in members]
             if any(details.values()):
                 status["details"] = {name: value for name, value in details.items() if value}
-            said["status"] = {name: value for name, value in status.items() if value != ""}
+            response["status"] = {name: value for name, value in status.items() if value != ""}
         readable = [text[:256] for text in self.warnings if text and text.isprintable()]
         if readable:
-            said["warnings"] = list(dict.fromkeys(readable))
+            response["warnings"] = list(dict.fromkeys(readable))
         if self.annotations:
-            said["auditAnnotations"] = self.annotations
-        return said
+            response["auditAnnotations"] = self.annotations
+        return response

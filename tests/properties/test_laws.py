@@ -51,11 +51,11 @@ def response(trace: Trace, level: AuditLevel = "Metadata") -> dict[str, Any]:
     return dict(answer["response"])
 
 
-def final_object(trace: Trace, said: dict[str, Any]) -> Json | None:
+def final_object(trace: Trace, answered: dict[str, Any]) -> Json | None:
     """The object that the API server has after applying the response's patch."""
     held = copy.deepcopy(trace.request.object)
-    if "patch" in said:
-        held = jsonpatch.apply_patch(held, orjson.loads(b64decode(said["patch"])))
+    if "patch" in answered:
+        held = jsonpatch.apply_patch(held, orjson.loads(b64decode(answered["patch"])))
     return held
 
 
@@ -71,17 +71,17 @@ def test_1_order_of_arrival_is_irrelevant(
 def test_2_equal_to_a_serial_run(case: Case, order: list[int], remembering: bool, level: AuditLevel) -> None:
     reference = serial(case, level)
     trace = drive(case, order, remembering=remembering)
-    said = response(trace, level)
-    note(f"serial: {reference}\nresponse: {said}")
+    answered = response(trace, level)
+    note(f"serial: {reference}\nresponse: {answered}")
     # The object after the response's patch, if any, and the object of the evaluation.
-    final = final_object(trace, said)
+    final = final_object(trace, answered)
     assert same(trace.evaluation.final_object, reference.held)
     assert same(final, reference.held if not reference.rejections else trace.request.object)
-    assert said.pop("patchType", None) == ("JSONPatch" if "patch" in said else None)
-    assert ("patch" in said) is not same(final, trace.request.object)
-    said.pop("patch", None)
+    assert answered.pop("patchType", None) == ("JSONPatch" if "patch" in answered else None)
+    assert ("patch" in answered) is not same(final, trace.request.object)
+    answered.pop("patch", None)
     # Everything else, exactly.
-    assert said == reference.response()
+    assert answered == reference.response()
     # The calls whose verdicts counted, and their objects, are those of the serial run.
     counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
     assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
@@ -129,31 +129,31 @@ def test_2_every_call_carries_the_original_request_but_for_the_object(
 def test_3_a_denial_always_rejects(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     denials = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Denied | DryRunRefused)]
-    said = response(trace)
+    answered = response(trace)
     if denials:
-        assert said["allowed"] is False
-        assert said["status"]["code"] >= 400
-        assert "patch" not in said
-    if not denials and said["allowed"] is False:
+        assert answered["allowed"] is False
+        assert answered["status"]["code"] >= 400
+        assert "patch" not in answered
+    if not denials and answered["allowed"] is False:
         assert any(isinstance(o.verdict, Failed) for o in trace.evaluation.outcomes)
 
 
 @given(case=cases(), order=orders)
 def test_4_a_failure_rejects_under_fail_and_is_annotated_under_ignore(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
-    said = response(trace)
+    answered = response(trace)
     failures = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Failed)]
     closed = [o.invocation.webhook for o in failures if o.invocation.webhook.failure_policy == "Fail"]
     opened = [o.invocation.webhook.name for o in failures if o.invocation.webhook.failure_policy == "Ignore"]
     for hook in closed:
-        assert said["allowed"] is False
-        assert f'failed calling webhook "{hook.name}": ' in said["status"]["message"]
-    found = [v for k, v in said.get("auditAnnotations", {}).items() if k.startswith("failed-open.")]
+        assert answered["allowed"] is False
+        assert f'failed calling webhook "{hook.name}": ' in answered["status"]["message"]
+    found = [v for k, v in answered.get("auditAnnotations", {}).items() if k.startswith("failed-open.")]
     assert sorted(found) == sorted(opened)
     assert opened == list(serial(case, "Metadata").failed_open)
     others = [o for o in trace.evaluation.outcomes if not isinstance(o.verdict, Failed | Allowed)]
     if not closed and not others:
-        assert said["allowed"] is True
+        assert answered["allowed"] is True
 
 
 @given(case=cases(("mutate",)), order=orders, level=levels)
@@ -196,9 +196,9 @@ def strictly(document: Any, operations: list[dict[str, Any]]) -> None:
 def test_6_every_rejection_names_its_webhook_in_order(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     rejecting = [o.invocation.webhook.name for o in trace.evaluation.outcomes if o.rejects]
-    said = response(trace)
-    assert said["allowed"] is not bool(rejecting)
-    message = said.get("status", {}).get("message", "")
+    answered = response(trace)
+    assert answered["allowed"] is not bool(rejecting)
+    message = answered.get("status", {}).get("message", "")
     position = -1
     for name in rejecting:
         position = message.index(name, position + 1)

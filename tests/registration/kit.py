@@ -20,7 +20,7 @@ from gateway.registration.plan import Plan, RegistrationOptions, plan
 from tests.core.build import request as admission_request
 from tests.core.build import webhook
 from tests.kit import pool_document
-from tests.registration.apiserver import Asked
+from tests.registration.apiserver import ClientRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,10 +94,10 @@ few_rules = rule_lists.map(lambda several: tuple(several[:3]))
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Asked:
-    """A request for something that there is in a few versions."""
+def requests(draw: st.DrawFn) -> ClientRequest:
+    """A request for a resource that is served in a few versions."""
     served = draw(st.lists(st.sampled_from([*VERSIONS, "v3"]), min_size=1, unique=True))
-    return Asked(
+    return ClientRequest(
         draw(st.sampled_from(["CREATE"] * 4 + ["UPDATE", "DELETE", "CONNECT"])),
         draw(st.sampled_from([""] * 4 + ["apps", "example.com"])),
         draw(st.sampled_from(served)),
@@ -151,22 +151,22 @@ def path(entry: Mapping[str, Any]) -> str:
     return found
 
 
-def as_sent(asked: Asked, version: str) -> AdmissionRequest:
+def as_sent(client_request: ClientRequest, version: str) -> AdmissionRequest:
     """The review of a request that is sent in *version*."""
-    resource = {"group": asked.group, "resource": asked.resource}
+    resource = {"group": client_request.group, "resource": client_request.resource}
     return admission_request(
-        operation=asked.operation,
+        operation=client_request.operation,
         resource={**resource, "version": version},
-        requestResource={**resource, "version": asked.version},
-        subResource=asked.sub_resource,
-        requestSubResource=asked.sub_resource,
-        namespace=asked.namespace,
-        kind={"group": asked.group, "version": version, "kind": "Thing"},
+        requestResource={**resource, "version": client_request.version},
+        subResource=client_request.sub_resource,
+        requestSubResource=client_request.sub_resource,
+        namespace=client_request.namespace,
+        kind={"group": client_request.group, "version": version, "kind": "Thing"},
     )
 
 
 def read_back(documents: Sequence[Mapping[str, Any]]) -> Config:
-    """What is registered, through the gateway's own reader, with a worker in place of the backend."""
+    """The registered webhooks, parsed by the gateway's own reader, with a worker as their backend."""
     texts = [pool_document("api-server", "localhost:1")]
     for document in documents:
         hooks = []

@@ -202,7 +202,7 @@ def test_warnings_of_the_configuration_are_passed_on(run: Run, config: Path) -> 
 
 
 class Recorded(list[dict[str, Any]]):
-    """Stands where the cluster is: keeps what is applied to it."""
+    """A fake cluster that stores the applied objects."""
 
     refusal: ClusterError | None = None
 

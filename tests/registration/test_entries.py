@@ -1,4 +1,4 @@
-"""What stands in the entries, and what is said about them."""
+"""The content of the entries, and the notes about them."""
 
 from __future__ import annotations
 
@@ -233,8 +233,8 @@ def test_reinvocation_policy(policies: list[str], expected: str, is_noted: bool)
     hooks = [hook(f"h{number}", reinvocation_policy=value) for number, value in enumerate(policies)]
     config = configured(*hooks)
     assert only_entry(config)["reinvocationPolicy"] == expected
-    said = [note for note in notes(config) if "policies/h0.x.test will be reinvoked only" in note]
-    assert bool(said) is is_noted
+    found = [note for note in notes(config) if "policies/h0.x.test will be reinvoked only" in note]
+    assert bool(found) is is_noted
 
 
 def test_validating_entries_have_no_reinvocation_policy() -> None:

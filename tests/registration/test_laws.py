@@ -18,7 +18,7 @@ from gateway.registration.partition import Relations, assign_rounds, sort_key
 from gateway.registration.plan import RegistrationOptions, plan
 from gateway.registration.union import covers, union
 from tests.core.build import webhook
-from tests.registration.apiserver import Asked, rule_is_for, version_sent
+from tests.registration.apiserver import ClientRequest, rule_is_for, version_sent
 from tests.registration.kit import (
     SERVICE,
     VERSIONS,
@@ -52,25 +52,27 @@ wishes = st.builds(
 )
 
 
-def called(config: Config, made: list[dict[str, Any]], asked: Asked) -> list[tuple[str, str]]:
+def called(
+    config: Config, made: list[dict[str, Any]], client_request: ClientRequest
+) -> list[tuple[str, str]]:
     """The webhooks that the gateway calls for a request through all entries, each with the version."""
     paths = Paths(config)
     found = []
     for entry in made:
-        version = version_sent(entry["rules"], entry["matchPolicy"], asked)
+        version = version_sent(entry["rules"], entry["matchPolicy"], client_request)
         if version is not None:
-            request = as_sent(asked, version)
+            request = as_sent(client_request, version)
             selected = paths.get(path(entry))
             hooks = () if selected is None else selected.webhooks
             found += [(hook.name, version) for hook in hooks if rules_match(hook, request)]
     return found
 
 
-def called_alone(hooks: list[Webhook], asked: Asked) -> list[tuple[str, str]]:
-    """The webhooks that the API server would ask, were each registered by itself."""
+def called_alone(hooks: list[Webhook], client_request: ClientRequest) -> list[tuple[str, str]]:
+    """The webhooks that the API server would call if each were registered by itself."""
     found = []
     for hook in hooks:
-        version = version_sent([as_json(rule) for rule in hook.rules], hook.match_policy, asked)
+        version = version_sent([as_json(rule) for rule in hook.rules], hook.match_policy, client_request)
         if version is not None:
             found.append((hook.name, version))
     return found
@@ -83,8 +85,8 @@ def test_every_webhook_gets_the_requests_it_would_get_alone(
 ) -> None:
     config = configured(*hooks)
     made = entries_of(plan(config, wishes))
-    for asked in data.draw(st.lists(requests(), min_size=10, max_size=10)):
-        by_gateway, alone = called(config, made, asked), called_alone(hooks, asked)
+    for client_request in data.draw(st.lists(requests(), min_size=10, max_size=10)):
+        by_gateway, alone = called(config, made, client_request), called_alone(hooks, client_request)
         if hooks[0].phase == "validate" or wishes.split_mutating:
             by_gateway.sort()
         assert by_gateway == alone
@@ -127,23 +129,27 @@ def test_every_webhook_is_in_one_entry_with_its_failure_policy_or_a_stricter_one
 @thorough
 @given(rule_lists, st.lists(requests(), min_size=10, max_size=10))
 def test_a_union_is_for_the_same_requests_in_the_same_versions(
-    several: list[Rule], all_asked: list[Asked]
+    several: list[Rule], client_requests: list[ClientRequest]
 ) -> None:
     kept = union(several, is_exact=False)
     before, after = [as_json(rule) for rule in several], [as_json(rule) for rule in kept]
-    for asked in all_asked:
-        assert version_sent(after, "Equivalent", asked) == version_sent(before, "Equivalent", asked)
+    for client_request in client_requests:
+        assert version_sent(after, "Equivalent", client_request) == version_sent(
+            before, "Equivalent", client_request
+        )
     assert all(is_valid(rule) for rule in kept)
     assert len(kept) <= len(several)
 
 
 @thorough
 @given(rule_lists, st.lists(requests(), min_size=10, max_size=10))
-def test_a_union_of_exact_rules_names_the_same_versions(several: list[Rule], all_asked: list[Asked]) -> None:
+def test_a_union_of_exact_rules_names_the_same_versions(
+    several: list[Rule], client_requests: list[ClientRequest]
+) -> None:
     kept = union(several, is_exact=True)
-    for asked, version in product(all_asked, (*VERSIONS, "v3")):
-        before = any(rule_is_for(as_json(rule), asked, version) for rule in several)
-        assert any(rule_is_for(as_json(rule), asked, version) for rule in kept) == before
+    for client_request, version in product(client_requests, (*VERSIONS, "v3")):
+        before = any(rule_is_for(as_json(rule), client_request, version) for rule in several)
+        assert any(rule_is_for(as_json(rule), client_request, version) for rule in kept) == before
     assert all(is_valid(rule) for rule in kept)
     assert not any(covers(one, other) for one in kept for other in kept if one is not other)
 
@@ -159,14 +165,18 @@ def test_the_union_with_itself_is_itself(several: tuple[Rule, ...]) -> None:
 @thorough
 @given(webhooks("validate"), st.lists(requests(), min_size=10, max_size=10))
 def test_requests_that_two_webhooks_are_for_are_all_foreseen(
-    hooks: list[Webhook], several: list[Asked]
+    hooks: list[Webhook], several: list[ClientRequest]
 ) -> None:
     relations = Relations(hooks)
-    for asked in several:
+    for client_request in several:
         are_for = frozenset(
             place
             for place, hook in enumerate(hooks)
-            if any(rule_is_for(as_json(rule), asked, v) for rule in hook.rules for v in (*VERSIONS, "v3"))
+            if any(
+                rule_is_for(as_json(rule), client_request, v)
+                for rule in hook.rules
+                for v in (*VERSIONS, "v3")
+            )
         )
         # "v3" stands for any version that is not named, which only "*" has.
         assert not are_for or any(are_for <= cell for cell in relations.matched_together)
@@ -218,11 +228,11 @@ def test_gateways_with_more_or_fewer_webhooks_than_registered_lose_none(
     config = configured(*served, *(hook for hook in hooks[:1] if not served))
     made = entries_of(plan(configured(*registered), wishes))
     in_both = {hook.name for hook in registered if hook in served}
-    for asked in data.draw(st.lists(requests(), min_size=10, max_size=10)):
-        names = [name for name, _ in called(config, made, asked)]
+    for client_request in data.draw(st.lists(requests(), min_size=10, max_size=10)):
+        names = [name for name, _ in called(config, made, client_request)]
         are_all_there = all(hook in served for hook in registered)
         assert len(set(names)) == len(names) or (hooks[0].phase == "mutate" and not are_all_there)
-        alone = {name for name, _ in called_alone(served, asked)}
+        alone = {name for name, _ in called_alone(served, client_request)}
         assert set(names) <= {hook.name for hook in served} | {hooks[0].name}
         assert alone & in_both <= set(names)
 
@@ -237,7 +247,7 @@ def test_gateways_with_more_or_fewer_webhooks_than_registered_lose_none(
     st.data(),
 )
 def test_removed_mutating_webhooks_affect_no_other(rules: list[Rule], data: st.DataObject) -> None:
-    """The webhooks of a section are called, too, where the one is gone at which it began."""
+    """The webhooks of a section are also called if its first webhook was removed."""
     names = data.draw(st.sampled_from([("early", "early"), ("early", "late")]))
     hooks = [
         webhook(f"h{number}.policies.test", configuration=names[number // 4], rules=(one,))
@@ -246,9 +256,9 @@ def test_removed_mutating_webhooks_affect_no_other(rules: list[Rule], data: st.D
     served = [hook for hook in hooks if data.draw(st.booleans())] or hooks[:1]
     made = entries_of(plan(configured(*hooks), WISHES))
     for resource, version in product(("pods", "deployments"), ("v1", "v1beta1")):
-        asked = Asked("CREATE", "", version, resource, "", "default", ("v1", "v1beta1"))
-        wanted = called_alone(served, asked)
-        assert set(wanted) <= set(called(configured(*served), made, asked))
+        client_request = ClientRequest("CREATE", "", version, resource, "", "default", ("v1", "v1beta1"))
+        wanted = called_alone(served, client_request)
+        assert set(wanted) <= set(called(configured(*served), made, client_request))
 
 
 @thorough

@@ -1,4 +1,4 @@
-"""Who can share an entry with whom, and what that does to the order."""
+"""Webhooks that can share an entry, and the effect on the order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_exact_webhooks_do_not_mind_each_other(policies: tuple[str, str], is_con
 @pytest.mark.parametrize(
     ("rules", "rounds"),
     [
-        # Each letter a webhook: its resource, and whether it wants version 1 or 2 of it.
+        # Each item is a webhook: its resource, and the version in its rule.
         ("a1 a1 a1", [1, 1, 1]),
         ("a1 a2 a2 a1 a1", [1, 1, 1, 2, 2]),
         ("a2 a1", [1, 2]),
@@ -139,7 +139,7 @@ def test_overlap(one: Rule, other: Rule, expected: bool) -> None:
         ([rule(scope="Cluster"), rule(scope="Namespaced")], [rule(scope="*")]),
         ([rule("pods", operations="CREATE"), rule("nodes", operations="UPDATE")], None),
         ([rule("pods", scope="Cluster"), rule("nodes")], None),
-        # Versions are wanted in this order, and not alike.
+        # The rules prefer the versions in this order.
         ([rule(versions="v1"), rule(versions="v2")], None),
         ([rule(versions="v1 v2"), rule(versions="v2")], [rule(versions="v1 v2")]),
         ([rule(versions="v2"), rule(versions="v1 v2")], None),
@@ -172,7 +172,7 @@ def test_planning_is_at_most_quadratic(
 
 
 def work_for(webhooks: list[Webhook]) -> int:
-    """How many calls and other steps it takes to relate *webhooks* and to unite their rules."""
+    """The number of calls and other steps for the relations of *webhooks* and the union of their rules."""
     config = configured(*(replace(one, name=f"w{n}.x.test") for n, one in enumerate(webhooks)))
     steps = 0
 

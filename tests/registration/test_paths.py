@@ -153,7 +153,7 @@ def test_an_unused_selection_is_freed() -> None:
     first = weakref.ref(paths["/mutate.only/policies/h0.x.test"])
     for hook in hooks[1:]:
         paths[path_of("mutate", None, "only", [hook])]
-        assert paths["/mutate.only/policies/h1.x.test"].webhooks == (hooks[1],), "stays while it is asked for"
+        assert paths["/mutate.only/policies/h1.x.test"].webhooks == (hooks[1],), "stays while it is used"
     gc.collect()
     assert first() is None
     assert paths["/mutate.only/policies/h0.x.test"].webhooks == (hooks[0],)
