@@ -100,8 +100,8 @@ def test_the_file_is_what_the_command_in_it_prints(
     tmp_path: Path, authority: trustme.CA, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The file has a placeholder for the CA, and comments at its beginning."""
-    told = REGISTRATION.read_text().partition("admission-gateway manifests ")[2].partition("\n#\n")[0]
-    arguments = shlex.split(told.replace("\\\n#", " "))
+    command = REGISTRATION.read_text().partition("admission-gateway manifests ")[2].partition("\n#\n")[0]
+    arguments = shlex.split(command.replace("\\\n#", " "))
     ca_file = tmp_path / "ca.crt"
     authority.cert_pem.write_to_path(str(ca_file))
     files = {"config": str(write_config_map(tmp_path)), "certs/ca.crt": str(ca_file)}

@@ -338,7 +338,7 @@ def test_a_flood_of_frames_ends_the_call(frame: Frame) -> None:
     for _ in range(20):
         take(call, one * (MAX_UNPRODUCTIVE_FRAMES // 10))
         assert call.status is None
-        # A call is answered now and then: no flood.
+        # Frames between answers are no flood.
         call.http2.begin_period()
     take(call, one * (MAX_UNPRODUCTIVE_FRAMES + 1))
     assert call.status == CallStatus("INTERNAL", "too many frames without data")

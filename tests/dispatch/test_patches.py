@@ -68,7 +68,7 @@ def test_each_patch_applies_to_the_result_of_the_one_before(
     on_bed(test)
 
 
-@pytest.mark.parametrize("ending", ["deadline", "the client goes away"])
+@pytest.mark.parametrize("ending", ["deadline", "the client disconnects"])
 def test_a_queued_patch_ends_with_its_review(
     on_bed: OnBed, start_worker: Callable[[], WorkerProcess], monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""The test bed: a kube-apiserver with an etcd of its own, on loopback, in a folder that goes away with it.
+"""The test bed: a kube-apiserver with an etcd of its own, on loopback, in a temporary folder.
 
 No kubelet, scheduler or controller runs: pods stay Pending and default service accounts are not made. What
 admission does with a request needs none of them.
@@ -300,7 +300,7 @@ class Cluster:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return an unused port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

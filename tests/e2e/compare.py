@@ -164,7 +164,7 @@ def assert_equal(case: Case, pair: tuple[Outcome, Outcome]) -> None:
 
 
 def without_round_trip(direct: Outcome, behind: Outcome) -> Outcome:
-    """Return *direct* without the change that the API server sees in the first patch, whatever it does.
+    """Return *direct* without the change that the API server sees in every first patch.
 
     To apply it, the API server writes the object as JSON, which cuts the times in managedFields to seconds,
     and counts that as a change. It then calls earlier webhooks again, with the unchanged object.

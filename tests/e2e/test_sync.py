@@ -70,7 +70,7 @@ def program() -> Path:
 
 @pytest.fixture
 def port(cluster: Cluster) -> Iterator[int]:
-    """The port of the webhooks; what a release of the project installs is there, and goes away afterwards."""
+    """The port of the webhooks; the objects of a release are created, and deleted afterwards."""
     port = free_port()
     cluster.add_service(NAME)
     secret: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME}}

@@ -177,10 +177,10 @@ def test_a_hanging_exec_plugin_is_killed_on_close(
 
     async def scenario() -> None:
         namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
-        told = list[object]()
-        namespaces.look_up("red", 60, told.append)
+        results = list[object]()
+        namespaces.look_up("red", 60, results.append)
         await namespaces.close()
-        assert len(told) == 1
+        assert len(results) == 1
 
     asyncio.run(scenario())
     leader = started.read_text().strip()

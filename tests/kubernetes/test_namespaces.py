@@ -42,67 +42,67 @@ async def turns(number: int = 5) -> None:
 
 def test_concurrent_look_ups_share_a_request_whose_result_is_not_kept() -> None:
     async def scenario() -> None:
-        cluster, told = Cluster(), list[object]()
+        cluster, results = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
         for name in ("red", "blue", "red"):
-            look_ups.look_up(name, 60, told.append)
-        assert told == []
+            look_ups.look_up(name, 60, results.append)
+        assert results == []
         await turns()
         assert cluster.asked == ["red", "blue"]
         cluster.answers["red"].set_result(RED)
         await turns()
-        assert told == [RED, RED]
-        look_ups.look_up("red", 60, told.append)
+        assert results == [RED, RED]
+        look_ups.look_up("red", 60, results.append)
         await turns()
         assert cluster.asked == ["red", "blue", "red"]
         cluster.answers["red"].set_result(None)
         cluster.answers["blue"].set_result(None)
         await look_ups.close()
-        assert told == [RED, RED, None, None]
+        assert results == [RED, RED, None, None]
 
     asyncio.run(scenario())
 
 
 def test_a_withdrawn_look_up_has_no_result() -> None:
     async def scenario() -> None:
-        cluster, told = Cluster(), list[object]()
+        cluster, results = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
-        withdraw = look_ups.look_up("red", 60, lambda _: told.append("first"))
-        look_ups.look_up("red", 60, lambda _: told.append("second"))
+        withdraw = look_ups.look_up("red", 60, lambda _: results.append("first"))
+        look_ups.look_up("red", 60, lambda _: results.append("second"))
         await turns()
         withdraw()
         cluster.answers["red"].set_result(RED)
         await look_ups.close()
         withdraw()
-        assert told == ["second"]
+        assert results == ["second"]
 
     asyncio.run(scenario())
 
 
 def test_a_failure_names_the_namespace_and_the_reason() -> None:
     async def scenario() -> None:
-        cluster, told = Cluster(), list[object]()
+        cluster, results = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 60, told.append)
+        look_ups.look_up("red", 60, results.append)
         await turns()
         cluster.answers["red"].set_exception(ClusterError("the API server answers 403: no", 403))
         await look_ups.close()
         cause = 'namespace "red" cannot be looked up: the API server answers 403: no'
-        assert told == [Failed(FailureReason.NAMESPACE, cause, 503)]
+        assert results == [Failed(FailureReason.NAMESPACE, cause, 503)]
 
     asyncio.run(scenario())
 
 
 def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        cluster, told = Cluster(), list[object]()
+        cluster, results = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 60, told.append)
+        look_ups.look_up("red", 60, results.append)
         await turns()
         cluster.answers["red"].set_exception(RuntimeError("never thought of"))
         await look_ups.close()
         cause = 'namespace "red" cannot be looked up: internal error: the gateway\'s log has the details'
-        assert told == [Failed(FailureReason.NAMESPACE, cause)]
+        assert results == [Failed(FailureReason.NAMESPACE, cause)]
 
     asyncio.run(scenario())
     assert "never thought of" in caplog.text
@@ -110,16 +110,16 @@ def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixt
 
 def test_each_look_up_ends_at_its_own_timeout() -> None:
     async def scenario() -> None:
-        cluster, told = Cluster(), list[object]()
+        cluster, results = Cluster(), list[object]()
         look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 0.0, lambda answer: told.append(("hurried", answer)))
-        look_ups.look_up("red", 60, lambda answer: told.append(("patient", answer)))
-        await until(lambda: told, "the first timeout")
+        look_ups.look_up("red", 0.0, lambda answer: results.append(("hurried", answer)))
+        look_ups.look_up("red", 60, lambda answer: results.append(("patient", answer)))
+        await until(lambda: results, "the first timeout")
         late = 'namespace "red" cannot be looked up: the API server has not answered in time'
-        assert told == [("hurried", Failed(FailureReason.NAMESPACE, late))]
+        assert results == [("hurried", Failed(FailureReason.NAMESPACE, late))]
         cluster.answers["red"].set_result(RED)
         await look_ups.close()
-        assert told[1:] == [("patient", RED)]
+        assert results[1:] == [("patient", RED)]
 
     asyncio.run(scenario())
 
@@ -128,12 +128,12 @@ def test_a_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.01)
 
     async def scenario() -> None:
-        told = list[object]()
+        results = list[object]()
         look_ups = NamespaceLookups(Cluster().get)
-        look_ups.look_up("red", 60, told.append)
+        look_ups.look_up("red", 60, results.append)
         await look_ups.close()
         late = 'namespace "red" cannot be looked up: the API server has not answered in time'
-        assert told == [Failed(FailureReason.NAMESPACE, late)]
+        assert results == [Failed(FailureReason.NAMESPACE, late)]
 
     asyncio.run(scenario())
 

@@ -217,7 +217,7 @@ def test_file_that_is_not_configured_is_an_error(tls_files: ServerTls, field: st
 
 @pytest.fixture
 def mutual(ca: trustme.CA, tls_files: ServerTls, tmp_path: Path) -> ServerTls:
-    """Like ``tls_files``, and clients named ``kube-apiserver`` of the same authority are let in."""
+    """Like ``tls_files``, and clients named ``kube-apiserver`` of the same authority are accepted."""
     ca.cert_pem.write_to_path(tmp_path / "ca.crt")
     return dataclasses.replace(
         tls_files, client_ca_file=tmp_path / "ca.crt", client_names=("kube-apiserver",)
