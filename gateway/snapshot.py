@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from gateway.conditions.resolver import Authorize
     from gateway.config.kubeconfig import KubeconfigUser
-    from gateway.config.model import AuditLevel, Config, WorkerPool
+    from gateway.config.model import Config, WorkerPool
     from gateway.config.webhook_users import WebhookUsers
+    from gateway.core.annotations import AuditLevel
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Failed
     from gateway.dispatch.backends import Backend

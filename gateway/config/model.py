@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.webhook_users import WebhookUsers
+    from gateway.core.annotations import AuditLevel
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
-AuditLevel = Literal["None", "Metadata", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WorkerPool:
     """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
     transport: TransportMode = "Auto"
     max_in_flight: int = 1024
-    """Calls per endpoint; a call above it is refused at once."""
+    """Calls per endpoint. Above it a call of a webhook with Ignore makes room for one with Fail, or a call fails."""
     tls: WorkerTls | None = None
     """None: plaintext."""
     hedge: Hedge | None = None

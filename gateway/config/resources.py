@@ -26,7 +26,6 @@ from gateway.config.credential_files import (
 from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
-    AuditLevel,
     Authentication,
     GatewaySettings,
     Hedge,
@@ -37,6 +36,7 @@ from gateway.config.model import (
 )
 from gateway.config.names import dns_1123_label, dns_1123_subdomain
 from gateway.config.webhook_users import read_webhook_users
+from gateway.core.annotations import AuditLevel
 from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
 from gateway.text import described, one_of, shown

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import jsonpatch
 import orjson
 
-from gateway.core.annotations import AuditLevel, annotations_of
+from gateway.core.annotations import annotations_of
 from gateway.core.call import Payload
 from gateway.core.diff import diff, same
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
@@ -23,11 +23,9 @@ from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, De
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.core.annotations import Dropped
+    from gateway.core.annotations import AuditLevel, Dropped
     from gateway.core.evaluation import Evaluation
     from gateway.core.outcome import Outcome
-
-__all__ = ["PLAIN_ALLOWED", "AuditLevel", "Decision", "Status", "decide"]
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096

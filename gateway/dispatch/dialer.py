@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from gateway.dispatch.cpu_budget import CpuAccount
+from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
 from gateway.dispatch.stream_connection import StreamConnection
 from gateway.errors import ConfigError, Problem
@@ -33,8 +34,8 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # A dead peer is detected within 40 s; servers must allow a ping every 30 s without data.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", int(KEEPALIVE_TIME_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_S * 1000)),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # A worker that restarts is used again at once, not after gRPC's two minutes.

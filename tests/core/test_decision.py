@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.annotations import MAX_DROPPED, MAX_WORKER_ANNOTATIONS, MAX_WORKER_CHARS, annotation_key
+from gateway.core.annotations import (
+    MAX_DROPPED,
+    MAX_WORKER_ANNOTATIONS,
+    MAX_WORKER_CHARS,
+    AuditLevel,
+    annotation_key,
+)
 from gateway.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
     PLAIN_ALLOWED,
-    AuditLevel,
     Decision,
     Status,
     decide,

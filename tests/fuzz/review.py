@@ -35,7 +35,7 @@ from tests.properties.driving import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.core.decision import AuditLevel
+    from gateway.core.annotations import AuditLevel
     from gateway.core.labels import Operator
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, Webhook

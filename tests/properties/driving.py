@@ -21,9 +21,9 @@ from tests.properties.strategies import DECISIONS, NAMESPACES, Case
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gateway.core.annotations import AuditLevel
     from gateway.core.call import Call
     from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
-    from gateway.core.decision import AuditLevel
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
 

@@ -32,7 +32,7 @@ from tests.properties.serial import Serial
 from tests.properties.strategies import DECISIONS, NAMESPACES, Case, cases, orders
 
 if TYPE_CHECKING:
-    from gateway.core.decision import AuditLevel
+    from gateway.core.annotations import AuditLevel
     from gateway.core.review import Json
 
 levels = st.sampled_from(["None", "Metadata", "Request"])

@@ -13,7 +13,7 @@ from gateway.dispatch.transport import WorkerTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.model import AuditLevel
+    from gateway.core.annotations import AuditLevel
     from gateway.core.call import Call
     from gateway.core.matching import Selection
     from gateway.core.verdict import Verdict

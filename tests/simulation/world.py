@@ -17,7 +17,8 @@ from tests.simulation.worker import ODDITIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.model import AuditLevel, TransportMode
+    from gateway.config.model import TransportMode
+    from gateway.core.annotations import AuditLevel
     from gateway.core.review import Json
     from gateway.core.webhook import Phase, Webhook
 
