@@ -21,7 +21,7 @@ from gateway.config.custom import PLURALS
 from gateway.config.documents import GATEWAY_VERSION
 from gateway.config.model import Hedge, WorkerPool
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
-from gateway.config.resources import MOST_IN_FLIGHT, TRANSPORTS
+from gateway.config.resources import MAX_IN_FLIGHT, TRANSPORTS
 from gateway.config.rules import SCOPES
 from gateway.config.selectors import OPERATORS
 from gateway.config.webhooks import (
@@ -43,11 +43,11 @@ SHORT_NAMES: Final = {
     "MutatingWebhookConfiguration": "agmutating",
     "ValidatingWebhookConfiguration": "agvalidating",
 }
-MOST_WEBHOOKS: Final = 100
-MOST_RULES: Final = 50
-MOST_ENTRIES: Final = 50
+MAX_WEBHOOKS: Final = 100
+MAX_RULES: Final = 50
+MAX_ENTRIES: Final = 50
 """Of a list within a rule or a selector."""
-MOST_TARGETS: Final = 64
+MAX_TARGETS: Final = 64
 
 _KEY_LENGTH: Final = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -110,7 +110,7 @@ def selector(description: str) -> Schema:
     labels: Schema = {
         "description": "Labels and their required values.",
         "type": "object",
-        "maxProperties": MOST_ENTRIES,
+        "maxProperties": MAX_ENTRIES,
         "additionalProperties": value,
     }
     key_rule = rule(
@@ -126,7 +126,7 @@ def selector(description: str) -> Schema:
             "type": "string",
             "enum": list(OPERATORS),
         },
-        values=listed("Required with In and NotIn; refused with the others.", value, MOST_ENTRIES),
+        values=listed("Required with In and NotIn; refused with the others.", value, MAX_ENTRIES),
     )
     expression = with_rules(
         expression,
@@ -138,7 +138,7 @@ def selector(description: str) -> Schema:
     return mapping(
         description,
         matchLabels=with_rules(labels, key_rule),
-        matchExpressions=listed("Conditions that all have to hold.", expression, MOST_ENTRIES),
+        matchExpressions=listed("Conditions that all have to hold.", expression, MAX_ENTRIES),
     )
 
 
@@ -162,12 +162,12 @@ def rules() -> Schema:
             listed("Operations, or * alone.", operation, len(OPERATIONS) + 1, **required)
         ),
         apiGroups=lone_wildcard(
-            listed("API groups, or * alone; the core group is empty.", group, MOST_ENTRIES, **required)
+            listed("API groups, or * alone; the core group is empty.", group, MAX_ENTRIES, **required)
         ),
-        apiVersions=lone_wildcard(listed("API versions, or * alone.", entry, MOST_ENTRIES, **required)),
+        apiVersions=lone_wildcard(listed("API versions, or * alone.", entry, MAX_ENTRIES, **required)),
         # A rule that finds every overlap would cost a hundred times the limit.
         resources=lone_wildcard(
-            listed("RESOURCE or RESOURCE/SUBRESOURCE.", entry, MOST_ENTRIES, **required), "*/*"
+            listed("RESOURCE or RESOURCE/SUBRESOURCE.", entry, MAX_ENTRIES, **required), "*/*"
         ),
         scope={
             "description": "Cluster-scoped objects, namespaced objects, or both.",
@@ -176,7 +176,7 @@ def rules() -> Schema:
             "default": "*",
         },
     )
-    return listed("The requests that the webhook is for; without a rule, none.", one, MOST_RULES)
+    return listed("The requests that the webhook is for; without a rule, none.", one, MAX_RULES)
 
 
 def client_config() -> Schema:
@@ -349,7 +349,7 @@ def worker_pool() -> Schema:
         "Interchangeable workers that serve policies.",
         target=target,
         targets=listed(
-            "Several gRPC names.", of_list, MOST_TARGETS, minItems=1, **{"x-kubernetes-list-type": "set"}
+            "Several gRPC names.", of_list, MAX_TARGETS, minItems=1, **{"x-kubernetes-list-type": "set"}
         ),
         command={
             "description": "Refused: for files of the gateway only.",
@@ -366,7 +366,7 @@ def worker_pool() -> Schema:
             "description": "Calls in flight to one endpoint.",
             "type": "integer",
             "minimum": 1,
-            "maximum": MOST_IN_FLIGHT,
+            "maximum": MAX_IN_FLIGHT,
             "default": WorkerPool("").max_in_flight,
         },
         tls=tls,
@@ -430,7 +430,7 @@ def definition(kind: str) -> Schema:
         about = (
             "Webhooks behind the admission gateway, field for field as in admissionregistration.k8s.io/v1."
         )
-        root["webhooks"] = _by_name("In the order of calls.", webhook(kind), MOST_WEBHOOKS)
+        root["webhooks"] = _by_name("In the order of calls.", webhook(kind), MAX_WEBHOOKS)
         required = []
         columns = []
         validations = [

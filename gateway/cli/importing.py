@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="objects of admissionregistration.k8s.io, for files, or of admission-gateway.io/v1alpha1, for a "
         "cluster (default: %(default)s)",
     )
-    add("--with-problems", action="store_true", help="also write objects that the gateway would reject")
+    add("--with-problems", action="store_true", help="also write objects that the gateway would refuse")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
@@ -122,7 +122,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
-    """Return a message about objects that the gateway would reject, with the options that exclude them."""
+    """Return a message about objects that the gateway would refuse, with the options that exclude them."""
     from gateway.importing.objects import name_of
 
     bad = [one for one in prepared if one.problems]
@@ -136,7 +136,7 @@ def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:
     verb, them = ("was", "it") if len(bad) == 1 else ("were", "them")
     done = "imported although" if with_problems else "not imported because"
     return (
-        f"admission-gateway: {len(bad)} of {len(prepared)} objects {verb} {done} the gateway would reject "
+        f"admission-gateway: {len(bad)} of {len(prepared)} objects {verb} {done} the gateway would refuse "
         f"{them}; see the error lines above. To import without: {excluding}"
     )
 

@@ -92,8 +92,8 @@ def _address(text: str) -> str:
 
 
 def _processes(text: str) -> int:
-    from gateway.config.resources import MOST_PROCESSES
+    from gateway.config.resources import MAX_PROCESSES
 
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to {MOST_PROCESSES}")
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_PROCESSES:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to {MAX_PROCESSES}")
     return int(text)

@@ -56,7 +56,7 @@ class WorkerPool:
     """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
     transport: TransportMode = "Auto"
     max_in_flight: int = 1024
-    """Calls per endpoint. Above it a call of a webhook with Ignore makes room for one with Fail, or a call fails."""
+    """Calls per endpoint. Above it a call with Ignore makes room for one with Fail, or the new call fails."""
     tls: WorkerTls | None = None
     """None: plaintext."""
     hedge: Hedge | None = None

@@ -50,12 +50,12 @@ TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
 AUDIT_LEVELS: tuple[AuditLevel, ...] = get_args(AuditLevel)
 NAME_LABEL = "kubernetes.io/metadata.name"
 
-MOST_IN_FLIGHT = 1_000_000
+MAX_IN_FLIGHT = 1_000_000
 """Calls or reviews at once; even at a kilobyte each, a gigabyte."""
-MOST_PROCESSES = 1024
+MAX_PROCESSES = 1024
 REQUEST_BYTES = (1024, 64 * 1024 * 1024)
 """The least is that of an empty review; the most is ten times that of the API server."""
-MOST_BYTES_IN_FLIGHT = 1024**4
+MAX_BYTES_IN_FLIGHT = 1024**4
 """More than a machine has."""
 LONGEST_RESERVE_S = 30.0
 """The longest budget that a review can have."""
@@ -86,7 +86,7 @@ def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
         targets=targets,
         command=_read_command(spec),
         transport=spec.choice("transport", TRANSPORTS, "Auto"),
-        max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MOST_IN_FLIGHT),
+        max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MAX_IN_FLIGHT),
         tls=_read_worker_tls(spec.mapping("tls"), folder),
         hedge=_read_hedge(spec.mapping("hedge")),
     )
@@ -214,15 +214,15 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
     settings = GatewaySettings(
         listen=fields.string("listen", default.listen, addresses.listen_address),
         admin_listen=fields.string("adminListen", default.admin_listen, addresses.listen_address),
-        processes=fields.integer("processes", default.processes, 1, MOST_PROCESSES),
+        processes=fields.integer("processes", default.processes, 1, MAX_PROCESSES),
         tls=_read_server_tls(fields.group("tls"), folder),
         authentication=_read_authentication(fields.group("authentication"), folder),
         max_request_bytes=limits.integer("maxRequestBytes", default.max_request_bytes, *REQUEST_BYTES),
         max_concurrent_reviews=limits.integer(
-            "maxConcurrentReviews", default.max_concurrent_reviews, 1, MOST_IN_FLIGHT
+            "maxConcurrentReviews", default.max_concurrent_reviews, 1, MAX_IN_FLIGHT
         ),
         max_bytes_in_flight=limits.integer(
-            "maxBytesInFlight", default.max_bytes_in_flight, REQUEST_BYTES[0], MOST_BYTES_IN_FLIGHT
+            "maxBytesInFlight", default.max_bytes_in_flight, REQUEST_BYTES[0], MAX_BYTES_IN_FLIGHT
         ),
         deadline_reserve_s=fields.duration(
             "deadlineReserve", default.deadline_reserve_s, 0, LONGEST_RESERVE_S

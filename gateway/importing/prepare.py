@@ -36,7 +36,7 @@ class Prepared:
     file: str
     text: str
     problems: tuple[Problem, ...]
-    """Problems for which the gateway would reject the object; ``where`` is ``KIND "NAME"``."""
+    """Problems for which the gateway would refuse the object; ``where`` is ``KIND "NAME"``."""
 
 
 def prepare(documents: Sequence[Json], *, as_resource: bool) -> list[Prepared]:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _PAGE: Final = "500"
 """Objects per answer of a list, as client-go requests."""
-_MOST_DOUBLINGS: Final = 10
+_MAX_DOUBLINGS: Final = 10
 _NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
 
 
@@ -169,7 +169,7 @@ class Watch(Generic[T]):
                     error = ExpiredWatchError("internal error: the gateway's log has the details")
                 self._failed(error)
                 # Jitter, so that many clients do not return to a restarted server at the same moment.
-                pause_s = self._pace.first_pause_s * 2 ** min(self._failures - 1, _MOST_DOUBLINGS)
+                pause_s = self._pace.first_pause_s * 2 ** min(self._failures - 1, _MAX_DOUBLINGS)
                 jitter = random.uniform(0.5, 1)  # noqa: S311
                 await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * jitter)
 

@@ -35,12 +35,12 @@ class BadChunks(Exception):
 class Chunks:
     """The position in one body: in a line of its framing, or in the data of a chunk."""
 
-    def __init__(self, most_bytes: int, trailer: tuple[int, int]) -> None:
-        """*most_bytes* bounds a line; *trailer* how many bytes and fields may follow the last chunk."""
+    def __init__(self, max_bytes: int, trailer: tuple[int, int]) -> None:
+        """*max_bytes* bounds a line; *trailer* how many bytes and fields may follow the last chunk."""
         self.body_bytes = 0
         """Announced by the chunks so far."""
         self.is_complete = False
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._trailer_bytes, self._trailer_fields = trailer
         self._line = bytearray()
         """The line so far, if it did not come in one read."""
@@ -75,14 +75,14 @@ class Chunks:
     def _read_line(self, read: memoryview, offset: int) -> int:
         """Read an unusual, malformed or incomplete line; return the offset after it."""
         end = len(read)
-        room = min(end, offset + self._most_bytes)
+        room = min(end, offset + self._max_bytes)
         found = bytes(read[offset:room]).find(b"\n")
         if found >= 0:
             end = offset + found + 1
         self._line += read[offset : min(end, room)]
         if self._is_after_data and not b"\r\n".startswith(self._line):
             raise BadChunks("the data of a chunk is longer than its size")
-        if len(self._line) >= self._most_bytes:
+        if len(self._line) >= self._max_bytes:
             self._refuse_long()
         if found < 0:
             return end
@@ -103,7 +103,7 @@ class Chunks:
         size = int(found[1], 16)
         self._framing_bytes += found.end() - found.start()
         self._chunks += 1
-        if self._framing_bytes > self._most_bytes + MAX_FRAMING_BYTES * self._chunks:
+        if self._framing_bytes > self._max_bytes + MAX_FRAMING_BYTES * self._chunks:
             self._refuse_long()
         # The last chunk is empty, and the one before it may be short.
         if self._chunks > FREE_CHUNKS and self.body_bytes < MIN_CHUNK_BYTES * (self._chunks - 2):
@@ -129,4 +129,4 @@ class Chunks:
 
     def _refuse_long(self) -> None:
         what = "header block and trailer" if self._is_in_trailer else "chunk extensions"
-        raise BadChunks(f"{what} over {self._most_bytes} bytes, or too many fields", 431)
+        raise BadChunks(f"{what} over {self._max_bytes} bytes, or too many fields", 431)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_FIELDS: Final = 100
+_MAX_FIELDS: Final = 100
 """Of a head and its trailer, as in Apache. Each is several objects: 16 KiB of the shortest would become half
 a megabyte."""
-_MOST_EMPTY_LINES: Final = 2
+_MAX_EMPTY_LINES: Final = 2
 """Before a request line. RFC 9112 section 2.2: at least one should be ignored."""
 _UNCOUNTED_BYTES: Final = len(b"POST  HTTP/1.1\r\n\r\n")
 """Of a head: the bound is for the target and the fields."""
@@ -137,9 +137,9 @@ class RequestReader:
         if byte in b"\r\n" or self._empty_bytes % 2:
             is_expected = byte == b"\r\n"[self._empty_bytes % 2]
             self._empty_bytes += 1
-            if not is_expected or self._empty_bytes > 2 * _MOST_EMPTY_LINES:
+            if not is_expected or self._empty_bytes > 2 * _MAX_EMPTY_LINES:
                 self._refuse_bad(
-                    f"more than {_MOST_EMPTY_LINES} empty lines, or half of one, before a request"
+                    f"more than {_MAX_EMPTY_LINES} empty lines, or half of one, before a request"
                 )
             return offset + 1
         self._empty_bytes, self._head_bytes = 0, -_UNCOUNTED_BYTES
@@ -258,8 +258,8 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head."""
         self._fields.append((name, value))
-        if len(self._fields) > _MOST_FIELDS:
-            self._stop(error_response(431, f"more than {_MOST_FIELDS} header fields"))
+        if len(self._fields) > _MAX_FIELDS:
+            self._stop(error_response(431, f"more than {_MAX_FIELDS} header fields"))
 
     def on_headers_complete(self) -> None:
         """The head is complete. It may decide the answer already."""
@@ -291,10 +291,8 @@ class RequestReader:
         has_body = self._left_bytes > 0
         if b"transfer-encoding" in headers:
             has_body = True
-            most_bytes = self._connections.bounds.head_bytes
-            self._chunks = Chunks(
-                most_bytes, (most_bytes - self._head_bytes, _MOST_FIELDS - len(self._fields))
-            )
+            max_bytes = self._connections.bounds.head_bytes
+            self._chunks = Chunks(max_bytes, (max_bytes - self._head_bytes, _MAX_FIELDS - len(self._fields)))
         if b"expect" in headers:
             self._meet_expectation(exchange, is_awaited=has_body and parser.get_http_version() == "1.1")
         if (b"upgrade" in headers or request.method == b"CONNECT") and parser.should_upgrade():

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.process
 HONEST = "/validate/good?timeout=20s"
 WEBHOOKS = 24
 LARGE_BYTES = 4 * 1024 * 1024
-MOST_GROWN_BYTES = 80 * 1024 * 1024
+MAX_GROWN_BYTES = 80 * 1024 * 1024
 """32 MiB of queued requests, the body, and its decoded form. All requests together have 96 MiB."""
-MOST_HELD_S = 0.2
+MAX_HELD_S = 0.2
 """CPU time for which one read may hold the event loop. A slice has 2 ms; a message of 8 MiB takes several."""
 HONEST_REVIEWS = 200
 SEEDS = (1, 2)
@@ -123,7 +123,7 @@ def test_malformed_frames_affect_only_the_webhooks_of_their_worker(
         assert gateway.admin("/livez")[0] == 200
         load.wait_for(HONEST_REVIEWS)
     assert all_well(load.tally), load.tally
-    assert gateway.longest_hold_s() < MOST_HELD_S
+    assert gateway.longest_hold_s() < MAX_HELD_S
     assert "Traceback" not in gateway.log
     assert "internal error" not in gateway.log
 
@@ -152,4 +152,4 @@ def test_a_worker_that_does_not_read_does_not_exhaust_memory(
     assert not response["allowed"]
     status = Path(f"/proc/{gateway.child.pid}/status").read_text()
     grown = int(status.split("VmHWM:")[1].split()[0]) * 1024 - before
-    assert grown < MOST_GROWN_BYTES, f"{grown >> 20} MiB"
+    assert grown < MAX_GROWN_BYTES, f"{grown >> 20} MiB"

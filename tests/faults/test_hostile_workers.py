@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-MOST_ANSWERED_BYTES = 12 * 1024 * 1024
+MAX_ANSWERED_BYTES = 12 * 1024 * 1024
 """Size of an answer with the largest patch: 6 MiB and a third, because of base64."""
-MOST_MEMORY_BYTES = 768 * 1024 * 1024
-MOST_LOGGED_CHARS = 1_000_000
-MOST_EXPLAINED_CHARS = 2000
+MAX_MEMORY_BYTES = 768 * 1024 * 1024
+MAX_LOGGED_CHARS = 1_000_000
+MAX_EXPLAINED_CHARS = 2000
 REVIEWS_AFTER = 5
 MANY_LABELS = 30_000
 
@@ -114,7 +114,7 @@ class Bed:
             answer = self.gateway.post(path, body)
             load.wait_for(REVIEWS_AFTER)
         assert all_well(load.tally), load.tally
-        assert len(answer) <= MOST_ANSWERED_BYTES
+        assert len(answer) <= MAX_ANSWERED_BYTES
         response: dict[str, Any] = json.loads(answer)["response"]
         assert response["uid"] == json.loads(body)["request"]["uid"]
         return response
@@ -122,10 +122,10 @@ class Bed:
     def check(self) -> None:
         """Check that there was no internal error, and that memory and log stay small."""
         status = Path(f"/proc/{self.gateway.child.pid}/status").read_text()
-        assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MOST_MEMORY_BYTES
+        assert int(status.split("VmHWM:")[1].split()[0]) * 1024 < MAX_MEMORY_BYTES
         assert "Traceback" not in self.gateway.log
         assert "internal error" not in self.gateway.log
-        assert len(self.gateway.log) < MOST_LOGGED_CHARS
+        assert len(self.gateway.log) < MAX_LOGGED_CHARS
 
 
 @pytest.fixture(scope="module", params=["Stream", "Unary"])
@@ -172,7 +172,7 @@ def test_an_answer_above_the_limits_is_a_failure_of_its_webhook(bed: Bed, policy
     message = failed["status"]["message"]
     assert message.startswith(f'failed calling webhook "h0.{name_of(policy, "Fail")}.test": ')
     assert (WORDS | PATCHES)[policy] in message
-    assert len(message) < MOST_EXPLAINED_CHARS
+    assert len(message) < MAX_EXPLAINED_CHARS
     open_ = bed.ask(phase, policy, "Ignore")
     assert open_["allowed"]
     assert any(key.startswith("failed-open.") for key in open_["auditAnnotations"])

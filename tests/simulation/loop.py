@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 START_S: Final = 1000.0
 """The initial time."""
-MOST_TURNS: Final = 20_000
+MAX_TURNS: Final = 20_000
 """Iterations of the loop without progress of the clock that count as a tight loop."""
 
 
@@ -116,7 +116,7 @@ class _Clock:
             self._loop.advance(timeout)
         else:
             self._turns += 1
-            if self._turns > MOST_TURNS:
+            if self._turns > MAX_TURNS:
                 self._turns = 0
-                raise Stuck(f"the loop spins: {MOST_TURNS} turns in one instant")
+                raise Stuck(f"the loop spins: {MAX_TURNS} turns in one instant")
         return []

@@ -35,7 +35,7 @@ HEALTH_S: Final = 1.0
 """Less than the duration of calls in flight, because every watch ends with the worker."""
 END_S: Final = 5.0
 """From the last answer to the exit; less than the grace period of ten seconds."""
-MOST_S: Final = END_S + SOON_S + SLOW_MS / 1000 + 2 * ANSWER_S + 5.0
+MAX_S: Final = END_S + SOON_S + SLOW_MS / 1000 + 2 * ANSWER_S + 5.0
 """Bound for the whole probe."""
 
 LEFT_OPEN: Final = "the stream that is left open"
@@ -75,7 +75,7 @@ class ShutdownRecord:
 
 
 async def probe_shutdown(worker: Worker, process: Process) -> ShutdownRecord:
-    """Use the worker, stop it, and return the observations; takes at most ``MOST_S``."""
+    """Use the worker, stop it, and return the observations; takes at most ``MAX_S``."""
     seen = ShutdownRecord()
     facts = worker.facts
     async with contextlib.AsyncExitStack() as stack:
@@ -120,7 +120,7 @@ def socket_of(worker: Worker) -> Path | None:
 
 async def _abandon(worker: Worker) -> None:
     """Send calls and cancel them; the worker must not wait for them at shutdown."""
-    call = asyncio.create_task(worker.review("sleeps", pod(), timeout_s=MOST_S))
+    call = asyncio.create_task(worker.review("sleeps", pod(), timeout_s=MAX_S))
     await asyncio.sleep(_SETTLED_S)
     call.cancel()
     await asyncio.wait([call])

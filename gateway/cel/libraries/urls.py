@@ -36,7 +36,7 @@ _PORT: Final = re.compile("(?::[0-9]*)?")
 _PARSING: Final = 2500
 _CHARACTER: Final = 10
 """Steps to parse a URL, and each of its characters."""
-_MOST_PARAMETERS: Final = 10_000
+_MAX_PARAMETERS: Final = 10_000
 """With more parameters net/url parses none (defaultMaxParams)."""
 
 
@@ -166,7 +166,7 @@ def _escaped(text: str, kept: str) -> str:
 
 def _parameters(query: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    if query.count("&") >= _MOST_PARAMETERS:
+    if query.count("&") >= _MAX_PARAMETERS:
         return found
     for pair in query.split("&"):
         if not pair or ";" in pair or _BAD_ESCAPE.search(pair):

@@ -507,13 +507,13 @@ def test_many_large_answers_at_once_take_the_memory_of_a_few(
         try:
             calls = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
             verdicts = await asyncio.gather(*calls)
-            _, most_bytes = tracemalloc.get_traced_memory()
+            _, max_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert all(isinstance(verdict, Failed) for verdict in verdicts)
         assert not any("deadline" in verdict.cause for verdict in verdicts if isinstance(verdict, Failed))
         # 32 answers of 6 MB are 192 MB, before any copy.
-        assert most_bytes < 120_000_000
+        assert max_bytes < 120_000_000
 
     on_bed(test)
 

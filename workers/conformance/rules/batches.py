@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST_ID: Final = 2**64 - 1
 _MANY: Final = 1000
-_MOST_MESSAGES: Final = _MANY // 4
+_MAX_MESSAGES: Final = _MANY // 4
 """A worker that writes each verdict separately sends four times as many messages; a worker that collects
 verdicts while it writes sends some dozens."""
 
@@ -107,7 +107,7 @@ async def batch_own_answers(worker: Worker) -> None:
 
 
 @BATCHES.rule(
-    f"sends the verdicts of {_MANY} calls in at most {_MOST_MESSAGES} messages",
+    f"sends the verdicts of {_MANY} calls in at most {_MAX_MESSAGES} messages",
     samples=("deny-latest-tag",),
     needs_policy=False,
 )
@@ -117,7 +117,7 @@ async def batch_replies(worker: Worker) -> str:
         await stream.send([(i, "deny-latest-tag") for i in range(_MANY)], [numbered_pod(1)])
         await stream.verdicts(range(_MANY))
         count = len([message for message in stream.messages if message.ids])
-        expect(count <= _MOST_MESSAGES, stream.action, f"{count} messages", f"at most {_MOST_MESSAGES}")
+        expect(count <= _MAX_MESSAGES, stream.action, f"{count} messages", f"at most {_MAX_MESSAGES}")
     return f"{count} message{'s' if count > 1 else ''}"
 
 

@@ -17,7 +17,7 @@ from workers.conformance.shutdown_probe import (
     HEALTH_S,
     IN_FLIGHT,
     LEFT_OPEN,
-    MOST_S,
+    MAX_S,
     SLOW_CALL,
     SLOW_MS,
     SLOW_REVIEW,
@@ -34,7 +34,7 @@ _STREAM: Final = "ReviewStream"
 _QUIET_S: Final = 0.45
 """Half a second, for which a stream has to stay open, less the delay of a message."""
 
-SHUTDOWN: Final = Group("Shutdown", "Review", "Draining", timeout_s=MOST_S)
+SHUTDOWN: Final = Group("Shutdown", "Review", "Draining", timeout_s=MAX_S)
 
 
 @SHUTDOWN.rule("sends the drain notice on every stream", method=_STREAM)

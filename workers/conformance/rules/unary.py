@@ -22,7 +22,7 @@ GARBAGE: Final = b"\xff\xff\xff"
 UNKNOWN_FIELD: Final = b"\xc2\x3e\x05hello"
 """Field 1000 with five bytes, such as a later gateway may add."""
 
-MOST_DETAILS_BYTES: Final = 2000
+MAX_DETAILS_BYTES: Final = 2000
 _MOST_SHOWN: Final = 3
 _AT_ONCE: Final = 100
 _DEADLINE_MS: Final = 300
@@ -126,7 +126,7 @@ async def review_long_details(worker: Worker) -> None:
     expect_kind(action, answer, "INTERNAL")
     assert isinstance(answer, pb.Error)
     size = len(answer.message.encode())
-    expect(size <= MOST_DETAILS_BYTES, action, f"details of {size} bytes", f"{MOST_DETAILS_BYTES} at most")
+    expect(size <= MAX_DETAILS_BYTES, action, f"details of {size} bytes", f"{MAX_DETAILS_BYTES} at most")
     expect("�" not in answer.message, action, describe(answer), "details cut between two characters")
 
 
