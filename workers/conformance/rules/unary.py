@@ -23,7 +23,7 @@ UNKNOWN_FIELD: Final = b"\xc2\x3e\x05hello"
 """Field 1000 with five bytes, such as a later gateway may add."""
 
 MAX_DETAILS_BYTES: Final = 2000
-_MOST_SHOWN: Final = 3
+_MAX_SHOWN: Final = 3
 _AT_ONCE: Final = 100
 _DEADLINE_MS: Final = 300
 _LATE_S: Final = 2.0
@@ -221,8 +221,8 @@ def expect_vectors(vectors: Sequence[Vector], answers: Sequence[Answer]) -> None
         if differing is not None:
             wrong.append((vector.name, *differing))
     if wrong:
-        names, found, expected = ("; ".join(texts) for texts in zip(*wrong[:_MOST_SHOWN], strict=True))
-        more = f", and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
+        names, found, expected = ("; ".join(texts) for texts in zip(*wrong[:_MAX_SHOWN], strict=True))
+        more = f", and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
         raise Violation(f"{len(wrong)} of {len(vectors)} vectors: {names}{more}", found, expected)
 
 
