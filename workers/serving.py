@@ -33,8 +33,8 @@ OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
-CLOSE_S: Final = 0.1
-"""Time for connections without calls to close by themselves."""
+CLOSE_S: Final = 2.0
+"""Time for the last answers to be written, also on a busy machine, and for the end of health watches."""
 
 
 class Serving:
@@ -97,8 +97,8 @@ class Serving:
         self._worker.drain()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._worker.idle.wait(), grace_s)
-        # Health watches never end by themselves. An abort makes gRPC report an error to every client, so it
-        # happens only if calls remain.
+        # A health watch ends when its client ends it. An abort makes gRPC report an error to every client and
+        # may overtake the last answers, so it happens only if calls remain.
         await asyncio.wait({closing}, timeout=CLOSE_S)
         await self._server.stop(None)
         await closing
