@@ -33,7 +33,7 @@ OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
-CLOSE_S: Final = 2.0
+CLOSE_S: Final = 0.5
 """Time for the last answers to be written, also on a busy machine, and for the end of health watches."""
 
 

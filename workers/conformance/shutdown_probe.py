@@ -138,13 +138,17 @@ async def _connect_until_refused(worker: Worker, process: Process, seen: Shutdow
     """Open connections during the drain until one is refused."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SOON_S
-    while not process.has_ended() and loop.time() < deadline:
+    while True:
+        # Of a worker that has ended, too, the port is tried once: it may have ended between two attempts.
+        is_last = process.has_ended() or loop.time() >= deadline
         try:
             connection = await worker.target.dial("/", Recorder())
         except Unreachable as error:
             seen.refused = str(error)
             return
         await connection.close()
+        if is_last:
+            return
         await asyncio.sleep(_LOOK_S)
 
 
