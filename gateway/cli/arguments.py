@@ -21,3 +21,22 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         default=None if required else [],
         help="configuration files, or folders of configuration files",
     )
+
+
+def add_selection(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add ``--name`` and ``--exclude``, which select objects; *verb* is the command's action in the help."""
+    add = parser.add_argument
+    add(
+        "--name",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help=f"{verb} only such a NAME or KIND/NAME; may be repeated",
+    )
+    add(
+        "--exclude",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help=f"do not {verb} these configurations; may be repeated",
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway import logs
+from gateway.cli.arguments import add_selection
 from gateway.errors import ConfigError
 from gateway.kubernetes import select_cluster as cluster
 
@@ -32,20 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files or folders to read instead of a cluster, YAML or JSON; - for standard input",
     )
     cluster.add_arguments(parser, "to read from")
-    add(
-        "--name",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="import only such a NAME or KIND/NAME; may be repeated",
-    )
-    add(
-        "--exclude",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="do not import these configurations; may be repeated",
-    )
+    add_selection(parser, "import")
     add("--output", metavar="DIR", type=Path, help="write a file for each object (default: standard output)")
     add("--force", action="store_true", help="replace existing files")
     add(

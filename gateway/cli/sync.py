@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.cli.arguments import add_selection
 from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
@@ -20,20 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     cluster.add_arguments(parser, "to read from")
-    add(
-        "--name",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="follow only such a NAME or KIND/NAME; may be repeated",
-    )
-    add(
-        "--exclude",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="do not follow these configurations; may be repeated",
-    )
+    add_selection(parser, "follow")
     add("--output", metavar="DIR", type=Path, help="folder that import has written")
     add(
         "--as",
