@@ -110,16 +110,18 @@ class Payload(_message.Message):
     def __init__(self, admission_request: _Optional[bytes] = ..., namespace_object: _Optional[bytes] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("id", "payload", "policy", "timeout_millis")
+    __slots__ = ("id", "payload", "policy", "timeout_millis", "after")
     ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     id: int
     payload: int
     policy: str
     timeout_millis: int
-    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ...) -> None: ...
+    after: int
+    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("verdicts", "draining")
@@ -130,14 +132,16 @@ class VerdictBatch(_message.Message):
     def __init__(self, verdicts: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("id", "response", "error")
+    __slots__ = ("id", "response", "error", "chained")
     ID_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CHAINED_FIELD_NUMBER: _ClassVar[int]
     id: int
     response: ReviewResponse
     error: Error
-    def __init__(self, id: _Optional[int] = ..., response: _Optional[_Union[ReviewResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    chained: bool
+    def __init__(self, id: _Optional[int] = ..., response: _Optional[_Union[ReviewResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., chained: _Optional[bool] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")

@@ -625,8 +625,13 @@ type Call struct {
 	// Index of the payload in this batch.
 	Payload uint32 `protobuf:"varint,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	Policy  string `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Timeout from the time at which the gateway wrote the batch; 0: no time left.
+	// Timeout from the time at which the gateway wrote the batch, or of the verdict
+	// of the call `after`; 0: no time left.
 	TimeoutMillis uint32 `protobuf:"varint,4,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`
+	// Id of an earlier call of this batch with the same payload; 0: none. The
+	// policy is evaluated on the object that the earlier call leaves: with its
+	// patch if it allows, otherwise unchanged.
+	After         uint64 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,6 +690,13 @@ func (x *Call) GetPolicy() string {
 func (x *Call) GetTimeoutMillis() uint32 {
 	if x != nil {
 		return x.TimeoutMillis
+	}
+	return 0
+}
+
+func (x *Call) GetAfter() uint64 {
+	if x != nil {
+		return x.After
 	}
 	return 0
 }
@@ -749,7 +761,10 @@ type Verdict struct {
 	//
 	//	*Verdict_Response
 	//	*Verdict_Error
-	Outcome       isVerdict_Outcome `protobuf_oneof:"outcome"`
+	Outcome isVerdict_Outcome `protobuf_oneof:"outcome"`
+	// Whether `after` of the call was obeyed. A worker that does not know `after`
+	// evaluates the payload as it was sent, and leaves this false.
+	Chained       bool `protobuf:"varint,4,opt,name=chained,proto3" json:"chained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +829,13 @@ func (x *Verdict) GetError() *Error {
 		}
 	}
 	return nil
+}
+
+func (x *Verdict) GetChained() bool {
+	if x != nil {
+		return x.Chained
+	}
+	return false
 }
 
 type isVerdict_Outcome interface {
@@ -931,19 +953,21 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\tcancelled\x18\x03 \x03(\x04R\tcancelled\"a\n" +
 	"\aPayload\x12+\n" +
 	"\x11admission_request\x18\x01 \x01(\fR\x10admissionRequest\x12)\n" +
-	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"o\n" +
+	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"\x85\x01\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\rR\apayload\x12\x16\n" +
 	"\x06policy\x18\x03 \x01(\tR\x06policy\x12%\n" +
-	"\x0etimeout_millis\x18\x04 \x01(\rR\rtimeoutMillis\"k\n" +
+	"\x0etimeout_millis\x18\x04 \x01(\rR\rtimeoutMillis\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\x04R\x05after\"k\n" +
 	"\fVerdictBatch\x12?\n" +
 	"\bverdicts\x18\x01 \x03(\v2#.admissiongateway.worker.v1.VerdictR\bverdicts\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xa9\x01\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xc3\x01\n" +
 	"\aVerdict\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12H\n" +
 	"\bresponse\x18\x02 \x01(\v2*.admissiongateway.worker.v1.ReviewResponseH\x00R\bresponse\x129\n" +
-	"\x05error\x18\x03 \x01(\v2!.admissiongateway.worker.v1.ErrorH\x00R\x05errorB\t\n" +
+	"\x05error\x18\x03 \x01(\v2!.admissiongateway.worker.v1.ErrorH\x00R\x05error\x12\x18\n" +
+	"\achained\x18\x04 \x01(\bR\achainedB\t\n" +
 	"\aoutcome\"5\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
