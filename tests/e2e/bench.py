@@ -1,8 +1,9 @@
 """``make e2e-bench``: the cost of webhooks for an API server, registered one by one and behind the gateway.
 
 Pod creates (dry run) at a real kube-apiserver: without webhooks, with one trivial Go webhook, with ten of
-them, and with the same ten policies behind the gateway, in a Go and in a Python worker. Each case is measured
-at full load, for creates per second, and with a single client, for the latency of one create.
+them, with the same ten policies behind the gateway, in a Go and in a Python worker, and with the gateway's
+front end alone, which is the limit of what a gateway can reach. Each case is measured at full load, for
+creates per second, and with a single client, for the latency of one create.
 
 All processes share the machine's cores: compare the ratios. Each is formed within a round, in which all cases
 are measured one after another, and the median over the rounds counts.
@@ -17,125 +18,37 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.measurement import cpu_clock
-from loadtest.report import machine, markdown_table, versions
+from loadtest.report import machine, markdown_table, targets_table, versions
+from loadtest.targets import Found, Target, judge
+from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools
 from tests.e2e.objects import pod
-from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
-from tests.kit import Process, pool_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
 
-POLICIES: Final = 10
-CREATES: Final = (rule("pods", "CREATE"),)
+    from loadtest.targets import Bound
+
 HEADINGS: Final = (
-    *("pod creates, dry run", "per second", "of no webhook", "of 1 webhook", "one create, p50", "added"),
-    *("API server, CPU a create", "webhook, or gateway and worker"),
+    *("pod creates, dry run", "per second", "of no webhook", "of 1 Go webhook", "one create, p50"),
+    *("added", "times 1 Go webhook", "API server, CPU a create", "webhook, or gateway and worker"),
 )
-
-
-class GoWebhooks(Directly):
-    """Go webhooks, registered one by one and served by one process."""
-
-    program: Path
-
-    def start(self) -> None:
-        certificate, key = self.certificate
-        self.webhook = Process(
-            *(str(self.program), "--listen", "127.0.0.1:0"),
-            *("--tls-cert", str(certificate), "--tls-key", str(key)),
-            stdout=subprocess.PIPE,
-        )
-        self.stack.callback(self.webhook.stop)
-        self.webhook_port = int(_first_line(self.webhook).rpartition(":")[2])
-        super().start()
-
-    def client_config(self, index: int, hook: Hook) -> dict[str, Any]:
-        found = super().client_config(index, hook)
-        if hook.policy is not None:
-            verb = "mutate" if hook.phase == "mutate" else "allow"
-            found["service"] |= {"port": self.webhook_port, "path": f"/{verb}/{index}"}
-        return found
-
-    @property
-    def pids(self) -> list[int]:
-        return [self.webhook.child.pid]
-
-
-class GatewayWithWorker(BehindGateway):
-    """The gateway with a worker that serves the policies of the Go webhooks."""
-
-    command: list[str]
-
-    def write_configuration(self) -> None:
-        super().write_configuration()
-        target = f"unix:{self.folder / 'policies.sock'}"
-        self.config.joinpath("policies.yaml").write_text(pool_document("policies", target))
-        self.policies = Process(*self.command, "--listen", target, stdout=subprocess.PIPE)
-        self.stack.callback(self.policies.stop)
-        if self.command[0] == sys.executable:
-            self.policies.expect("policies on ")
-        else:
-            _first_line(self.policies)
-
-    @property
-    def pids(self) -> list[int]:
-        return [self.gateway.child.pid, self.policies.child.pid]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One way to serve policies."""
-
-    title: str
-    phase: Phase | None = None
-    count: int = 0
-    worker: str = ""
-    """``go`` or ``python``: behind the gateway; empty: each policy is a webhook."""
-
-    def hooks(self) -> list[Hook]:
-        assert self.phase is not None
-        return [
-            Hook(self.phase, f"policy-{n}.bench.test", {}, CREATES, pool="policies", policy=f"policy-{n}")
-            for n in range(self.count)
-        ]
-
-    def setup(self, cluster: Cluster, folder: Path, tools: Mapping[str, Path]) -> AbstractContextManager[Any]:
-        if self.phase is None:
-            return nullcontext()
-        if not self.worker:
-            directly = GoWebhooks(cluster, folder, self.hooks())
-            directly.program = tools["webhook"]
-            return directly
-        behind = GatewayWithWorker(cluster, folder, self.hooks())
-        python = [sys.executable, "-m", "tests.e2e.bench_worker"]
-        behind.command = [str(tools["worker"])] if self.worker == "go" else python
-        return behind
-
-
-NOTHING: Final = Case("no webhook")
-ONE: Final = Case("1 Go webhook, mutating", "mutate", 1)
-CASES: Final = (
-    NOTHING,
-    ONE,
-    Case("10 Go webhooks, mutating", "mutate", POLICIES),
-    Case("10 Go webhooks, validating", "validate", POLICIES),
-    Case("gateway, 10 mutating, Go worker", "mutate", POLICIES, "go"),
-    Case("gateway, 10 validating, Go worker", "validate", POLICIES, "go"),
-    Case("gateway, 10 mutating, Python worker", "mutate", POLICIES, "python"),
-    Case("gateway, 10 validating, Python worker", "validate", POLICIES, "python"),
-)
+MIN_SHARE: Final = 0.95
+"""Of the creates per second of one Go webhook, with ten policies behind the gateway."""
+MAX_ADDED: Final = 1.5
+"""Latency that the same add to a single create, in multiples of what one Go webhook adds."""
+MIN_ROUNDS: Final = 3
+"""The speed of a shared machine changes by more than what is judged: fewer rounds judge nothing."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +91,7 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
     with case.setup(cluster, folder, tools) as setup:
         single = _load([*common, "--clients", "1", "--count", str(plan.single)])
         pids = [cluster.api_server_pid, *([] if setup is None else setup.pids)]
-        before_calls = _calls(case, cluster, setup)
+        before_calls = case.calls(cluster, setup)
         clocks = [cpu_clock(pid) for pid in pids]
         before = [time.clock_gettime(clock) for clock in clocks]
         full = _load(
@@ -189,7 +102,7 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
         )
         after = [time.clock_gettime(clock) for clock in clocks]
         creates = full["created"] + full["warmup_created"]
-        calls = _calls(case, cluster, setup) - before_calls
+        calls = case.calls(cluster, setup) - before_calls
         if calls != creates * case.count:
             sys.exit(f"{case.title}: {calls:g} calls of policies for {creates} creates")
     used = [(late - early) / creates * 1000 for early, late in zip(before, after, strict=True)]
@@ -204,51 +117,68 @@ def _load(command: list[str]) -> dict[str, Any]:
     return report
 
 
-def _first_line(process: Process) -> str:
-    """Return the line that a Go program prints when it serves."""
-    assert process.child.stdout is not None
-    line: str = process.child.stdout.readline().strip()
-    assert line, process.log
-    return line
+def share(rounds: Sequence[Mapping[str, Measured]], case: Case, of: Case) -> float:
+    """Return the creates per second of *case*, of those of *of*."""
+    return median(one[case.title].per_s / one[of.title].per_s for one in rounds)
 
 
-def _calls(case: Case, cluster: Cluster, setup: Any) -> float:
-    """Return the number of calls of policies so far, by the API server or by the gateway."""
-    if case.worker:
-        calls: float = setup.gateway.metric(
-            "admission_gateway_worker_calls_total", pool="policies", code="OK"
-        )
-        return calls
-    text = cluster.api.get("/metrics").message
-    return sum(
-        float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if line.startswith("apiserver_admission_webhook_request_total") and ".bench.test" in line
-    )
+def added_ms(rounds: Sequence[Mapping[str, Measured]], case: Case) -> float:
+    """Return what *case* adds to the median latency of a single create."""
+    return median(one[case.title].p50_ms - one[NOTHING.title].p50_ms for one in rounds)
 
 
 def table(rounds: Sequence[Mapping[str, Measured]]) -> str:
     """Return the medians of *rounds* as a Markdown table; ratios are formed within a round."""
-    titles = [case.title for case in CASES if case.title in rounds[0]]
     rows = []
-    for title in titles:
-        found = [one[title] for one in rounds]
-        of = [
-            f"{median(one[title].per_s / one[other.title].per_s for one in rounds):.2f}"
-            for other in (NOTHING, ONE)
-        ]
-        added = median(one[title].p50_ms - one[NOTHING.title].p50_ms for one in rounds)
+    for case in CASES:
+        if case.title not in rounds[0]:
+            continue
+        found = [one[case.title] for one in rounds]
+        of_one, added, times = "", "", ""
+        if case.phase is not None:
+            webhook = ONE[case.phase]
+            of_one = f"{share(rounds, case, webhook):.2f}"
+            added = f"{added_ms(rounds, case):+.2f} ms"
+            times = f"{added_ms(rounds, case) / added_ms(rounds, webhook):.2f}"
         cells = [
-            title,
+            case.title,
             f"{median(one.per_s for one in found):,.0f}",
-            *of,
+            *(f"{share(rounds, case, NOTHING):.2f}", of_one),
             f"{median(one.p50_ms for one in found):.2f} ms",
-            "" if title == NOTHING.title else f"{added:+.2f} ms",
+            *(added, times),
             f"{median(one.api_server_ms for one in found):.2f} ms",
             f"{median(one.others_ms for one in found):.2f} ms",
         ]
         rows.append(cells)
     return markdown_table(HEADINGS, rows, left=(0,))
+
+
+def targets(rounds: Sequence[Mapping[str, Measured]]) -> str:
+    """Return the verdicts on ten policies behind the gateway as a Markdown table."""
+    wanted = []
+    numbers: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for case in BEHIND:
+        assert case.phase is not None
+        webhook = ONE[case.phase]
+        rate = f"{case.title}: creates/s, of one Go webhook's"
+        single = f"{case.title}: added to one create, times what one Go webhook adds"
+        wanted += [
+            _target("rate", rate, "at least", MIN_SHARE),
+            _target("single", single, "at most", MAX_ADDED),
+        ]
+        if case.title in rounds[0]:
+            numbers[rate] = share(rounds, case, webhook)
+            numbers[single] = added_ms(rounds, case) / added_ms(rounds, webhook)
+        else:
+            missing |= dict.fromkeys((rate, single), "was not measured")
+    few = f"{len(rounds)} rounds: at least {MIN_ROUNDS} are needed" if len(rounds) < MIN_ROUNDS else ""
+    wanted = [replace(target, objection=lambda _: few) for target in wanted]
+    return targets_table(judge(wanted, Found((), numbers, missing)))
+
+
+def _target(number: str, name: str, bound: Bound, limit: float) -> Target:
+    return Target(number, name, (name,), lambda found: found.numbers[name], bound, limit)
 
 
 def main() -> None:
@@ -259,7 +189,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=Plan.clients)
     parser.add_argument("--version", default=VERSIONS[0], choices=VERSIONS, help="of Kubernetes")
     parser.add_argument(
-        "--only", default="", help="the first two cases, and those with this text in their titles"
+        "--only", default="", help="the controls, and the cases with this text in their titles"
     )
     parser.add_argument(
         "--output", type=Path, help="write the table to this file too, with machine and versions"
@@ -271,7 +201,8 @@ def main() -> None:
     if parsed.quick:
         plan = Plan(parsed.clients, 1, 2.0, 1.0, 100)
     tools, binaries = build_tools(), obtain(parsed.version)
-    cases = [case for case in CASES if case in (NOTHING, ONE) or parsed.only in case.title]
+    controls = (NOTHING, *ONE.values())
+    cases = [case for case in CASES if case in controls or parsed.only in case.title]
     rounds: list[dict[str, Measured]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -290,7 +221,7 @@ def main() -> None:
         f"kube-apiserver {binaries.version}, etcd and all else on the same cores; {plan.clients} clients, "
         f"{plan.rounds} rounds of {plan.seconds:g} s, medians; one process each of gateway and worker"
     )
-    text = f"{how}\n\n{table(rounds)}"
+    text = f"{how}\n\n{table(rounds)}\n\n{targets(rounds)}"
     print(text)
     if parsed.output:
         head = f"# Policies before a real API server, {datetime.now(UTC):%Y-%m-%d}"

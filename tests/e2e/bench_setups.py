@@ -1,0 +1,174 @@
+"""Set-ups of the benchmarks: trivial policies as Go webhooks, behind the gateway, and the front end alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
+from tests.kit import REVIEWS, Process, pool_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tests.e2e.cluster import Cluster
+
+POLICIES: Final = 10
+CREATES: Final = (rule("pods", "CREATE"),)
+
+
+class GoWebhooks(Directly):
+    """Go webhooks, registered one by one and served by one process."""
+
+    program: Path
+
+    def start(self) -> None:
+        certificate, key = self.certificate
+        self.webhook = Process(
+            *(str(self.program), "--listen", "127.0.0.1:0"),
+            *("--tls-cert", str(certificate), "--tls-key", str(key)),
+            stdout=subprocess.PIPE,
+        )
+        self.stack.callback(self.webhook.stop)
+        self.webhook_port = int(_first_line(self.webhook).rpartition(":")[2])
+        super().start()
+
+    def client_config(self, index: int, hook: Hook) -> dict[str, Any]:
+        found = super().client_config(index, hook)
+        if hook.policy is not None:
+            found["service"] |= {"port": self.webhook_port, "path": self.path(index, hook)}
+        return found
+
+    def path(self, index: int, hook: Hook) -> str:
+        return f"/{'mutate' if hook.phase == 'mutate' else 'allow'}/{index}"
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.webhook.child.pid]
+
+
+class FrontEnd(GoWebhooks):
+    """The gateway's front end, which allows every review: the limit of what a gateway can reach."""
+
+    def start(self) -> None:
+        certificate, _ = self.certificate
+        review = REVIEWS / "pod-create-6kb.json"
+        # The state folder holds the certificate, under the names that the cluster's files have too.
+        self.webhook = Process(
+            *(sys.executable, "-m", "loadtest.floor", str(review), "--any"),
+            *("--state", str(certificate.parent)),
+        )
+        self.stack.callback(self.webhook.stop)
+        self.webhook_port = int(self.webhook.expect(r"serving on https://127\.0\.0\.1:(\d+)")[1])
+        Directly.start(self)
+
+    def path(self, index: int, hook: Hook) -> str:
+        return "/validate"
+
+
+class GatewayWithWorker(BehindGateway):
+    """The gateway with a worker that serves the policies of the Go webhooks."""
+
+    command: list[str]
+
+    def write_configuration(self) -> None:
+        super().write_configuration()
+        target = f"unix:{self.folder / 'policies.sock'}"
+        self.config.joinpath("policies.yaml").write_text(pool_document("policies", target))
+        self.policies = Process(*self.command, "--listen", target, stdout=subprocess.PIPE)
+        self.stack.callback(self.policies.stop)
+        if self.command[0] == sys.executable:
+            self.policies.expect("policies on ")
+        else:
+            _first_line(self.policies)
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.gateway.child.pid, self.policies.child.pid]
+
+
+def _first_line(process: Process) -> str:
+    """Return the line that a Go program prints when it serves."""
+    assert process.child.stdout is not None
+    line: str = process.child.stdout.readline().strip()
+    assert line, process.log
+    return line
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to serve policies."""
+
+    title: str
+    phase: Phase | None = None
+    count: int = 0
+    server: str = "webhook"
+    """``webhook``: each policy is a Go webhook; ``floor``: the front end alone; ``go`` and ``python``: the
+    gateway with such a worker."""
+
+    @property
+    def is_behind_gateway(self) -> bool:
+        return self.server in ("go", "python")
+
+    def hooks(self) -> list[Hook]:
+        assert self.phase is not None
+        return [
+            Hook(self.phase, f"policy-{n}.bench.test", {}, CREATES, pool="policies", policy=f"policy-{n}")
+            for n in range(self.count)
+        ]
+
+    def setup(self, cluster: Cluster, folder: Path, tools: Mapping[str, Path]) -> AbstractContextManager[Any]:
+        """Return the set-up, to be entered; its ``pids`` are the processes whose CPU counts."""
+        if self.phase is None:
+            return nullcontext()
+        if self.is_behind_gateway:
+            behind = GatewayWithWorker(cluster, folder, self.hooks())
+            python = [sys.executable, "-m", "tests.e2e.bench_worker"]
+            behind.command = [str(tools["worker"])] if self.server == "go" else python
+            return behind
+        kind = FrontEnd if self.server == "floor" else GoWebhooks
+        directly = kind(cluster, folder, self.hooks())
+        directly.program = tools["webhook"]
+        return directly
+
+    def calls(self, cluster: Cluster, setup: Any) -> float:
+        """Return the number of calls of policies so far, by the API server or by the gateway."""
+        if self.is_behind_gateway:
+            calls: float = setup.gateway.metric(
+                "admission_gateway_worker_calls_total", pool="policies", code="OK"
+            )
+            return calls
+        text = cluster.api.get("/metrics").message
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if line.startswith("apiserver_admission_webhook_request_total") and ".bench.test" in line
+        )
+
+
+NOTHING: Final = Case("no webhook")
+ONE: Final[Mapping[Phase, Case]] = {
+    "mutate": Case("1 Go webhook, mutating", "mutate", 1),
+    "validate": Case("1 Go webhook, validating", "validate", 1),
+}
+"""What ten policies are compared with, in the same phase."""
+BEHIND: Final = (
+    Case("gateway, 10 mutating, Go worker", "mutate", POLICIES, "go"),
+    Case("gateway, 10 validating, Go worker", "validate", POLICIES, "go"),
+    Case("gateway, 10 mutating, Python worker", "mutate", POLICIES, "python"),
+    Case("gateway, 10 validating, Python worker", "validate", POLICIES, "python"),
+)
+CASES: Final = (
+    NOTHING,
+    *ONE.values(),
+    Case("front end alone, mutating", "mutate", 1, "floor"),
+    Case("front end alone, validating", "validate", 1, "floor"),
+    Case("10 Go webhooks, mutating", "mutate", POLICIES),
+    Case("10 Go webhooks, validating", "validate", POLICIES),
+    *BEHIND,
+)
