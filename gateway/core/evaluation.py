@@ -91,9 +91,11 @@ class Evaluation:
         self.discarded_ahead = 0
         """Speculative calls whose verdict counted, and those that were discarded."""
         self.is_mutating: Final = selection.phase == "mutate"
-        self._invocations: Final = selection.invocations(request, namespace)
         self._memory = memory
         self._payload = Payload(request)
+        # In the mutating phase a patch may change the labels.
+        labels = None if self.is_mutating else lambda: self._payload.labels
+        self._invocations: Final = selection.invocations(request, namespace, labels)
         self._calls: list[Call | None] = [None] * len(self._invocations)
         self._index = 0
         self._ahead = 0

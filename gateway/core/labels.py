@@ -5,11 +5,12 @@ Source: k8s.io/apimachinery pkg/apis/meta/v1/helpers.go and pkg/labels/selector.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
@@ -60,3 +61,44 @@ class Selector:
 
 
 EVERYTHING = Selector()
+
+
+class SelectorIndex:
+    """Finds the selectors that may match labels, without evaluating all of them.
+
+    A selector with In or Exists is stored under one label that it requires, and is found by this label. The
+    others are always found.
+    """
+
+    def __init__(self, selectors: Sequence[Selector]) -> None:
+        self._others: list[int] = []
+        self._by_key: dict[str, dict[str | None, list[int]]] = {}
+        """Indices of selectors by the key and the value of the label; by None if any value will do."""
+        for index, selector in enumerate(selectors):
+            required = min(filter(_requires_label, selector.requirements), key=_value_count, default=None)
+            if required is None:
+                self._others.append(index)
+            else:
+                by_value = self._by_key.setdefault(required.key, {})
+                for value in required.values if required.operator == "In" else (None,):
+                    by_value.setdefault(value, []).append(index)
+
+    def candidates(self, labels: Iterable[Mapping[str, str]]) -> list[int]:
+        """Return, in order, the indices of all selectors that match any of *labels*, and of some others."""
+        found = set(self._others)
+        for one in labels:
+            for key in self._by_key.keys() & one.keys():
+                value: object = one[key]
+                if isinstance(value, str):
+                    by_value = self._by_key[key]
+                    found.update(by_value.get(value, ()), by_value.get(None, ()))
+        return sorted(found)
+
+
+def _requires_label(requirement: Requirement) -> bool:
+    return requirement.operator in ("In", "Exists")
+
+
+def _value_count(requirement: Requirement) -> float:
+    """Return how many values of the label *requirement*, an In or Exists, allows."""
+    return len(requirement.values) if requirement.operator == "In" else math.inf

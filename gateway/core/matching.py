@@ -2,7 +2,8 @@
 
 A Selection has the webhooks that one path of the front end selects, and caches matches: for a shape of
 request the webhooks with a matching rule, and of these for a namespace the webhooks with a matching
-namespaceSelector. Only the objectSelectors are evaluated for each review, and only those that are not empty.
+namespaceSelector. Only the objectSelectors are evaluated for each review: those that are not empty, and of
+many only those that an index finds by the labels.
 
 Source: kubernetes/apiserver plugin/webhook/generic/webhook.go, predicates/namespace/matcher.go,
 predicates/object/matcher.go.
@@ -13,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.labels import SelectorIndex
 from gateway.core.namespace import Namespace
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
@@ -31,6 +33,9 @@ _KEPT_NAMESPACES: Final = 4096
 """Namespaces in the cache, which is emptied when it is full."""
 _KEPT_MASKS: Final = 64
 """Sets of webhooks cached for each shape: selectors divide namespaces into few groups."""
+
+_INDEXED: Final = 8
+"""From so many objectSelectors on, an index takes less time than to evaluate each of them."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -66,25 +71,32 @@ class Selection:
 
     def has_rule_for(self, request: AdmissionRequest) -> bool:
         """Whether any webhook has a rule for *request*."""
-        return bool(self._candidates(request).invocations)
+        return bool(self._candidates(request).matched.all)
 
     def invocations(
-        self, request: AdmissionRequest, namespace: Namespace | Failed | None
+        self,
+        request: AdmissionRequest,
+        namespace: Namespace | Failed | None,
+        labels: Callable[[], Iterable[Mapping[str, str]]] | None = None,
     ) -> tuple[Invocation, ...]:
         """Return the webhooks with a rule for *request* that match *namespace*, in order.
 
-        *namespace* is the request's: None if there is none, Failed if the look-up failed.
+        *namespace* is the request's: None if there is none, Failed if the look-up failed. *labels* returns
+        the labels that objectSelectors are matched with; of many webhooks, some that do not match them are
+        left out.
         """
+        matched = self._match_namespace(request, namespace)
+        return matched.all if labels is None else matched.select(labels)
+
+    def _match_namespace(self, request: AdmissionRequest, namespace: Namespace | Failed | None) -> _Matched:
         candidates = self._candidates(request)
         if not candidates.has_namespace_selectors or is_namespace_write(request):
-            return candidates.invocations
+            return candidates.matched
         if request.namespace == "" and not _is_namespace(request):
             return candidates.of(self._everywhere)
-        return (
-            candidates.of(self._mask(namespace))
-            if isinstance(namespace, Namespace)
-            else candidates.invocations
-        )
+        if isinstance(namespace, Namespace):
+            return candidates.of(self._mask(namespace))
+        return candidates.matched
 
     def _mask(self, namespace: Namespace) -> bytes:
         name, labels = namespace.name, namespace.labels
@@ -139,11 +151,28 @@ def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:
     return indices
 
 
+class _Matched:
+    """Webhooks that match requests as far as their objectSelectors, in order."""
+
+    def __init__(self, invocations: Iterable[Invocation]) -> None:
+        self.all = tuple(invocations)
+        self._is_indexed = sum(not one.webhook.object_selector.is_empty for one in self.all) >= _INDEXED
+        self._index: SelectorIndex | None = None
+
+    def select(self, labels: Callable[[], Iterable[Mapping[str, str]]]) -> tuple[Invocation, ...]:
+        """Return all webhooks with an objectSelector that matches the *labels*, and perhaps some others."""
+        if not self._is_indexed:
+            return self.all
+        if self._index is None:
+            self._index = SelectorIndex([one.webhook.object_selector for one in self.all])
+        return tuple(self.all[index] for index in self._index.candidates(labels()))
+
+
 class _Candidates:
     """The webhooks with a rule for requests of one shape."""
 
     def __init__(self, invocations: tuple[Invocation, ...]) -> None:
-        self.invocations = invocations
+        self.matched = _Matched(invocations)
         self.has_namespace_selectors = any(not one.webhook.namespace_selector.is_empty for one in invocations)
         self._with_matched_namespace = tuple(
             Invocation(
@@ -155,15 +184,15 @@ class _Candidates:
             for one in invocations
         )
         """The same after their namespaceSelectors were evaluated."""
-        self._by_mask: dict[bytes, tuple[Invocation, ...]] = {}
+        self._by_mask: dict[bytes, _Matched] = {}
 
-    def of(self, mask: bytes) -> tuple[Invocation, ...]:
+    def of(self, mask: bytes) -> _Matched:
         """Return the invocations for which *mask*, indexed by position, is not 0."""
         found = self._by_mask.get(mask)
         if found is None:
             if len(self._by_mask) >= _KEPT_MASKS:
                 self._by_mask.clear()
-            found = self._by_mask[mask] = tuple(
+            found = self._by_mask[mask] = _Matched(
                 one for one in self._with_matched_namespace if mask[one.position]
             )
         return found

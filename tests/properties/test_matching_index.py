@@ -1,11 +1,15 @@
-"""The index of a Selection gives the same answers with and without its cache."""
+"""A Selection, with its caches and its index of labels, finds the webhooks that rules and selectors match."""
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.labels import Requirement, Selector
+from gateway.core import matching
+from gateway.core.labels import Requirement, Selector, SelectorIndex
 from gateway.core.matching import Selection, object_matches, selectable_labels, selectors_match
 from gateway.core.namespace import Namespace
 from gateway.core.rules import is_never_sent, rules_match
@@ -50,36 +54,61 @@ REQUESTS = st.tuples(
 )
 
 
-@given(WEBHOOKS, st.lists(REQUESTS, max_size=12))
+@given(WEBHOOKS, st.lists(REQUESTS, max_size=12), st.booleans(), st.sampled_from([0, 3, 100]))
 def test_a_cached_selection_equals_the_rules_and_selectors(
-    webhooks: list[Webhook], given: list[tuple[str, str, dict[str, str], Namespace | Failed | None]]
+    webhooks: list[Webhook],
+    given: list[tuple[str, str, dict[str, str], Namespace | Failed | None]],
+    has_labels: bool,
+    indexed_from: int,
 ) -> None:
-    selection = Selection("mutate", webhooks)
-    for operation, path, labels, namespace in given:
-        name = namespace.name if isinstance(namespace, Namespace) else "gone"
-        review = request(
-            operation=operation,
-            resource=resource(path),
-            namespace=None if path == "/v1/nodes" else name,
-            object={"metadata": {"labels": labels}},
-        )
-        wanted = [
-            (position, matched)
-            for position, hook in enumerate(webhooks)
-            if rules_match(hook, review) and not is_never_sent(review)
-            if (matched := selectors_match(hook, review, review.object, namespace)) is not False
-        ]
-        found = [
-            (one.position, matched)
-            for one in selection.invocations(review, namespace)
-            if (
-                matched := one.has_matched_selectors
-                or (
-                    object_matches(one.webhook, selectable_labels(review.object, None))
-                    if one.has_matched_namespace
-                    else selectors_match(one.webhook, review, review.object, namespace)
-                )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "_INDEXED", indexed_from)
+        selection = Selection("mutate", webhooks)
+        for operation, path, labels, namespace in given:
+            name = namespace.name if isinstance(namespace, Namespace) else "gone"
+            review = request(
+                operation=operation,
+                resource=resource(path),
+                namespace=None if path == "/v1/nodes" else name,
+                object={"metadata": {"labels": labels}},
             )
-            is not False
-        ]
-        assert found == wanted
+            labels_of = partial(selectable_labels, review.object, None)
+            wanted = [
+                (position, matched)
+                for position, hook in enumerate(webhooks)
+                if rules_match(hook, review) and not is_never_sent(review)
+                if (matched := selectors_match(hook, review, review.object, namespace)) is not False
+            ]
+            found = [
+                (one.position, matched)
+                for one in selection.invocations(review, namespace, labels_of if has_labels else None)
+                if (
+                    matched := one.has_matched_selectors
+                    or (
+                        object_matches(one.webhook, labels_of())
+                        if one.has_matched_namespace
+                        else selectors_match(one.webhook, review, review.object, namespace)
+                    )
+                )
+                is not False
+            ]
+            assert found == wanted
+
+
+@given(st.lists(SELECTORS, max_size=12), st.lists(LABELS, max_size=2))
+def test_an_index_finds_every_selector_that_matches(
+    selectors: list[Selector], labels: list[dict[str, str]]
+) -> None:
+    found = SelectorIndex(selectors).candidates(labels)
+    assert found == sorted(set(found))
+    for index, selector in enumerate(selectors):
+        if any(map(selector.matches, labels)):
+            assert index in found
+
+
+@given(LABELS)
+def test_an_index_leaves_out_selectors_that_require_another_label(labels: dict[str, str]) -> None:
+    selectors = [Selector((Requirement("team", "In", frozenset({f"team-{number}"})),)) for number in range(9)]
+    index = SelectorIndex(selectors)
+    assert index.candidates([labels]) == []
+    assert index.candidates([labels, {"team": "team-3"}]) == [3]
