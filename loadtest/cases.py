@@ -11,8 +11,10 @@ from typing import Final, Literal
 
 from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
+from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
 
 CONNECTIONS: Final = 64
+COMPILE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,9 @@ class Load:
     """Open loop of so many reviews a second."""
     is_fresh: bool = False
     """Whether each review has a new connection."""
-    review: Literal["pod", "large", "update"] = "pod"
-    """A Pod of 6 KB, a Pod of 1 MiB, or an update with two Pods of 3 MiB."""
+    review: Literal["pod", "labelled", "large", "update"] = "pod"
+    """A Pod of 6 KB, the same with all labels of ``loadtest.policies``, a Pod of 1 MiB, or an update with two
+    Pods of 3 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class Group:
     rounds: int = 3
     is_paced: bool = False
     """The rates are shares of the reference's throughput: it is measured once in each round, at the start."""
+    stretch: int = 1
+    """Its windows are so many times as long; for low rates, which have few reviews."""
+    is_compiled: bool = False
+    """Whether a server compiles at run time: each case runs for ``COMPILE_S`` before the first round."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -87,8 +94,29 @@ _FEW_PODS: Final = Load(rate=100.0)
 _UPDATES: Final = Load(connections=1, review="update")
 _FEW: Final = Load(connections=8)
 _SOME: Final = Load(connections=16)
+_REAL: Final = Load(connections=16, review="labelled")
 RATES: Final = (10, 25, 50, 70, 90)
 """In percent of the throughput of a closed loop."""
+SLOW_RATES: Final = (250, 500, 1000)
+"""Reviews a second, as API servers send them."""
+FRONT_RATE: Final = 400
+"""Reviews a second of the front end alone."""
+
+
+def _at(rate: int) -> Load:
+    # As many connections as an API server keeps or fewer; they are used in turn.
+    return Load(connections=16, rate=float(rate))
+
+
+def _slow_rate(rate: int) -> Group:
+    return Group(
+        f"at-{rate}",
+        f"Open loop of {rate:,} reviews a second",
+        Case(f"floor-at-{rate}", f"floor, {rate:,}/s", "floor", FLOOR_PATH, _at(rate)),
+        (Case(f"four-at-{rate}", f"4 policies, {rate:,}/s", "stream", _FOUR, _at(rate)),),
+        stretch=2,
+    )
+
 
 GROUPS: Final = (
     Group(
@@ -154,6 +182,35 @@ GROUPS: Final = (
         rounds=4,
         is_paced=True,
     ),
+    *map(_slow_rate, SLOW_RATES),
+    Group(
+        f"at-{FRONT_RATE}",
+        f"The front end alone: open loop of {FRONT_RATE} reviews a second",
+        Case("front", f"floor, {FRONT_RATE}/s", "floor", FLOOR_PATH, _at(FRONT_RATE)),
+        (
+            Case("front-busy", "floor, closed loop", "floor", FLOOR_PATH, _SOME),
+            Case(
+                "unmatched",
+                f"gateway, no webhook matches, {FRONT_RATE}/s",
+                *("stream", "/validate/unmatched", _at(FRONT_RATE)),
+            ),
+        ),
+        stretch=2,
+    ),
+    Group(
+        "real",
+        "Real policies, workers in several languages, 16 connections",
+        Case("floor-real", "floor, the same review", "floor", FLOOR_PATH, _REAL),
+        tuple(
+            Case(f"{name}-{language.name}", f"{name.upper()}, {language.title} worker", *server, _REAL)
+            for language in POLICY_WORKERS.values()
+            for name in SETS
+            for server in [
+                (f"real-{language.name}", f"/{'mutate' if name == MUTATING else 'validate'}/{name}")
+            ]
+        ),
+        is_compiled=True,
+    ),
     Group(
         "churn",
         "A TLS handshake for each review, 16 at a time",
@@ -180,6 +237,11 @@ GROUPS: Final = (
                 "pods-beside-updates",
                 "6 KB, 100/s, with one client that sends updates of 6 MiB",
                 *("stream", _FOUR, _FEW_PODS, _UPDATES),
+            ),
+            Case(
+                "floor-pods-beside-updates",
+                "floor, the same",
+                *("floor", FLOOR_PATH, _FEW_PODS, _UPDATES),
             ),
             Case("floor-pods", "floor, 6 KB alone, same rate", "floor", FLOOR_PATH, _PODS),
             Case(

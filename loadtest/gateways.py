@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.floor import PATH
+from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
 from loadtest.worker import (
     LABELS,
     SLOW_POLICIES,
@@ -65,6 +66,8 @@ class Gateway:
     processes: int = 1
     needs_webhook: bool = False
     """Whether its webhooks are called over HTTPS."""
+    language: str = ""
+    """Of its only worker, one of ``POLICY_WORKERS``; empty if its workers are ``loadtest.worker``."""
 
     def text(self, worker_addresses: Sequence[str], webhook: str = "", ca_file: Path | None = None) -> str:
         """Return the configuration, JSON documents in YAML, with a pool for each of *worker_addresses*.
@@ -78,9 +81,24 @@ class Gateway:
 
 
 def policies() -> list[Document]:
-    """Return 1, 4 and 16 validating webhooks, and 4 mutating webhooks that change nothing."""
+    """Return 1, 4 and 16 validating webhooks, 4 mutating ones that change nothing, and one for Services."""
     found = [_object("Validating", f"policies-{count}", _quick(validating_name, count)) for count in COUNTS]
-    return [*found, _object("Mutating", "policies-4", _quick(mutating_name, 4))]
+    unmatched = _webhook(validating_name(0)) | {"rules": [{**PODS, "resources": ["services"]}]}
+    return [
+        *found,
+        _object("Mutating", "policies-4", _quick(mutating_name, 4)),
+        _object("Validating", "unmatched", [unmatched]),
+    ]
+
+
+def real() -> list[Document]:
+    """Return the webhooks of ``loadtest.policies``, a configuration for each set."""
+    return [
+        _object(
+            "Mutating" if name == MUTATING else "Validating", name, [_webhook(policy) for policy in names]
+        )
+        for name, names in SETS.items()
+    ]
 
 
 def slow(side_effects: str = "None") -> list[Document]:
@@ -161,6 +179,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "many": Gateway(many),
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
+    **{f"real-{language}": Gateway(real, language=language) for language in POLICY_WORKERS},
 }
 
 

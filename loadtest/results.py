@@ -6,6 +6,7 @@ rounds counts. A machine that becomes slower or busier changes both sides of a r
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ import orjson
 from loadtest.servers import ROOT, BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from loadtest.cases import Case, Load
@@ -45,7 +46,7 @@ class Window:
     gateway_us: float
     """Of all processes of the gateway, or of the floor or another control."""
     worker_us: float
-    """Of all workers together."""
+    """Of all its workers together."""
     busy: float
     """Cores that the gateway used; 1 is one whole core."""
     p50_ms: float
@@ -96,9 +97,8 @@ def measure(
     """
     server = running.servers[case.server]
     url = server.address + case.path
-    pids = [*server.pids, *(pid for worker in running.workers for pid in worker.pids)]
     command = arguments(url, case.load, full_rate, timing, reviews)
-    command += [f"--watch={pid}" for pid in pids]
+    command += [f"--watch={pid}" for pid in (*server.pids, *server.workers)]
     with ExitStack() as stack:
         if case.background is not None:
             longer = Timing(0.0, timing.warmup_s + timing.window_s + AROUND_S)
@@ -225,14 +225,19 @@ def ratio(
         ValueError: no round has both.
     """
     above, below = attrgetter(figure), attrgetter(to_figure or figure)
-    ratios = [
-        fmean(map(above, windows_of(case, round_))) / fmean(map(below, windows_of(to, round_)))
-        for round_ in rounds
-        if windows_of(case, round_) and windows_of(to, round_)
-    ]
-    if not ratios:
-        raise ValueError(f"no round has both {case} and {to}")
-    return median(ratios)
+    return _paired(case, to, rounds, above, below, operator.truediv)
+
+
+def difference(case: str, to: str, rounds: Sequence[Round], figure: Figure) -> float:
+    """Return the median, over the rounds that have both, of a figure of *case* less that of *to*.
+
+    Where a round has several windows of a case, their mean counts.
+
+    Raises:
+        ValueError: no round has both.
+    """
+    value = attrgetter(figure)
+    return _paired(case, to, rounds, value, value, operator.sub)
 
 
 def middle(case: str, rounds: Sequence[Round], figure: Figure) -> float:
@@ -246,6 +251,24 @@ def middle(case: str, rounds: Sequence[Round], figure: Figure) -> float:
     ]
     if not found:
         raise ValueError(f"{case} was not measured")
+    return median(found)
+
+
+def _paired(
+    case: str,
+    to: str,
+    rounds: Sequence[Round],
+    value: Callable[[Window], float],
+    to_value: Callable[[Window], float],
+    compare: Callable[[float, float], float],
+) -> float:
+    found = [
+        compare(fmean(map(value, windows_of(case, round_))), fmean(map(to_value, windows_of(to, round_))))
+        for round_ in rounds
+        if windows_of(case, round_) and windows_of(to, round_)
+    ]
+    if not found:
+        raise ValueError(f"no round has both {case} and {to}")
     return median(found)
 
 

@@ -1,4 +1,4 @@
-"""The reviews of the benchmark: a Pod of 6 KB, one of 1 MiB, and an update of 6 MiB."""
+"""The reviews of the benchmark: a Pod of 6 KB, with more labels, one of 1 MiB, and an update of 6 MiB."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from loadtest.policies import labelled
 from tests.kit import ROOT
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def update(review: bytes, size_bytes: int = UPDATE_BYTES) -> bytes:
 def write_reviews(folder: Path) -> dict[str, Path]:
     """Return the files of the reviews by the names in ``Load.review``; they are written to *folder*."""
     pod = POD.read_bytes()
-    reviews = {"pod": pod, "large": enlarged(pod), "update": update(pod)}
+    reviews = {"pod": pod, "labelled": labelled(pod), "large": enlarged(pod), "update": update(pod)}
     for name, review in reviews.items():
         (folder / f"review-{name}.json").write_bytes(review)
     return {name: folder / f"review-{name}.json" for name in reviews}

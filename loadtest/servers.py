@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.serving.devcert import make_development_certificate
-from loadtest import agnhost
+from loadtest import agnhost, policies
 from loadtest.gateways import GATEWAYS, WORKERS
 from tests.kit import ROOT, Process
 
@@ -26,8 +26,12 @@ SERVING: Final = r"serving on (https://\S+:\d+)"
 POLICIES: Final = r"policies on (\S+)"
 """Log lines of a gateway and of a worker; the group is the address."""
 ACCEPT_TIMEOUT_S: Final = 30.0
-_WORKERS_OF: Final = {"baseline": WORKERS} | {name: gateway.workers for name, gateway in GATEWAYS.items()}
-"""Number of workers that a server needs; servers that are not named need none."""
+_ANYWHERE: Final = ("--listen=127.0.0.1:0", "--grace=0")
+"""Arguments of every worker."""
+_WORKERS_OF: Final = {"baseline": WORKERS} | {
+    name: gateway.workers for name, gateway in GATEWAYS.items() if not gateway.language
+}
+"""Number of shared workers that a server needs; servers that are not named need none."""
 
 
 class BenchError(Exception):
@@ -42,6 +46,8 @@ class Server:
     """The processes that do the work: several where the first only supervises others."""
     address: str
     """``https://HOST:PORT`` of a gateway or control, ``HOST:PORT`` of a worker."""
+    workers: tuple[int, ...] = ()
+    """The processes of its workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,6 @@ class Running:
     """The processes of one group of cases."""
 
     servers: Mapping[str, Server]
-    workers: Sequence[Server]
     missing: Mapping[str, str]
     """Servers that this machine cannot start, and why."""
 
@@ -88,18 +93,18 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
     """
     with ExitStack() as stack:
         count = max((_WORKERS_OF.get(name, 0) for name in names), default=0)
-        command = (sys.executable, "-m", "loadtest.worker", "--listen", "127.0.0.1:0", "--grace", "0")
-        processes = [start(stack, *command) for _ in range(count)]
-        workers = [
-            Server((process.child.pid,), logged("a worker", process, POLICIES)) for process in processes
-        ]
+        workers = [start(stack, sys.executable, "-m", "loadtest.worker", *_ANYWHERE) for _ in range(count)]
+        addresses = [logged("a worker", process, POLICIES) for process in workers]
         state = ("--state", str(folder / "state"))
         certificate, key = make_development_certificate(folder / "state")
         webhook = ""
         if any(GATEWAYS[name].needs_webhook for name in names if name in GATEWAYS):
             process = start(stack, sys.executable, "-m", "loadtest.floor", "--any", str(review), *state)
             webhook = logged("the HTTPS webhook", process, SERVING)
-        addresses = [worker.address for worker in workers]
+        worker_pids = {
+            name: tuple(process.child.pid for process in workers[: _WORKERS_OF.get(name, 0)])
+            for name in names
+        }
         started: dict[str, Process] = {}
         missing: dict[str, str] = {}
         servers: dict[str, Server] = {}
@@ -111,8 +116,17 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
                 started[name] = start(stack, *program, *addresses, *state)
             elif name in GATEWAYS:
                 gateway = GATEWAYS[name]
+                targets = addresses[: gateway.workers]
+                if gateway.language:
+                    language = policies.POLICY_WORKERS[gateway.language]
+                    if why := policies.unready(language):
+                        missing[name] = why
+                        continue
+                    own = start(stack, *language.run, *_ANYWHERE)
+                    targets = [logged(f"the worker in {language.title}", own, POLICIES)]
+                    worker_pids[name] = (own.child.pid,)
                 config = folder / f"{name}.yaml"
-                config.write_text(gateway.text(addresses[: gateway.workers], webhook, certificate))
+                config.write_text(gateway.text(targets, webhook, certificate))
                 started[name] = start(
                     stack,
                     *(sys.executable, "-m", "gateway", "serve", "--dev", "--config", str(config), *state),
@@ -127,8 +141,8 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
             address = logged(name, process, SERVING)
             is_supervisor = name in GATEWAYS and GATEWAYS[name].processes > 1
             pids = process.children() if is_supervisor else [process.child.pid]
-            servers[name] = Server(tuple(pids), address)
-        yield Running(servers, workers, missing)
+            servers[name] = Server(tuple(pids), address, worker_pids[name])
+        yield Running(servers, missing)
 
 
 def _start_agnhost(stack: ExitStack, command: Sequence[str]) -> Server:

@@ -50,7 +50,9 @@ FAULTY_REVIEWS: Final = 500_000
 CLIENTS: Final = 64
 FAULTY_CLIENTS: Final = 128
 """At 3,000 reviews a second three in four of them wait for a policy that never answers."""
-MAX_MIB: Final = 120.0
+MAX_IDLE_MIB: Final = 50.0
+"""Before the first review."""
+MAX_MIB: Final = 65.0
 MAX_FAULTY_MIB: Final = 160.0
 """With faults: twice the connections, many of them new, and a call in flight on most."""
 MAX_REFUSED_PERCENT: Final = 0.1
@@ -286,7 +288,11 @@ async def run(options: argparse.Namespace) -> Ran:
                 *(tally.refused.total() * 100 / options.count, MAX_REFUSED_PERCENT),
                 is_bound=True,
             ),
-            *memory_checks(samples, MAX_FAULTY_MIB if options.faults else MAX_MIB),
+            *(
+                memory_checks(samples, MAX_FAULTY_MIB)
+                if options.faults
+                else memory_checks(samples, MAX_MIB, MAX_IDLE_MIB)
+            ),
             *count_checks(setup.scrape(), tally, setup.kinds, setup.calls()),
             *(
                 Check(

@@ -84,12 +84,23 @@ def growth_percent(samples: Sequence[Sample]) -> float:
     return slope * (half[-1].reviews - half[0].reviews) / half[0].gateway_mib * 100
 
 
-def memory_checks(samples: Sequence[Sample], max_mib: float) -> list[Check]:
-    """Return the checks of the gateway's memory: its maximum and its growth; none with too few samples."""
+def memory_checks(
+    samples: Sequence[Sample], max_mib: float, max_idle_mib: float | None = None
+) -> list[Check]:
+    """Return the checks of the gateway's memory: its maximum and its growth; none with too few samples.
+
+    With *max_idle_mib* also its memory before the first review.
+    """
     if len(samples) < MIN_SAMPLES:
         return []
     most = max(sample.gateway_mib for sample in samples)
+    idle = Check(
+        "memory of the idle gateway process, MiB",
+        *(round(samples[0].gateway_mib, 1), max_idle_mib or 0.0),
+        is_bound=True,
+    )
     return [
+        *([idle] if max_idle_mib else []),
         Check("memory of the gateway process, MiB", round(most, 1), max_mib, is_bound=True),
         Check(
             "its growth over the last half, percent",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loadtest.cases import FLOOR, GROUPS
 from loadtest.report import drift, group_table, markdown_table
-from loadtest.results import Round, Window, checked, in_flight, middle, ratio, window
+from loadtest.results import Round, Window, checked, difference, in_flight, middle, ratio, window
 from loadtest.servers import BenchError
 
 costs = st.floats(1.0, 1e4)
@@ -76,6 +76,16 @@ def test_a_ratio_is_the_median_of_the_ratios_within_rounds() -> None:
     assert ratio("stream-4", "floor", rounds) == 3.0
     with pytest.raises(ValueError, match="no round has both unary-4 and floor"):
         ratio("unary-4", "floor", rounds)
+
+
+def test_a_difference_is_the_median_of_the_differences_within_rounds() -> None:
+    rounds = [
+        a_round(floor=[10, 30], stream_4=[60]),  # 40, by the mean of the floor
+        a_round(floor=[40], stream_4=[50]),
+        a_round(floor=[10], stream_4=[90]),
+        a_round(floor=[1000]),
+    ]
+    assert difference("stream-4", "floor", rounds, "gateway_us") == 40.0
 
 
 def test_the_figures_of_the_two_sides_of_a_ratio_may_differ() -> None:

@@ -60,6 +60,12 @@ def test_memory_is_judged_by_its_maximum_and_by_its_growth(
     assert [check.is_met for check in memory_checks(samples(*mib), 120.0)] == is_met
 
 
+@pytest.mark.parametrize(("idle_mib", "is_met"), [(60.0, True), (59.9, False)])
+def test_the_memory_of_an_idle_gateway_has_its_own_limit(idle_mib: float, is_met: bool) -> None:
+    idle, *_ = memory_checks(samples(60, 100, 100, 100, 100), 120.0, idle_mib)
+    assert (idle.found, idle.is_met) == (60, is_met)
+
+
 def test_the_memory_of_a_process_is_read() -> None:
     assert 0 < memory_mib(os.getpid()) <= memory_mib(os.getpid(), is_peak=True)
 
