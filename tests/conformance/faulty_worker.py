@@ -62,7 +62,15 @@ FAULTS = {
     "batch-vectors": ("stream-other-message", "stream-no-patch"),
     "batch-like-review": ("stream-other-error",),
     "batch-shared-payload": ("leaks-changes",),
-    "batch-many": ("drops-one", "repeats-one", "invents-one", "no-outcome", "code-0", "no-batch"),
+    "batch-many": (
+        "drops-one",
+        "repeats-one",
+        "invents-one",
+        "no-outcome",
+        "code-0",
+        "no-batch",
+        "all-chained",
+    ),
     "batch-own-answers": ("old-payloads",),
     "batch-replies": ("one-by-one",),
     "batch-ids": ("double-ids", "signed-ids", "no-id-0"),
@@ -80,6 +88,19 @@ FAULTS = {
     "call-cancelled-unknown": ("ends-on-cancelled",),
     "call-id-again": ("ids-once",),
     "call-too-many": ("no-limit", "low-limit", "keeps-cancelled"),
+    "chain-like-review": ("flat-chains", "never-chained", "stream-no-patch"),
+    "chain-branches": ("chains-in-line",),
+    "chain-longest": ("short-chains",),
+    "chain-after-failure": ("ends-at-denial",),
+    "chain-order": ("flat-chains", "verdicts-at-the-end"),
+    "chain-timeout": ("flat-chains",),
+    "chain-cancelled": ("flat-chains", "ignores-cancelled"),
+    "chain-cancelled-at-once": ("flat-chains", "ignores-cancelled"),
+    "chain-unknown": ("passes-over-unknown-after", "ends-on-unknown-after"),
+    "chain-id-again": ("ids-once",),
+    "chain-duplicate-id": ("passes-over-duplicates",),
+    "chain-too-many": ("no-limit", "flat-chains"),
+    "chain-half-close": ("half-close-is-cancel", "half-close-fails"),
     "stream-of-the-gateway": ("grpc-only", "never-ok"),
     "stream-half-close": ("half-close-is-cancel", "half-close-fails"),
     "stream-half-close-at-once": ("half-close-fails", "half-close-hangs"),
@@ -350,7 +371,9 @@ class FaultyRpc:
         self._worker = worker
         self._payloads: list[Any] = []
         self._ids: set[int] = set()
-        self._unanswered: set[int] = set()
+        self._after: dict[int, int] = {}
+        self._denied: set[int] = set()
+        self._held = pb.VerdictBatch()
         self._sleeping = False
         self.is_deaf = False
         self.killed = asyncio.Event()
@@ -434,6 +457,8 @@ class FaultyRpc:
             await self._rpc.abort(INVALID, "not in flight")
         if fault == "ends-on-unknown-policy" and any(call.policy not in served for call in batch.calls):
             await self._rpc.abort(grpc.StatusCode.NOT_FOUND, "no such policy")
+        if fault == "ends-on-unknown-after" and any(call.after == call.id for call in batch.calls):
+            await self._rpc.abort(INVALID, "no such call")
         if fault == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
             await self._rpc.abort(INVALID, "no such payload")
         if fault == "ids-once" and any(call.id in self._ids for call in batch.calls):
@@ -454,10 +479,10 @@ class FaultyRpc:
             batch.payloads.extend(self._payloads)
         for call in batch.calls:
             self._change_call(call, batch)
+        self._change_chains(batch)
 
     def _change_call(self, call: pb.Call, batch: pb.ReviewBatch) -> None:
         fault = self._now.fault
-        self._unanswered.add(call.id)
         self._sleeping |= call.policy == "sleeps"
         if fault == "clamps-payloads":
             call.payload = min(call.payload, len(batch.payloads) - 1)
@@ -469,6 +494,23 @@ class FaultyRpc:
             call.timeout_millis += 5_000
         elif fault == "signed-timeout" and call.timeout_millis >= 2**31:
             call.timeout_millis = 1
+
+    def _change_chains(self, batch: pb.ReviewBatch) -> None:
+        fault = self._now.fault
+        earlier: list[int] = []
+        for call in batch.calls:
+            self._after[call.id] = call.after
+            if not call.after:
+                pass
+            elif fault == "flat-chains":
+                call.after = 0
+            elif fault == "chains-in-line":
+                call.after = earlier[-1]
+            elif fault == "short-chains" and len(earlier) > 16:
+                call.after = call.id
+            elif fault == "passes-over-unknown-after" and call.after not in earlier:
+                call.after = 0
+            earlier.append(call.id)
 
     def _leak(self, batch: pb.ReviewBatch) -> None:
         """Let the calls behind the first mutating one see the object as that one left it."""
@@ -504,8 +546,14 @@ class FaultyRpc:
             for verdict in batch.verdicts:
                 await self._rpc.write(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
             return
+        if fault == "verdicts-at-the-end":
+            self._held.MergeFrom(batch)
+            if len(self._held.verdicts) < len(self._after):
+                return
+            batch = self._held
         for verdict in list(batch.verdicts):
             self._change_verdict(verdict, batch)
+            self._change_chained(verdict)
         await self._rpc.write(b"\xff\xff" if fault == "no-batch" else batch.SerializeToString())
 
     def _change_verdict(self, verdict: pb.Verdict, batch: pb.VerdictBatch) -> None:  # noqa: C901
@@ -541,6 +589,17 @@ class FaultyRpc:
         elif fault == "cut-denials" and verdict.response.status.message:
             verdict.response.status.message = verdict.response.status.message[:100]
             verdict.response.status.ClearField("causes")
+
+    def _change_chained(self, verdict: pb.Verdict) -> None:
+        fault, after = self._now.fault, self._after.get(verdict.id, 0)
+        if fault in ("all-chained", "never-chained"):
+            verdict.chained = fault == "all-chained"
+        elif fault in ("flat-chains", "passes-over-unknown-after"):
+            verdict.chained = after != 0
+        if not verdict.response.allowed:
+            self._denied.add(verdict.id)
+        if fault == "ends-at-denial" and after in self._denied:
+            verdict.error.code = grpc.StatusCode.FAILED_PRECONDITION.value[0]
 
 
 class FaultyHealth(health.aio.HealthServicer):  # type: ignore[misc]

@@ -61,12 +61,14 @@ def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
     report = json.loads(done.stdout)
     assert report["target"] == " ".join(SAMPLES)
     assert [entry["rule"] for entry in report["rules"]] == [rule.name for rule in RULES]
-    assert {entry["rule"]: entry["note"] for entry in report["rules"] if entry["result"] != "holds"} == {
+    left = {entry["rule"]: entry["note"] for entry in report["rules"] if entry["result"] != "holds"}
+    # The Python worker has no chains yet.
+    left = {name: note for name, note in left.items() if not name.startswith("chain-")}
+    assert left == {
         "keepalive-without-calls": "takes three minutes: use --keepalive",
         "keepalive-with-calls": "takes three minutes: use --keepalive",
     }
-    assert report["holds"] == len(RULES) - 2
-    assert report["fails"] == report["notServed"] == 0
+    assert report["fails"] == 0
 
 
 def test_a_worker_with_review_only_passes_with_the_consequences() -> None:
@@ -85,7 +87,7 @@ def test_a_worker_with_review_only_passes_with_the_consequences() -> None:
     assert "  holds        exits with status 0 when no call is left" in lines
     assert done.stdout.count("each review is an RPC") == 1
     assert re.search(
-        r"keeps to the contract, as far as checked: 4 hold, 46 not served, 17 not checked$", done.stdout
+        r"keeps to the contract, as far as checked: 4 hold, 59 not served, 17 not checked$", done.stdout
     )
 
 

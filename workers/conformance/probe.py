@@ -13,7 +13,9 @@ from workers.conformance.answers import code_name, kind
 from workers.conformance.requests import SAMPLES, pod
 from workers.conformance.rule import ANSWER_S, Violation
 from workers.conformance.rules.health import CHECK, WATCH, request
-from workers.conformance.worker import LIST, SERVICE, Facts, Worker
+from workers.conformance.rules.unary import UNKNOWN
+from workers.conformance.stream import CallSpec
+from workers.conformance.worker import CHAINS, LIST, SERVICE, Facts, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,8 @@ async def probe(target: Target, policy: str | None, vectors: Sequence[Vector]) -
                 raise GatewayError(
                     f'a review by policy "{facts.policy}" failed with {facts.baseline} {answer.message}'
                 )
+        if "ReviewStream" in facts.methods and await _has_chains(worker):
+            facts.methods.add(CHAINS)
     return facts
 
 
@@ -88,6 +92,18 @@ async def _look_at_methods(worker: Worker, facts: Facts) -> None:
     except Violation:
         pass  # a rule reports it
     facts.methods.add("ReviewStream")
+
+
+async def _has_chains(worker: Worker) -> bool:
+    """Return whether the verdict of a call with `after` is marked as chained."""
+    policy = worker.policy or UNKNOWN
+    try:
+        async with worker.stream() as stream:
+            await stream.send([CallSpec(1, policy), CallSpec(2, policy, after=1)], [pod()])
+            await stream.verdict(2)
+            return 2 in stream.chained
+    except Violation:
+        return True  # a rule reports it
 
 
 async def _samples(worker: Worker, names: Sequence[str]) -> set[str]:

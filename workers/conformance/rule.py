@@ -53,7 +53,7 @@ class Rule:
 
     group: Group
     method: str
-    """Method that the worker has to serve for the rule to be checked."""
+    """Method or feature that the worker has to serve for the rule to be checked."""
     name: str
     """Identifier, for ``--only`` and JSON output."""
     description: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from workers.conformance.rule import NotChecked, Violation
 from workers.conformance.rules.batches import BATCHES
 from workers.conformance.rules.calls import DEADLINES
+from workers.conformance.rules.chains import CHAINS
 from workers.conformance.rules.health import HEALTH
 from workers.conformance.rules.keepalive import KEEPALIVE
 from workers.conformance.rules.listing import LISTING
@@ -16,6 +17,7 @@ from workers.conformance.rules.shutdown import SHUTDOWN
 from workers.conformance.rules.sizes import SIZES
 from workers.conformance.rules.streams import STREAMS
 from workers.conformance.rules.unary import REVIEWS
+from workers.conformance.worker import CHAINS as FEATURE
 from workers.conformance.worker import Worker
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ GROUPS: Final[tuple[Group, ...]] = (
     REVIEWS,
     BATCHES,
     DEADLINES,
+    CHAINS,
     STREAMS,
     SIZES,
     # After the rules in which policies send patches.
@@ -43,11 +46,12 @@ RULES: Final[tuple[Rule, ...]] = tuple(rule for group in GROUPS for rule in grou
 COSTS: Final = {
     "ReviewStream": "each review is an RPC, which needs several times more CPU on both sides, and the worker "
     "cannot announce its shutdown",
+    FEATURE: "each policy that changes the object costs a round trip and a new copy of the request",
     "ListPolicies": "people and tools cannot list the policies; the gateway does not need it",
     "Check": "gRPC probes of Kubernetes do not work",
     "Watch": "the worker cannot stop receiving reviews without closing connections",
 }
-"""Consequences of not serving a method."""
+"""Consequences of not serving a method or feature."""
 
 _GONE_AFTER_S: Final = 1.0
 
@@ -62,7 +66,8 @@ class Result:
     outcome: str
     """``HOLDS``, ``FAILS``, ``NOT_SERVED`` or ``NOT_CHECKED``."""
     note: str = ""
-    """The extent of the check, the consequence of a missing method, or the requirement of the check."""
+    """The extent of the check, the consequence of a missing method or feature, or the requirement of the
+    check."""
     violation: Violation | None = None
 
 

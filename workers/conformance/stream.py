@@ -1,7 +1,7 @@
 """Client side of a ReviewStream, which records every message.
 
 Some violations are detected in every rule: an unsolicited verdict, a second verdict for a call, a verdict
-without an outcome, a message that is not a VerdictBatch.
+without an outcome, a chained verdict for a call that follows none, a message that is not a VerdictBatch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,18 @@ TIMEOUT_MS: Final = 20_000
 _EXACTLY_ONE: Final = "exactly one verdict for each call, with a response or an error"
 
 
+class CallSpec(NamedTuple):
+    """A call of a batch."""
+
+    number: int
+    """Its id."""
+    policy: str
+    payload: int = 0
+    """Index of the payload in the batch."""
+    after: int = 0
+    """Id of the call that leaves the object; 0: none."""
+
+
 class Message(NamedTuple):
     """A received VerdictBatch."""
 
@@ -45,6 +57,10 @@ class Stream:
         self.answers: dict[int, Answer] = {}
         """Verdicts by call id; ``forget`` allows an id to be used again."""
         self.came_at: dict[int, float] = {}
+        self.chained: set[int] = set()
+        """Ids of calls whose verdicts are marked as chained."""
+        self.after: dict[int, int] = {}
+        """By call id, the id of the call that it follows; 0: none."""
         self.messages: list[Message] = []
         self.ended: pb.Error | None = None
         """The status at the end as an Error, code 0 for OK; None while the stream is open."""
@@ -73,14 +89,14 @@ class Stream:
 
     async def send(
         self,
-        calls: Iterable[tuple[int, str] | tuple[int, str, int]],
+        calls: Iterable[CallSpec | tuple[int, str] | tuple[int, str, int]],
         payloads: Sequence[bytes | tuple[bytes, bytes]],
         *,
         cancelled: Iterable[int] = (),
         timeout_ms: int = TIMEOUT_MS,
         action: str = "",
     ) -> None:
-        """Write one batch of calls: id, policy and, unless it is 0, the index of the payload.
+        """Write one batch of calls, each as a CallSpec or the start of one.
 
         *action* describes the batch in the report.
         """
@@ -88,14 +104,10 @@ class Stream:
         for payload in payloads:
             request, namespace = payload if isinstance(payload, tuple) else (payload, b"")
             batch.payloads.add(admission_request=request, namespace_object=namespace)
-        for number, policy, *position in calls:
-            batch.calls.add(
-                id=number,
-                policy=policy,
-                payload=position[0] if position else 0,
-                timeout_millis=timeout_ms,
-            )
+        for number, policy, payload, after in (CallSpec(*call) for call in calls):
+            batch.calls.add(id=number, policy=policy, payload=payload, timeout_millis=timeout_ms, after=after)
             self._policies[number] = policy
+            self.after[number] = after
         self.action = action or f"a batch of {len(batch.calls)} calls"
         await self.write(batch.SerializeToString())
 
@@ -126,6 +138,7 @@ class Stream:
         """Forget the verdicts of these calls, so that their ids can be used again."""
         for number in numbers:
             self.answers.pop(number, None)
+            self.chained.discard(number)
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -233,6 +246,10 @@ class Stream:
             fault = f"a verdict for call {number}, which was never sent"
         elif number in self.answers:
             fault = f"a second verdict for call {number}"
+        elif verdict.chained and not self.after.get(number):
+            fault = f"a verdict for call {number} that is chained, although the call has no `after`"
+        if verdict.chained:
+            self.chained.add(number)
         self._fault = self._fault or fault
         self.answers[number] = answer
         self.came_at[number] = now

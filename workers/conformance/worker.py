@@ -29,6 +29,8 @@ SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
 REVIEW: Final = f"/{SERVICE}/Review"
 STREAM: Final = f"/{SERVICE}/ReviewStream"
 LIST: Final = f"/{SERVICE}/ListPolicies"
+CHAINS: Final = "chains"
+"""The feature of ReviewStream that a worker may lack."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Facts:
     """Facts about the worker, found before the first rule is checked."""
 
     methods: set[str] = field(default_factory=set)
-    """The served ones of ``Review``, ``ReviewStream``, ``ListPolicies``, ``Check`` and ``Watch``."""
+    """The served ones of ``Review``, ``ReviewStream``, ``ListPolicies``, ``Check``, ``Watch`` and
+    ``CHAINS``."""
     samples: set[str] = field(default_factory=set)
     """The sample policies that the worker serves."""
     policy: str = ""
