@@ -104,10 +104,17 @@ class Stream:
         for payload in payloads:
             request, namespace = payload if isinstance(payload, tuple) else (payload, b"")
             batch.payloads.add(admission_request=request, namespace_object=namespace)
-        for number, policy, payload, after in (CallSpec(*call) for call in calls):
-            batch.calls.add(id=number, policy=policy, payload=payload, timeout_millis=timeout_ms, after=after)
-            self._policies[number] = policy
-            self.after[number] = after
+        for call in calls:
+            spec = CallSpec(*call)
+            batch.calls.add(
+                id=spec.number,
+                policy=spec.policy,
+                payload=spec.payload,
+                timeout_millis=timeout_ms,
+                after=spec.after,
+            )
+            self._policies[spec.number] = spec.policy
+            self.after[spec.number] = spec.after
         self.action = action or f"a batch of {len(batch.calls)} calls"
         await self.write(batch.SerializeToString())
 
