@@ -16,9 +16,10 @@ import grpc
 
 from gateway.dispatch.cpu_budget import CpuAccount
 from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
-from gateway.dispatch.rpc import MAX_MESSAGE_BYTES, StreamingCall
+from gateway.dispatch.rpc import StreamingCall
 from gateway.dispatch.stream_connection import StreamConnection
 from gateway.errors import ConfigError, Problem
+from gateway.http2.messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path

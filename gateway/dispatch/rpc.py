@@ -8,25 +8,18 @@ statuses (grpc/doc/http-grpc-status-mapping.md).
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from gateway.dispatch.header_fields import read_fields
-from gateway.dispatch.http2 import CANCEL, NO_ERROR, PROTOCOL_ERROR, Http2Stream, Violation
 from gateway.dispatch.verdicts import one_line, status_name
+from gateway.http2.client import Http2Stream
+from gateway.http2.fields import read_fields
+from gateway.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR, Violation
+from gateway.http2.messages import MessageReader, with_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""gRPC's default of 4 MiB is too small for the update of a large object, which contains the object twice."""
-
-_COPIED_BYTES: Final = 64 * 1024
-
-_MESSAGE_HEAD: Final = struct.Struct(">BI")
-"""Whether the message is compressed, and its length."""
 
 _RESET_STATUSES: Final = {
     None: "UNAVAILABLE",
@@ -65,9 +58,7 @@ class StreamingCall:
         """Start a call of the method *path* at *authority*; *scheme* is ``http`` or ``https``."""
         self.status: CallStatus | None = None
         """None while the call is open."""
-        self._partial = bytearray()
-        self._wanted_bytes = _MESSAGE_HEAD.size
-        """Bytes that ``_partial`` must have for the next step: the head of a message, or all of it."""
+        self._reader = MessageReader()
         self._has_response = False
         fields = {
             ":method": "POST",
@@ -82,34 +73,32 @@ class StreamingCall:
 
     def send(self, message: bytes) -> None:
         """Send a message."""
-        self.http2.send(_MESSAGE_HEAD.pack(0, len(message)) + message)
+        self.http2.send(with_head(message))
 
     def cancel(self) -> None:
         """End the call from this side."""
         self.http2.cancel()
-        self._discard()
+        self._reader.discard()
         self._end(CallStatus("CANCELLED", "the stream was closed"))
 
     @property
     def has_more(self) -> bool:
         """Whether :meth:`next_message` may have input to process."""
-        return self.http2.has_more or len(self._partial) >= self._wanted_bytes
+        return self.http2.has_more or self._reader.has_more
 
     def next_message(self) -> bytes | bytearray | None:
         """Process one step of the input, and return a message if that completes one."""
-        if len(self._partial) < self._wanted_bytes:
+        if not self._reader.has_more:
             self.http2.advance()
-            if len(self._partial) < self._wanted_bytes:
-                return None
         try:
-            return self._take_message()
+            return self._reader.take()
         except Violation as violation:
             self.fail(violation)
             return None
 
     def fail(self, violation: Violation) -> None:
         """End the call for a *violation* by the worker."""
-        self._discard()
+        self._reader.discard()
         self.http2.fail(violation)
 
     # -- called by the HTTP/2 stream --------------------------------------------------------------
@@ -137,10 +126,10 @@ class StreamingCall:
         """Take DATA; return whether a message, or its head, is complete."""
         if not self._has_response:
             raise Violation(PROTOCOL_ERROR, "DATA frame out of place")
-        self._partial += body
+        self._reader.partial += body
         if ends:
             raise Violation(NO_ERROR, "the worker ended the stream without a status")
-        return len(self._partial) >= self._wanted_bytes
+        return self._reader.has_more
 
     def reset(self, error_code: int | None) -> None:
         """The worker ended the call with RST_STREAM, or with a GOAWAY that excludes it (None)."""
@@ -162,34 +151,6 @@ class StreamingCall:
         if not content_type.startswith("application/grpc"):
             text = f"expected content-type application/grpc, found {content_type[:100] or 'none'}"
             raise Violation(CANCEL, text, "UNKNOWN")
-
-    def _take_message(self) -> bytes | bytearray | None:
-        """Return the message at the start of the input; None if it is not complete."""
-        partial, head_bytes = self._partial, _MESSAGE_HEAD.size
-        is_compressed, length = _MESSAGE_HEAD.unpack_from(partial)
-        if is_compressed:
-            raise Violation(CANCEL, "compressed message, although no encoding was accepted")
-        if length > MAX_MESSAGE_BYTES:
-            text = f"message larger than max ({length} vs. {MAX_MESSAGE_BYTES} bytes)"
-            raise Violation(CANCEL, text, "RESOURCE_EXHAUSTED")
-        end = head_bytes + length
-        if len(partial) < end:
-            self._wanted_bytes = end
-            return None
-        self._wanted_bytes = head_bytes
-        if length < _COPIED_BYTES:
-            message = bytes(partial[head_bytes:end])
-            del partial[:end]
-            return message
-        # A large message is passed on without a copy, which takes milliseconds.
-        self._partial = partial[end:]
-        del partial[end:]
-        del partial[:head_bytes]
-        return partial
-
-    def _discard(self) -> None:
-        self._partial.clear()
-        self._wanted_bytes = _MESSAGE_HEAD.size
 
     def _end(self, status: CallStatus) -> None:
         self.http2.is_over = True

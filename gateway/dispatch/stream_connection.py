@@ -7,9 +7,9 @@ import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.dispatch.cpu_budget import MAX_DEBT_S, SLICE_S, SMALL_READ_BYTES, CpuAccount, budget_of
-from gateway.dispatch.http2 import ENHANCE_YOUR_CALM, Violation
 from gateway.dispatch.keepalive import Keepalive
 from gateway.dispatch.rpc import CallStatus
+from gateway.http2.frames import ENHANCE_YOUR_CALM, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,9 @@ import asyncio
 import atexit
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.dispatch import cpu_budget, http2, rpc, stream_connection
+from gateway.dispatch import cpu_budget, stream_connection
 from gateway.dispatch.rpc import StreamingCall
+from gateway.http2 import client, frames, messages
 from tests.frames import take
 from tests.fuzz.laws import Faults, bounded
 from tests.fuzz.source import Source
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MODULES: Final = (
-    "gateway/dispatch/http2.py",
-    "gateway/dispatch/header_fields.py",
+    "gateway/http2/frames.py",
+    "gateway/http2/client.py",
+    "gateway/http2/fields.py",
+    "gateway/http2/messages.py",
     "gateway/dispatch/rpc.py",
     "gateway/dispatch/cpu_budget.py",
     "gateway/dispatch/stream_connection.py",
@@ -52,8 +55,9 @@ def run(data: bytes) -> None:
 
 
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
-    (http2, {"MAX_UNPRODUCTIVE_FRAMES": _FLOOD, "WINDOW_BYTES": _WINDOW_BYTES, "_MAX_HEADERS_BYTES": 6000}),
-    (rpc, {"MAX_MESSAGE_BYTES": _MESSAGE_BYTES}),
+    (frames, {"MAX_UNPRODUCTIVE_FRAMES": _FLOOD, "MAX_HEADERS_BYTES": 6000}),
+    (client, {"WINDOW_BYTES": _WINDOW_BYTES}),
+    (messages, {"MAX_MESSAGE_BYTES": _MESSAGE_BYTES}),
     # One step in each slice and no wait between them, so that the result does not depend on the CPU's speed.
     (stream_connection, {"MAX_UNSENT_BYTES": 2000, "SLICE_S": 0}),
     (cpu_budget, {"BURST_S": 10**9}),
@@ -100,7 +104,7 @@ def _check_kept(call: StreamingCall) -> None:
     # One read of the transport, and a frame that began in the read before.
     assert call.http2.unread_bytes <= (262_144 if call.http2.has_more else 0) + 16_384 + 9
     assert len(call.http2._block or b"") <= 6000 + 16_384
-    assert len(call._partial) <= _MESSAGE_BYTES + 5 + 16_384
+    assert len(call._reader.partial) <= _MESSAGE_BYTES + 5 + 16_384
 
 
 # The stream.

@@ -28,7 +28,7 @@ STREAMS: Final = Group("Streams", "ReviewStream", "Batching")
 
 @STREAMS.rule("works with the gateway's own HTTP/2 client")
 async def stream_of_the_gateway(worker: Worker) -> None:
-    """The gateway's streams do not use the gRPC library: see gateway/dispatch/http2.py."""
+    """The gateway's streams do not use the gRPC library: see gateway/http2/client.py."""
     recorder = Recorder()
     action = "a batch over the gateway's own HTTP/2"
     try:

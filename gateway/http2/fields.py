@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.http2 import PROTOCOL_ERROR, Violation
+from gateway.http2.frames import PROTOCOL_ERROR, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
