@@ -50,6 +50,7 @@ e2e: install
 
 e2e-bench: install
 	$(BIN)/python -m tests.e2e.bench
+	$(BIN)/python -m tests.e2e.rollout
 
 lint: install
 	$(BIN)/ruff format --check .

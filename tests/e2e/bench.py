@@ -20,15 +20,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.measurement import cpu_clock
-from loadtest.report import machine, markdown_table, targets_table, versions
+from loadtest.report import markdown_table, targets_table
 from loadtest.targets import Found, Target, judge
-from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case
+from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case, alternating, publish
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools
@@ -210,8 +209,7 @@ def main() -> None:
         cluster = stack.enter_context(Cluster(binaries, folder / "cluster", sync=True))
         for number in range(plan.rounds):
             found = {}
-            # Odd rounds reverse the order, so that a machine that becomes slower favours no case.
-            for case in cases if number % 2 == 0 else reversed(cases):
+            for case in alternating(cases, number):
                 here = folder / f"{number}-{cases.index(case)}"
                 here.mkdir()
                 found[case.title] = measure(case, cluster, plan, here, tools)
@@ -222,11 +220,7 @@ def main() -> None:
         f"{plan.rounds} rounds of {plan.seconds:g} s, medians; one process each of gateway and worker"
     )
     text = f"{how}\n\n{table(rounds)}\n\n{targets(rounds)}"
-    print(text)
-    if parsed.output:
-        head = f"# Policies before a real API server, {datetime.now(UTC):%Y-%m-%d}"
-        parsed.output.write_text(f"{head}\n\n{machine()}\n\n{versions()}\n\n{text}\n")
-        print(f"written to {parsed.output}", file=sys.stderr)
+    publish("Policies before a real API server", text, parsed.output)
 
 
 if __name__ == "__main__":

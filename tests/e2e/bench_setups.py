@@ -6,13 +6,15 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from loadtest.report import machine, versions
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
 from tests.kit import REVIEWS, Process, pool_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -172,3 +174,17 @@ CASES: Final = (
     Case("10 Go webhooks, validating", "validate", POLICIES),
     *BEHIND,
 )
+
+
+def alternating(cases: Sequence[Case], number: int) -> Sequence[Case]:
+    """Return *cases* in the order of round *number*: odd rounds reverse it, so that drift favours no case."""
+    return cases if number % 2 == 0 else cases[::-1]
+
+
+def publish(title: str, text: str, output: Path | None) -> None:
+    """Print *text*, and write it to *output* with machine and versions."""
+    print(text)
+    if output is not None:
+        head = f"# {title}, {datetime.now(UTC):%Y-%m-%d}"
+        output.write_text(f"{head}\n\n{machine()}\n\n{versions()}\n\n{text}\n")
+        print(f"written to {output}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""Obtains kube-apiserver, kubectl and etcd: built with the Go toolchain, kept outside the repository.
+"""Obtains the programs of a cluster: built with the Go toolchain, kept outside the repository.
 
 Each folder with a ``go.mod`` pins one of them with its hashes. Its ``replace`` lines are what
 k8s.io/kubernetes needs to be built as a dependency: its own go.mod points them at folders of its repository.
 
     python -m tests.e2e.binaries            # builds missing programs
 
-Built once per version, pins and Go release; four to eight minutes each on two cores.
+Built once per version, pins and Go release; five to ten minutes each on two cores.
 """
 
 from __future__ import annotations
@@ -14,27 +14,36 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.e2e.golang import ROOT, CannotBuild, go, kept
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 MODULES: Final = ROOT / "tests" / "e2e"
 VERSIONS: Final = ("1.37", "1.33")
 """The newest Kubernetes, and one four minors older."""
+KWOK: Final = "sigs.k8s.io/kwok"
+STAGES: Final = "stages.yaml"
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """Paths of the programs of one control plane."""
+    """Paths of the programs of one cluster."""
 
     version: str
     """Release, such as ``v1.37.1``."""
     kube_apiserver: Path
+    kube_controller_manager: Path
+    kube_scheduler: Path
     kubectl: Path
     etcd: Path
+    kwok: Path
+    """Plays nodes: it answers for the kubelets of nodes that do not exist."""
+    kwok_stages: Path
+    """kwok's own rules for nodes that stay ready and for Pods that run as soon as they are bound."""
 
 
 def obtain(minor: str) -> Binaries:
@@ -43,7 +52,7 @@ def obtain(minor: str) -> Binaries:
     Raises:
         CannotBuild: there is no Go toolchain, or it could not build them.
     """
-    kubernetes, etcd = MODULES / "kubernetes" / minor, MODULES / "etcd"
+    kubernetes, etcd, kwok = MODULES / "kubernetes" / minor, MODULES / "etcd", MODULES / "kwok"
     version = pinned(kubernetes, "k8s.io/kubernetes")
     stamps = (
         f"-X k8s.io/component-base/version.gitVersion={version}",
@@ -51,20 +60,41 @@ def obtain(minor: str) -> Binaries:
     )
     control_plane = _build(kubernetes, f"kubernetes-{version}", *stamps)
     storage = _build(etcd, f"etcd-{pinned(etcd, 'go.etcd.io/etcd/server/v3')}")
+    nodes = _build(kwok, f"kwok-{pinned(kwok, KWOK)}", also=_write_stages)
     return Binaries(
         version,
         kube_apiserver=control_plane / "kube-apiserver",
+        kube_controller_manager=control_plane / "kube-controller-manager",
+        kube_scheduler=control_plane / "kube-scheduler",
         kubectl=control_plane / "kubectl",
         etcd=storage / "server",
+        kwok=nodes / "kwok",
+        kwok_stages=nodes / STAGES,
     )
 
 
-def _build(module: Path, name: str, *stamps: str) -> Path:
-    """Build every program that the ``tool`` lines of the go.mod in *module* name; return their folder."""
+def _write_stages(programs: Path) -> None:
+    """Write the stages of kwok's module, as its own set-up selects them, into one file in *programs*."""
+    module = Path(go("list", "-m", "-f", "{{.Dir}}", KWOK, cwd=MODULES / "kwok"))
+    files = [
+        file
+        for folder in ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+        for file in sorted(module.glob(f"kustomize/stage/{folder}/*-*.yaml"))
+    ]
+    (programs / STAGES).write_text("---\n".join(file.read_text() for file in files))
+
+
+def _build(module: Path, name: str, *stamps: str, also: Callable[[Path], None] | None = None) -> Path:
+    """Build every program that the ``tool`` lines of the go.mod in *module* name; return their folder.
+
+    *also* adds files to the folder.
+    """
     flags = f"-ldflags=-s -w {' '.join(stamps)}".rstrip()
 
     def make(programs: Path) -> None:
         go("build", flags, "-o", f"{programs}{os.sep}", "tool", cwd=module)
+        if also is not None:
+            also(programs)
 
     return kept(name, [module / "go.mod", module / "go.sum"], [flags], make)
 

@@ -1,7 +1,7 @@
 """The test bed: a kube-apiserver with an etcd of its own, on loopback, in a temporary folder.
 
 No kubelet, scheduler or controller runs: pods stay Pending and default service accounts are not made. What
-admission does with a request needs none of them.
+admission does with a request needs none of them. ``controllers.py`` adds them.
 
 Webhooks are registered by Services of type ExternalName that name ``localhost``. That is the path of real
 clusters: HTTP/1.1, a connection for each concurrent call, SNI and Host ``NAME.NAMESPACE.svc``. A loopback URL
@@ -43,7 +43,16 @@ ALICE: Final = "alice"
 """An ordinary user with all rights by RBAC."""
 STRANGER: Final = "stranger"
 """May do nothing."""
-USERS: Final = {ADMIN: "system:masters", ALICE: "developers", STRANGER: "strangers"}
+CONTROLLER_MANAGER: Final = "system:kube-controller-manager"
+SCHEDULER: Final = "system:kube-scheduler"
+"""These two have the API server's own roles, and no more."""
+USERS: Final = {
+    ADMIN: "system:masters",
+    ALICE: "developers",
+    STRANGER: "strangers",
+    CONTROLLER_MANAGER: "system:components",
+    SCHEDULER: "system:components",
+}
 
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",

@@ -1,0 +1,122 @@
+"""What makes a control plane a cluster: kube-controller-manager, kube-scheduler, and nodes that kwok plays.
+
+Limits of clients are set so high that the API server decides how fast Pods come into being.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.e2e.cluster import ADMIN, CONTROLLER_MANAGER, SCHEDULER
+from tests.kit import Process
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.e2e.cluster import Cluster
+
+REQUESTS_PER_S: Final = 10_000
+SYNCS: Final = 50
+"""Deployments and ReplicaSets that are synchronised at once; 5 by default."""
+LEASE_S: Final = 40
+"""As kubelets have it."""
+READY: Final = {"type": "Ready", "status": "True"}
+
+
+class Controllers:
+    """The controllers and nodes of a cluster, as long as the ``with`` block lasts."""
+
+    def __init__(self, cluster: Cluster, nodes: int) -> None:
+        """Start everything and wait until *nodes* nodes take Pods."""
+        self._cluster = cluster
+        self._stack = ExitStack()
+        self.processes: dict[str, Process] = {}
+        try:
+            self._start_controller_manager()
+            self._start_scheduler()
+            self._start_kwok()
+            self._add_nodes(nodes)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Controllers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self, name: str, *command: object) -> None:
+        process = Process(*map(str, command))
+        self._stack.callback(process.stop)
+        self.processes[name] = process
+
+    def _start_controller_manager(self) -> None:
+        cluster = self._cluster
+        self._start(
+            "kube-controller-manager",
+            cluster.binaries.kube_controller_manager,
+            *("--kubeconfig", cluster.kubeconfig(CONTROLLER_MANAGER)),
+            # Each controller has an account of its own, to which the API server's roles are bound.
+            *("--use-service-account-credentials", "--root-ca-file", cluster.ca_file),
+            *("--leader-elect=false", "--secure-port=0"),
+            *(f"--kube-api-qps={REQUESTS_PER_S}", f"--kube-api-burst={REQUESTS_PER_S}"),
+            *(f"--concurrent-deployment-syncs={SYNCS}", f"--concurrent-replicaset-syncs={SYNCS}"),
+        )
+
+    def _start_scheduler(self) -> None:
+        cluster = self._cluster
+        configuration = cluster.folder / "scheduler.yaml"
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {
+                "kubeconfig": str(cluster.kubeconfig(SCHEDULER)),
+                "qps": REQUESTS_PER_S,
+                "burst": REQUESTS_PER_S,
+            },
+            "leaderElection": {"leaderElect": False},
+        }
+        configuration.write_text(yaml.safe_dump(document))
+        scheduler = cluster.binaries.kube_scheduler
+        self._start("kube-scheduler", scheduler, "--config", configuration, "--secure-port=0")
+
+    def _start_kwok(self) -> None:
+        cluster = self._cluster
+        self._start(
+            "kwok",
+            cluster.binaries.kwok,
+            *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", cluster.binaries.kwok_stages),
+            *("--manage-all-nodes", "--node-lease-duration-seconds", LEASE_S, "--v=WARN"),
+        )
+
+    def _add_nodes(self, count: int) -> None:
+        api = self._cluster.api
+        for number in range(count):
+            labels = {"kubernetes.io/hostname": f"node-{number}"}
+            node = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": f"node-{number}", "labels": labels},
+            }
+            answer = api.create("/api/v1/nodes", node)
+            assert answer.status == 201, answer
+
+        def all_take_pods() -> bool:
+            nodes = api.get("/api/v1/nodes").document["items"]
+            return len(nodes) == count and all(map(_takes_pods, nodes))
+
+        try:
+            eventually(all_take_pods)
+        except AssertionError:
+            logs = {name: process.log[-3000:] for name, process in self.processes.items()}
+            raise AssertionError(f"the nodes take no Pods: {json.dumps(logs, indent=1)}") from None
+
+
+def _takes_pods(node: dict[str, Any]) -> bool:
+    """Return whether *node* is ready, and no controller keeps Pods off it."""
+    conditions = node["status"].get("conditions", [])
+    return not node["spec"].get("taints") and any(READY.items() <= found.items() for found in conditions)
