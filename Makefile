@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs protos bench soak soak-faults constraints clean
+.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs protos bench peers-bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -68,6 +68,10 @@ protos: install
 # Some ten minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
 bench: install
 	$(BIN)/python -m loadtest.bench
+
+# Beside kubewebhook, OPA and others; `.venv/bin/python -m loadtest.peers.programs` builds them, with Go.
+peers-bench: install
+	$(BIN)/python -m loadtest.peers
 
 # Memory over a million reviews: some minutes.
 soak: install

@@ -28,6 +28,8 @@ class Load:
     """Open loop of so many reviews a second."""
     is_fresh: bool = False
     """Whether each review has a new connection."""
+    is_exact: bool = True
+    """Whether all answers have the same bytes."""
     review: Literal["pod", "labelled", "large", "update"] = "pod"
     """A Pod of 6 KB, the same with all labels of ``loadtest.policies``, a Pod of 1 MiB, or an update with two
     Pods of 3 MiB."""

@@ -348,6 +348,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--window", type=float, default=3.0, metavar="SECONDS", help="how long to measure")
     add("--watch", type=int, action="append", default=[], metavar="PID", help="measure the CPU of a process")
     add("--rate", type=float, metavar="N", help="open loop of N reviews a second")
+    add("--inexact", action="store_true", help="answers must have the same size, not the same bytes")
     add("--fresh", action="store_true", help="closed loop with a new TLS connection for each review")
     options = parser.parse_args(argv)
     if options.rate and options.fresh:
@@ -360,7 +361,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse(argv)
     window = (options.connections, options.warmup, options.window, options.watch)
     try:
-        target = Target(options.url, options.review.read_bytes())
+        target = Target(options.url, options.review.read_bytes(), is_exact=not options.inexact)
         if options.rate:
             found = uvloop.run(measure_open(target, options.rate, *window))
         else:

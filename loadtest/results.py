@@ -121,6 +121,8 @@ def arguments(
     rate = load.rate or load.share * full_rate
     if rate:
         found += ["--rate", f"{rate:.1f}"]
+    if not load.is_exact:
+        found += ["--inexact"]
     if load.is_fresh:
         found += ["--fresh"]
     return found

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 from gateway.serving.devcert import make_development_certificate
 from loadtest import agnhost, policies
 from loadtest.gateways import GATEWAYS, WORKERS
+from tests.e2e.cluster import free_port
 from tests.kit import ROOT, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["ROOT", "BenchError", "Running", "Server", "logged", "run_servers", "start"]
+__all__ = ["ROOT", "BenchError", "Running", "Server", "accept", "logged", "run_servers", "start"]
 
 SERVING: Final = r"serving on (https://\S+:\d+)"
 POLICIES: Final = r"policies on (\S+)"
@@ -134,7 +135,9 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
                     *("--processes", str(gateway.processes)),
                 )
             elif binary := agnhost.obtain():
-                servers[name] = _start_agnhost(stack, agnhost.command(binary, certificate, key))
+                port = free_port()
+                command = agnhost.command(binary, certificate, key)
+                servers[name] = accept(name, start(stack, *command, "--port", str(port)), port)
             else:
                 missing[name] = "not built; `python -m loadtest.agnhost` builds it, with Go"
         for name, process in started.items():
@@ -145,11 +148,14 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
         yield Running(servers, missing)
 
 
-def _start_agnhost(stack: ExitStack, command: Sequence[str]) -> Server:
-    """Start agnhost, which does not log when it listens, nor on which port if that is 0."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    process = start(stack, *command, "--port", str(port))
+def accept(name: str, process: Process, port: int) -> Server:
+    """Return the server *process*, called *name*, as soon as it accepts connections on *port*.
+
+    For programs that do not log when they listen, nor on which port if that is 0.
+
+    Raises:
+        BenchError: the process ended first, or it took too long.
+    """
     give_up = time.monotonic() + ACCEPT_TIMEOUT_S
     while process.child.poll() is None and time.monotonic() < give_up:
         try:
@@ -158,4 +164,4 @@ def _start_agnhost(stack: ExitStack, command: Sequence[str]) -> Server:
             time.sleep(0.02)
         else:
             return Server((process.child.pid,), f"https://127.0.0.1:{port}")
-    raise BenchError(f"agnhost did not start: {process.log}")
+    raise BenchError(f"{name} did not start: {process.log}")

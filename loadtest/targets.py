@@ -114,7 +114,7 @@ def _judge(target: Target, found: Found) -> Result:
     return Result(target, "pass" if is_met else "FAIL", figure, remark)
 
 
-def _times(
+def times(
     number: str,
     text: str,
     case: str,
@@ -149,8 +149,8 @@ def _at_rate(rate: int) -> list[Target]:
     """Return the targets of four policies at *rate* reviews a second, beside the floor at that rate."""
     case, floor, where = f"four-at-{rate}", f"floor-at-{rate}", f"4 policies, {rate:,}/s"
     return [
-        _times("10", f"{where}: gateway CPU, times the floor", case, floor, "at most", 1.4),
-        _times(
+        times("10", f"{where}: gateway CPU, times the floor", case, floor, "at most", 1.4),
+        times(
             "10",
             f"{where}: CPU of gateway and worker, times the floor",
             *(case, floor, "at most", 1.8, "total_us", "gateway_us"),
@@ -191,50 +191,50 @@ def _background(found: Found) -> str:
 
 _LANGUAGE_LIMITS: Final[Sequence[tuple[str, Bound, float]]] = (("Go", "at most", 0.8),)
 TARGETS: Final = (
-    _times("1", "1 policy: CPU, times the floor", "stream-1", "floor", "at most", 1.7),
-    _times("1", "4 policies on one worker: CPU, times the floor", "stream-4", "floor", "at most", 2.0),
-    _times("1", "16 policies on four workers: CPU, times the floor", "stream-16", "floor", "at most", 3.5),
-    _times(
+    times("1", "1 policy: CPU, times the floor", "stream-1", "floor", "at most", 1.7),
+    times("1", "4 policies on one worker: CPU, times the floor", "stream-4", "floor", "at most", 2.0),
+    times("1", "16 policies on four workers: CPU, times the floor", "stream-16", "floor", "at most", 3.5),
+    times(
         "1",
         "gateway and worker with 4 policies: CPU, times one Go policy of agnhost",
         *("stream-4", "agnhost", "below", 1.0, "total_us", "gateway_us"),
     ),
-    _times(
+    times(
         "2",
         "4 policies: reviews/s, times the plain grpc.aio gateway",
         *("stream-4", "baseline-4", "at least", 9.0, "reviews_per_s"),
     ),
     replace(
-        _times(
+        times(
             "2",
             "4 policies: reviews/s, of the floor's (10,000 of 30,000)",
             *("stream-4", "floor", "at least", 1 / 3, "reviews_per_s"),
         ),
         objection=_floor_was_idle,
     ),
-    _times(
+    times(
         "3",
         "one connection, 4 policies: median, times that of 1",
         *("alone-4", "alone-1", "at most", 1.3, "p50_ms"),
     ),
     _tail("3", "one connection, 4 policies: p99, times the median", "alone-4", 4.0),
-    _times(
+    times(
         "4",
         "8 mutating policies of 5 ms: median, times one of them",
         *("sleeps-8", "sleeps-1", "at most", 1.5, "p50_ms"),
     ),
-    _times(
+    times(
         "4",
         "the third changes the object: median, times one",
         *("third-changes", "sleeps-1", "at most", 3.0, "p50_ms"),
     ),
     _tail("5", "open loop at half of the highest rate: p99, times the median", "rate-50", 5.0),
-    _times(
+    times(
         "6",
         "a full handshake per review, 4 policies: CPU, times the floor",
         *("stream-4-fresh", "floor-fresh", "at most", 1.2),
     ),
-    _times("7", "1 MiB, 4 policies: CPU, times the floor", "stream-4-large", "floor-large", "at most", 2.5),
+    times("7", "1 MiB, 4 policies: CPU, times the floor", "stream-4-large", "floor-large", "at most", 2.5),
     Target(
         "7",
         "6 KB beside updates of 6 MiB: p99, ms",
@@ -242,32 +242,32 @@ TARGETS: Final = (
         *("at most", 50.0),
     ),
     replace(
-        _times(
+        times(
             "7",
             "6 KB beside 1 MiB: p99, times that of 6 KB alone",
             *("pods-beside-large", "pods", "at most", 3.0, "p99_ms"),
         ),
         remark=_background,
     ),
-    _times(
+    times(
         "8",
         "two processes: reviews/s, times one process",
         *("two-processes", "one-process", "at least", 1.7, "reviews_per_s"),
         min_cores=MIN_CORES_FOR_TWO,
     ),
-    _times(
+    times(
         "9",
         "4 of 1,000 webhooks match: CPU, times 4 configured",
         *("match-by-rules", "match-4", "at most", 1.15),
     ),
-    _times(
+    times(
         "9",
         "4 of 1,000 match, by their labels alone: CPU, times 4 configured",
         *("match-by-labels", "labels-4", "at most", 1.3),
     ),
     *(target for rate in SLOW_RATES for target in _at_rate(rate)),
     replace(
-        _times(
+        times(
             "10",
             f"the front end alone, {FRONT_RATE}/s: CPU, times the same at full load",
             *("front", "front-busy", "at most", MAX_FRONT_TIMES),
@@ -277,7 +277,7 @@ TARGETS: Final = (
     _one_more("python", "Python"),
     _one_more("go", "Go"),
     *(
-        _times(
+        times(
             "11",
             f"V4, {title} worker: CPU of gateway and worker, of Python's",
             *(f"v4-{title.lower()}", "v4-python", bound, limit, "total_us"),

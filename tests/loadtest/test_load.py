@@ -79,6 +79,11 @@ def test_an_incomplete_answer_is_neither_right_nor_wrong(end: int) -> None:
     assert answers.errors == {"the body differs from that of the first answer": 1}
 
 
+def test_an_inexact_answer_has_the_size_of_the_first() -> None:
+    answers = Answers(Target(TARGET.url, REVIEW, is_exact=False))
+    assert [answers.check(answer(patch=text)) for text in ("ab", "ba", "abc")] == [True, True, False]
+
+
 class Clock:
     """A clock that the test moves."""
 

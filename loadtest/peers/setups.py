@@ -1,0 +1,166 @@
+"""The gateway and its peers: how each is set up.
+
+One process each, which answers over TLS; a gateway also has a worker. Nothing is tuned beyond what the
+project's own installation sets:
+
+- The gateway and its worker have their defaults, metrics are on, and each policy is a webhook.
+- kubewebhook is a library. Its policies are a chain in one webhook, so that a Pod is decoded once. It has no
+  matching, no failure policies and no merging: it is the least that a program in Go has to do.
+- OPA answers with the document of a package that is an AdmissionReview. The decision log is off, its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from loadtest.peers.programs import CONFIGS, obtain
+from loadtest.policies import MUTATING, POLICY_WORKERS, SETS, unready
+from loadtest.reviews import POD
+from loadtest.servers import accept, run_servers, start
+from tests.e2e.cluster import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from loadtest.servers import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """What all subjects share."""
+
+    stack: ExitStack
+    """Ends all processes."""
+    folder: Path
+    certificate: Path
+    key: Path
+
+
+class Subject:
+    """A server that is compared with others."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    sets: ClassVar[Sequence[str]] = tuple(SETS)
+    """The sets of policies that it can apply."""
+    is_exact: ClassVar[bool] = True
+    """Whether equal reviews get answers of equal bytes."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return why it cannot be started; empty if it can."""
+        raise NotImplementedError
+
+    def start(self, bed: Bed) -> Server:
+        """Start it and wait until it accepts connections.
+
+        Raises:
+            BenchError: it does not.
+        """
+        raise NotImplementedError
+
+    def path(self, which: str) -> str:
+        """Return the path at which the set *which* is applied."""
+        raise NotImplementedError
+
+    def apply(self, which: str) -> None:
+        """Put the set *which* in force, where its path alone does not."""
+
+    def clear(self, which: str) -> None:
+        """Undo ``apply``."""
+
+
+class Gateway(Subject):
+    """The gateway, and a worker in one language."""
+
+    language: ClassVar[str]
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return why its worker cannot be started; empty if it can."""
+        return unready(POLICY_WORKERS[cls.language])
+
+    def start(self, bed: Bed) -> Server:
+        """Start both."""
+        server = f"real-{self.language}"
+        folder = bed.folder / server
+        folder.mkdir()
+        return bed.stack.enter_context(run_servers(POD, [server], folder)).servers[server]
+
+    def path(self, which: str) -> str:
+        """Return the path of the webhook configuration."""
+        return f"/{'mutate' if which == MUTATING else 'validate'}/{which}"
+
+
+class GatewayPython(Gateway):
+    """With a worker of the Python SDK."""
+
+    name, title, language = "python", "gateway, Python worker", "python"
+
+
+class GatewayGo(Gateway):
+    """With a worker of the Go SDK."""
+
+    name, title, language = "go", "gateway, Go worker", "go"
+
+
+class Peer(Subject):
+    """A program of ``loadtest.peers.programs``."""
+
+    program: ClassVar[str]
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return that the program was not built; empty if it was."""
+        return "" if obtain(cls.program) else "not built; `python -m loadtest.peers.programs` builds it"
+
+    def start(self, bed: Bed) -> Server:
+        """Start the program."""
+        folder, port = obtain(self.program), free_port()
+        assert folder is not None
+        process = start(bed.stack, str(folder / self.program), *self.arguments(bed, port))
+        return accept(self.title, process, port)
+
+    def arguments(self, bed: Bed, port: int) -> Sequence[str]:
+        """Return the arguments of the program, which is to listen on *port*."""
+        raise NotImplementedError
+
+
+class Chain(Peer):
+    """kubewebhook: a chain of policies in one Go process."""
+
+    name, title, program = "chain", "kubewebhook, a chain in one Go process", "kubewebhook"
+    is_exact = False  # its patches have no fixed order
+
+    def arguments(self, bed: Bed, port: int) -> Sequence[str]:
+        """Return the arguments of ``configs/kubewebhook.go``."""
+        return ("-listen", f"127.0.0.1:{port}", "-cert", str(bed.certificate), "-key", str(bed.key))
+
+    def path(self, which: str) -> str:
+        """Return the path of the chain."""
+        return f"/{which}"
+
+
+class Opa(Peer):
+    """Open Policy Agent as a server."""
+
+    name, title, program = "opa", "OPA, Rego", "opa"
+
+    def arguments(self, bed: Bed, port: int) -> Sequence[str]:
+        """Return the arguments of OPA."""
+        return (
+            *("run", "--server", "--addr", f"127.0.0.1:{port}", "--log-level", "error"),
+            *("--tls-cert-file", str(bed.certificate), "--tls-private-key-file", str(bed.key)),
+            *("--disable-telemetry", *map(str, sorted(CONFIGS.glob("opa/*.rego")))),
+        )
+
+    def path(self, which: str) -> str:
+        """Return the path that answers with the bare document of the package."""
+        return f"/v0/data/{which}"
+
+
+SUBJECTS: Final[Sequence[type[Subject]]] = (GatewayPython, GatewayGo, Chain, Opa)
+"""In the order of the report; the first is the reference."""

@@ -1,0 +1,39 @@
+"""The targets beside the peers: the gateway with a Python worker, compared with the Go chain and with OPA."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from loadtest.targets import times
+
+CHAIN: Final = "reviews/s, of those of the Go chain"
+
+TARGETS: Final = (
+    *(
+        times(
+            "12",
+            f"{which.upper()}, connections: {connections}; {CHAIN}",
+            f"{which}-{connections}-python",
+            f"{which}-{connections}-chain",
+            "at least",
+            limit,
+            "reviews_per_s",
+        )
+        for which, connections, limit in (("v4", 1, 0.8), ("v4", 16, 1.2), ("v4", 64, 1.3), ("v10", 16, 1.0))
+    ),
+    times(
+        "12",
+        "V4, one connection: p99, of that of OPA",
+        *("v4-1-python", "v4-1-opa", "below", 1.0, "p99_ms"),
+    ),
+    times(
+        "12",
+        "M4: CPU of gateway and worker, of that of the Go chain",
+        *("m4-16-python", "m4-16-chain", "at most", 1.0, "total_us"),
+    ),
+    times(
+        "12",
+        "M4: median, of that of the Go chain",
+        *("m4-16-python", "m4-16-chain", "at most", 1.2, "p50_ms"),
+    ),
+)

@@ -1,0 +1,62 @@
+"""The real policies: every worker and every peer that is built applies them as described."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from gateway.serving.devcert import make_development_certificate
+from loadtest.peers.setups import SUBJECTS, Bed
+from loadtest.policies import SETS, labelled, mutated, violating
+from loadtest.policies.checking import lacking, problem
+from loadtest.reviews import POD
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadtest.peers.setups import Subject
+
+
+def test_each_policy_has_a_pod_of_its_own_that_it_denies() -> None:
+    pod = orjson.loads(labelled(POD.read_bytes()))["request"]["object"]
+    denied = [violating(pod, policy) for policy in SETS["v10"]]
+    assert all(changed != pod for changed in denied)
+    assert all(changed not in denied[:number] for number, changed in enumerate(denied))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "path"),
+    [
+        ({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]}, ""),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, "/a/0/b"),
+        ({"a": []}, {"a": [{"b": 2}]}, "/a"),
+        ({}, {"a": 1}, "/a"),
+        ([], {}, "/"),
+    ],
+)
+def test_what_lacks_is_named_by_its_path(found: object, expected: object, path: str) -> None:
+    assert lacking(found, expected).partition(":")[0] == path
+
+
+def test_a_mutated_pod_has_all_of_the_pod() -> None:
+    pod = orjson.loads(labelled(POD.read_bytes()))["request"]["object"]
+    assert lacking(mutated(pod), pod) == ""
+    assert lacking(pod, mutated(pod)) != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.name)
+def test_each_set_is_applied(kind: type[Subject], tmp_path: Path) -> None:
+    if why := kind.missing():
+        pytest.skip(why)
+    with ExitStack() as stack:
+        subject = kind()
+        certificate, key = make_development_certificate(tmp_path / "state")
+        server = subject.start(Bed(stack, tmp_path, certificate, key))
+        for name in subject.sets:
+            subject.apply(name)
+            assert problem(server.address + subject.path(name), name, POD.read_bytes()) == ""
+            subject.clear(name)
