@@ -14,7 +14,7 @@ use crate::denied::{Cause, Denied, Kind, PolicyError, Result};
 use crate::log::take_panic_place;
 use crate::pb;
 use crate::policy::Policy;
-use crate::review::{Review, Said};
+use crate::review::{Change, Review, Said};
 
 /// Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -29,8 +29,20 @@ const MAX_ERROR_BYTES: usize = 2000;
 pub(crate) enum Outcome {
     /// The most frequent answer: allowed, without other fields.
     Allowed,
-    Response(pb::ReviewResponse),
+    Response(Box<pb::ReviewResponse>),
     Error(pb::Error),
+}
+
+/// The outcome of a call, and what it changes in the object.
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) change: Option<Change>,
+}
+
+impl From<Outcome> for Ended {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, change: None }
+    }
 }
 
 impl Outcome {
@@ -61,31 +73,34 @@ pub(crate) fn too_late() -> Outcome {
     error(Code::DeadlineExceeded, "the deadline passed before the policy answered")
 }
 
-/// Returns the outcome of a policy that returned.
-pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Outcome {
+/// Returns how a policy that returned has ended.
+pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Ended {
     match result.and_then(|()| review.patch_text()) {
         Ok(patch) => {
             let said = review.said();
             if patch.is_empty() && said.is_empty() {
-                return Outcome::Allowed;
+                return Outcome::Allowed.into();
             }
-            limited(pb::ReviewResponse {
+            let is_changed = !patch.is_empty();
+            let outcome = limited(pb::ReviewResponse {
                 allowed: true,
                 status: None,
                 patch: patch.into(),
                 audit_annotations: said.annotations,
                 warnings: said.warnings,
-            })
+            });
+            let is_sent = matches!(outcome, Outcome::Response(_));
+            Ended { outcome, change: if is_changed && is_sent { review.into_change() } else { None } }
         }
-        Err(PolicyError(Kind::Denied(denied))) => limited(denial(*denied, review.said())),
-        Err(PolicyError(Kind::Malformed(text))) => error(Code::InvalidArgument, text),
+        Err(PolicyError(Kind::Denied(denied))) => limited(denial(*denied, review.said())).into(),
+        Err(PolicyError(Kind::Malformed(text))) => error(Code::InvalidArgument, text).into(),
         Err(PolicyError(Kind::Failed(problem))) => {
             let text = problem.to_string();
             let text = if text.is_empty() { format!("{problem:?}") } else { text };
             let sources = std::iter::successors(problem.source(), |outer| outer.source());
             let details = sources.fold(text.clone(), |told, source| format!("{told}: {source}"));
             policy.failures.show(&policy.name, &details);
-            error(Code::Internal, text)
+            error(Code::Internal, text).into()
         }
     }
 }
@@ -129,7 +144,7 @@ fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
 fn limited(mut response: pb::ReviewResponse) -> Outcome {
     let size = response.encoded_len();
     if size <= MAX_RESPONSE_BYTES {
-        return Outcome::Response(response);
+        return Outcome::Response(Box::new(response));
     }
     if let Some(status) = response.status.take() {
         let head = |text: String, length| text.chars().take(length).collect();
@@ -140,7 +155,10 @@ fn limited(mut response: pb::ReviewResponse) -> Outcome {
             retry_after_seconds: status.retry_after_seconds,
             ..Default::default()
         };
-        return Outcome::Response(pb::ReviewResponse { status: Some(status), ..Default::default() });
+        return Outcome::Response(Box::new(pb::ReviewResponse {
+            status: Some(status),
+            ..Default::default()
+        }));
     }
     let patch = response.patch.len();
     error(
@@ -159,7 +177,7 @@ mod tests {
         let mut review = Review::from_json(&json!({"object": {"a": 1}}));
         let crate::policy::Function::Plain(function) = &policy.function else { unreachable!() };
         let result = function(&mut review);
-        ended(&policy, review, result)
+        ended(&policy, review, result).outcome
     }
 
     fn status_of(outcome: Outcome) -> pb::Status {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use crate::answer::{Outcome, ended, error, panicked, too_late};
+use crate::answer::{Ended, Outcome, ended, error, panicked, too_late};
 use crate::log::{InPolicy, say};
 use crate::policy::{Call, Function, Policy};
 use crate::review::Review;
@@ -60,25 +60,25 @@ impl Policies {
         let deadline = review.deadline();
         let started = Instant::now();
         if deadline.is_some_and(|deadline| deadline <= started) {
-            return Begun::Ended(too_late());
+            return Begun::Ended(too_late().into());
         }
         let work = match &policy.function {
             Function::Plain(_) if policy.is_blocking() => self.on_thread(policy, review),
             Function::Plain(_) => {
                 let size = review.size();
-                let outcome = run(policy, review);
+                let ended = run(policy, review);
                 if policy.took(started.elapsed(), size) {
                     say(&format!(
                         "policy \"{}\" held up other calls for milliseconds; it runs in a thread from now on",
                         policy.name
                     ));
                 }
-                return Begun::Ended(outcome);
+                return Begun::Ended(ended);
             }
             Function::Async(function) => {
                 let mut work = Work::Async(Arc::clone(policy), function(review));
-                if let Poll::Ready(outcome) = Pin::new(&mut work).poll(context) {
-                    return Begun::Ended(outcome);
+                if let Poll::Ready(ended) = Pin::new(&mut work).poll(context) {
+                    return Begun::Ended(ended);
                 }
                 work
             }
@@ -90,19 +90,19 @@ impl Policies {
         let (policy, busy) = (Arc::clone(policy), Arc::clone(&self.busy_threads));
         Work::Thread(tokio::task::spawn_blocking(move || {
             if review.remaining() == Some(Duration::ZERO) {
-                return too_late();
+                return too_late().into();
             }
             busy.fetch_add(1, Ordering::Relaxed);
-            let outcome = run(&policy, review);
+            let ended = run(&policy, review);
             busy.fetch_sub(1, Ordering::Relaxed);
-            outcome
+            ended
         }))
     }
 }
 
 /// How far a call got without waiting.
 pub(crate) enum Begun {
-    Ended(Outcome),
+    Ended(Ended),
     Waits(Waiting),
 }
 
@@ -113,13 +113,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Waits for the outcome, until the deadline at most.
-    pub(crate) async fn outcome(self) -> Outcome {
+    /// Waits for the end, until the deadline at most.
+    pub(crate) async fn ended(self) -> Ended {
         match self.deadline {
             None => self.work.await,
             Some(deadline) => {
                 let in_time = tokio::time::timeout_at(deadline.into(), self.work).await;
-                in_time.unwrap_or_else(|_| too_late())
+                in_time.unwrap_or_else(|_| too_late().into())
             }
         }
     }
@@ -127,25 +127,25 @@ impl Waiting {
 
 enum Work {
     Async(Arc<Policy>, Call),
-    Thread(JoinHandle<Outcome>),
+    Thread(JoinHandle<Ended>),
 }
 
 impl Future for Work {
-    type Output = Outcome;
+    type Output = Ended;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
         match &mut *self {
             Self::Async(policy, call) => {
                 let _marked = InPolicy::enter();
                 match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
                     Ok(Poll::Pending) => Poll::Pending,
                     Ok(Poll::Ready((review, result))) => Poll::Ready(ended(policy, review, result)),
-                    Err(panic) => Poll::Ready(panicked(policy, &*panic)),
+                    Err(panic) => Poll::Ready(panicked(policy, &*panic).into()),
                 }
             }
             Self::Thread(handle) => {
                 let joined = ready!(Pin::new(handle).poll(context));
-                Poll::Ready(joined.unwrap_or_else(|gone| error(Code::Internal, gone.to_string())))
+                Poll::Ready(joined.unwrap_or_else(|gone| error(Code::Internal, gone.to_string()).into()))
             }
         }
     }
@@ -160,7 +160,7 @@ impl Drop for Work {
 }
 
 /// Calls a plain policy.
-fn run(policy: &Policy, mut review: Review) -> Outcome {
+fn run(policy: &Policy, mut review: Review) -> Ended {
     let Function::Plain(function) = &policy.function else {
         unreachable!("only plain functions run without a context");
     };
@@ -169,5 +169,5 @@ fn run(policy: &Policy, mut review: Review) -> Outcome {
         let result = function(&mut review);
         ended(policy, review, result)
     }));
-    result.unwrap_or_else(|panic| panicked(policy, &*panic))
+    result.unwrap_or_else(|panic| panicked(policy, &*panic).into())
 }

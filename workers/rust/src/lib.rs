@@ -42,6 +42,7 @@ mod json;
 mod listen;
 mod log;
 mod options;
+mod patch;
 mod payload;
 mod policy;
 mod program;

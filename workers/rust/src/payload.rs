@@ -1,7 +1,8 @@
 //! Payloads of calls: an AdmissionRequest and its Namespace.
 //!
 //! A payload is parsed on first use, and once for all calls of a batch that share it. The objects, most of a
-//! request, are skipped until a policy reads them.
+//! request, are skipped until a policy reads them. A call that changes the object leaves a payload to the calls
+//! after it, which shares all the rest.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,6 +15,8 @@ use serde_json::{Map, Value};
 
 use crate::denied::Malformed;
 use crate::json;
+use crate::patch;
+use crate::review::Change;
 
 static NULL: Value = Value::Null;
 
@@ -29,6 +32,8 @@ pub(crate) struct Payload {
     members: OnceLock<Parsed<Members>>,
     request: OnceLock<Parsed>,
     namespace: OnceLock<Parsed>,
+    /// Set by the calls of a chain: the payload that was sent, and the present object.
+    changed: Option<(Arc<Self>, Value)>,
 }
 
 /// Which of the two objects.
@@ -43,17 +48,48 @@ impl Payload {
         Arc::new(Self { admission_request, namespace_object, ..Self::default() })
     }
 
+    /// The payload that a call with this change leaves; unchanged if its patch does not apply.
+    pub(crate) fn after(self: &Arc<Self>, change: Change) -> Arc<Self> {
+        let object = match change {
+            Change::Object(object) => Some(object),
+            Change::Patch(operations) => {
+                self.object(Which::New).ok().and_then(|object| patch::apply(object.clone(), &operations))
+            }
+        };
+        match (object, &self.changed) {
+            (None, _) => Arc::clone(self),
+            (Some(object), None) => Self::changed(self, object),
+            (Some(object), Some((sent, _))) => Self::changed(sent, object),
+        }
+    }
+
+    fn changed(sent: &Arc<Self>, object: Value) -> Arc<Self> {
+        Arc::new(Self { changed: Some((Arc::clone(sent), object)), ..Self::default() })
+    }
+
+    /// The payload that was sent.
+    fn sent(&self) -> &Self {
+        self.changed.as_ref().map_or(self, |(sent, _)| sent)
+    }
+
     pub(crate) fn size(&self) -> usize {
-        self.admission_request.len()
+        self.sent().admission_request.len()
     }
 
     pub(crate) fn admission_request(&self) -> &Bytes {
-        &self.admission_request
+        &self.sent().admission_request
     }
 
     /// The whole request.
     pub(crate) fn request(&self) -> Result<&Map<String, Value>, Malformed> {
-        let parsed = self.request.get_or_init(|| decode("admission_request", &self.admission_request));
+        let parsed = self.request.get_or_init(|| match &self.changed {
+            None => decode("admission_request", &self.admission_request),
+            Some((sent, object)) => {
+                let mut request = sent.request()?.clone();
+                request.insert("object".to_owned(), object.clone());
+                Ok(Value::Object(request))
+            }
+        });
         parsed.as_ref().map(|value| value.as_object().expect("decoded as one")).map_err(Clone::clone)
     }
 
@@ -64,6 +100,9 @@ impl Payload {
 
     /// One of the objects; null where it is absent.
     pub(crate) fn object(&self, which: Which) -> Result<&Value, Malformed> {
+        if let (Which::New, Some((_, object))) = (which, &self.changed) {
+            return Ok(object);
+        }
         let object = &self.members()?.objects[which as usize];
         let parse = || {
             json::parse(&self.admission_request[object.place.clone()])
@@ -77,6 +116,9 @@ impl Payload {
         &self,
         which: Which,
     ) -> Result<serde_json::Result<T>, Malformed> {
+        if let (Which::New, Some((_, object))) = (which, &self.changed) {
+            return Ok(T::deserialize(object));
+        }
         let object = &self.members()?.objects[which as usize];
         if object.value.get().is_none()
             && let Ok(typed) = serde_json::from_slice(&self.admission_request[object.place.clone()])
@@ -89,15 +131,17 @@ impl Payload {
 
     /// The Namespace; null where there is none.
     pub(crate) fn namespace(&self) -> Result<&Value, Malformed> {
-        if self.namespace_object.is_empty() {
+        let sent = self.sent();
+        if sent.namespace_object.is_empty() {
             return Ok(&NULL);
         }
-        let parsed = self.namespace.get_or_init(|| decode("namespace_object", &self.namespace_object));
+        let parsed = sent.namespace.get_or_init(|| decode("namespace_object", &sent.namespace_object));
         parsed.as_ref().map_err(Clone::clone)
     }
 
     fn members(&self) -> Result<&Members, Malformed> {
-        let parsed = self.members.get_or_init(|| self.find_members());
+        let sent = self.sent();
+        let parsed = sent.members.get_or_init(|| sent.find_members());
         parsed.as_ref().map_err(Clone::clone)
     }
 

@@ -41,6 +41,13 @@ pub struct Review {
     said: Mutex<Said>,
 }
 
+/// What a policy changes in the object.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Object(Value),
+    Patch(Vec<Value>),
+}
+
 /// Warnings and audit annotations of a policy.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
@@ -262,6 +269,11 @@ impl Review {
             return Err(PolicyError::failed(format!("the object is to stay a JSON object, found {found}")));
         }
         Ok(text_of(&diff(before, after)))
+    }
+
+    /// The change that the patch describes.
+    pub(crate) fn into_change(self) -> Option<Change> {
+        self.patch.map(Change::Patch).or(self.object.map(Change::Object))
     }
 
     pub(crate) fn said(&mut self) -> Said {

@@ -104,8 +104,8 @@ impl Worker {
             Poll::Ready(self.policies.begin(policy, review, context))
         });
         match begun.await {
-            Begun::Ended(outcome) => outcome,
-            Begun::Waits(waiting) => waiting.outcome().await,
+            Begun::Ended(ended) => ended.outcome,
+            Begun::Waits(waiting) => waiting.ended().await.outcome,
         }
     }
 }
@@ -135,7 +135,7 @@ impl PolicyWorker for Worker {
         let timeout = timeout_in(request.metadata());
         match self.outcome(request.into_inner(), timeout).await {
             Outcome::Allowed => Ok(Response::new(pb::ReviewResponse { allowed: true, ..Default::default() })),
-            Outcome::Response(response) => Ok(Response::new(response)),
+            Outcome::Response(response) => Ok(Response::new(*response)),
             Outcome::Error(failed) => Err(Status::new(Code::from(failed.code), failed.message)),
         }
     }

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Code, Status, Streaming};
 
-use crate::answer::{MAX_MESSAGE_BYTES, Outcome, error};
+use crate::answer::{Ended, MAX_MESSAGE_BYTES, Outcome, error};
 use crate::evaluation::{Begun, Policies};
 use crate::payload::Payload;
 use crate::pb::{self, verdict};
@@ -40,8 +40,8 @@ const QUIET_CHECK: Duration = Duration::from_millis(50);
 pub(crate) struct ReviewStream {
     inbound: Streaming<pb::ReviewBatch>,
     policies: Arc<Policies>,
-    running: HashMap<u64, AbortHandle>,
-    tasks: JoinSet<(u64, Outcome)>,
+    in_flight: HashMap<u64, InFlight>,
+    tasks: JoinSet<(u64, Ended)>,
     batch: pb::VerdictBatch,
     batch_bytes: usize,
     full: VecDeque<pb::VerdictBatch>,
@@ -52,6 +52,32 @@ pub(crate) struct ReviewStream {
     draining: Draining,
     last_batch: Instant,
     _open: Open,
+}
+
+/// A call that waits: for something in its policy, or in a chain for the end of another call.
+struct InFlight {
+    /// `None` until the call before it has ended.
+    task: Option<AbortHandle>,
+    /// The payload of the policy; until the call before it has ended, the one that was sent.
+    payload: Arc<Payload>,
+    /// The id of the call before it in its chain; 0: none.
+    after: u64,
+    /// The calls that begin when this one has ended.
+    followers: Vec<pb::Call>,
+}
+
+/// A call of a batch with chains, for the calls after it.
+struct Link {
+    /// The index of its payload.
+    payload: u32,
+    left: Left,
+}
+
+enum Left {
+    /// It has ended and leaves this.
+    Ended(Arc<Payload>),
+    InFlight,
+    Cancelled,
 }
 
 enum Draining {
@@ -69,7 +95,7 @@ impl ReviewStream {
         Self {
             inbound,
             policies,
-            running: HashMap::new(),
+            in_flight: HashMap::new(),
             tasks: JoinSet::new(),
             batch: pb::VerdictBatch::default(),
             batch_bytes: 0,
@@ -85,7 +111,7 @@ impl ReviewStream {
     /// Ends the stream because of what the gateway, or the connection to it, did.
     fn fail(&mut self, status: Status) {
         self.is_over = true;
-        self.running.clear();
+        self.in_flight.clear();
         self.tasks.abort_all();
         self.failure = Some(status);
     }
@@ -104,7 +130,7 @@ impl ReviewStream {
             && timer.as_mut().poll(context).is_ready()
         {
             let quiet = self.last_batch.elapsed();
-            self.is_over = self.running.is_empty() && quiet >= QUIET;
+            self.is_over = self.in_flight.is_empty() && quiet >= QUIET;
             let again = QUIET.saturating_sub(quiet).max(QUIET_CHECK);
             timer.as_mut().reset((Instant::now() + again).into());
         }
@@ -113,18 +139,17 @@ impl ReviewStream {
     fn poll_tasks(&mut self, context: &mut Context<'_>) {
         while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(context) {
             // One that was cancelled is in flight no longer, and its id may even be in use again.
+            let is_task = |flight: &InFlight, id| flight.task.as_ref().is_some_and(|task| task.id() == id);
             match ended {
-                Ok((task, (number, outcome))) => {
-                    if self.running.get(&number).is_some_and(|handle| handle.id() == task) {
-                        self.running.remove(&number);
-                        self.add(number, outcome);
+                Ok((task, (id, ended))) => {
+                    if self.in_flight.get(&id).is_some_and(|flight| is_task(flight, task)) {
+                        self.end(id, ended, context);
                     }
                 }
                 Err(gone) => {
-                    let number = self.running.iter().find(|(_, handle)| handle.id() == gone.id());
-                    if let Some((&number, _)) = number {
-                        self.running.remove(&number);
-                        self.add(number, error(Code::Internal, gone.to_string()));
+                    let found = self.in_flight.iter().find(|(_, flight)| is_task(flight, gone.id()));
+                    if let Some((&id, _)) = found {
+                        self.end(id, error(Code::Internal, gone.to_string()).into(), context);
                     }
                 }
             }
@@ -150,56 +175,142 @@ impl ReviewStream {
             .map(|payload| Payload::new(payload.admission_request, payload.namespace_object))
             .collect();
         let cancelled: HashSet<u64> = batch.cancelled.into_iter().collect();
+        let has_chains = batch.calls.iter().any(|call| call.after != 0);
+        let mut links = HashMap::new();
         for call in batch.calls {
-            if cancelled.contains(&call.id) {
-                continue;
-            }
-            if self.running.contains_key(&call.id) {
-                let text = format!("call id {} is used again while its call is in flight", call.id);
+            let (id, payload) = (call.id, call.payload);
+            let before = links.get(&call.after).filter(|_| call.after != 0);
+            let is_cancelled = matches!(before, Some(Link { left: Left::Cancelled, .. }));
+            let left = if is_cancelled || cancelled.contains(&id) {
+                Left::Cancelled
+            } else if self.in_flight.contains_key(&id) {
+                let text = format!("call id {id} is used again while its call is in flight");
                 return self.fail(Status::invalid_argument(text));
-            }
-            let number = call.id;
-            match self.begin(&call, &payloads, arrived, context) {
-                Begun::Ended(outcome) => self.add(number, outcome),
-                Begun::Waits(waiting) => {
-                    let handle = self.tasks.spawn(async move { (number, waiting.outcome().await) });
-                    self.running.insert(number, handle);
-                }
+            } else {
+                self.take(call, &payloads, before, arrived, context)
+            };
+            if has_chains {
+                links.insert(id, Link { payload, left });
             }
         }
-        for number in cancelled {
-            if let Some(handle) = self.running.remove(&number) {
-                handle.abort();
+        for id in cancelled {
+            self.cancel(id);
+        }
+    }
+
+    /// Begins a call of a batch, or has it wait for the call before it in its chain.
+    fn take(
+        &mut self,
+        call: pb::Call,
+        payloads: &[Arc<Payload>],
+        before: Option<&Link>,
+        arrived: Instant,
+        context: &mut Context<'_>,
+    ) -> Left {
+        let is_chained = call.after != 0;
+        let Some(sent) = payloads.get(call.payload as usize) else {
+            let (position, count) = (call.payload, payloads.len());
+            let text = format!("the call is for payload {position}, the batch has {count}");
+            self.add(call.id, is_chained, error(Code::InvalidArgument, text));
+            return Left::Ended(Arc::default());
+        };
+        let before = before.filter(|link| link.payload == call.payload);
+        if is_chained && before.is_none() {
+            let text = format!("no earlier call of the batch has the id {} and the same payload", call.after);
+            self.add(call.id, is_chained, error(Code::InvalidArgument, text));
+            return Left::Ended(Arc::clone(sent));
+        }
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            let text = format!("{MAX_IN_FLIGHT} calls of this stream are in flight");
+            self.add(call.id, is_chained, error(Code::ResourceExhausted, text));
+            return Left::Ended(Arc::clone(sent));
+        }
+        match before.map(|link| &link.left) {
+            None => self.begin(&call, sent, arrived, context),
+            Some(Left::Ended(payload)) => self.begin(&call, payload, Instant::now(), context),
+            Some(_) => {
+                let payload = Arc::clone(sent);
+                let waits = InFlight { task: None, payload, after: call.after, followers: Vec::new() };
+                self.in_flight.insert(call.id, waits);
+                let before =
+                    self.in_flight.get_mut(&call.after).expect("a call of this batch that has not ended");
+                before.followers.push(call);
+                Left::InFlight
             }
         }
     }
 
+    /// Runs a call as far as it goes without waiting; `start` is the beginning of its timeout.
     fn begin(
         &mut self,
         call: &pb::Call,
-        payloads: &[Arc<Payload>],
-        arrived: Instant,
+        payload: &Arc<Payload>,
+        start: Instant,
         context: &mut Context<'_>,
-    ) -> Begun {
-        let Some(policy) = self.policies.find(&call.policy) else {
-            return Begun::Ended(self.policies.unknown(&call.policy));
+    ) -> Left {
+        let (id, after) = (call.id, call.after);
+        let begun = match self.policies.find(&call.policy) {
+            None => Begun::Ended(self.policies.unknown(&call.policy).into()),
+            Some(policy) => {
+                let deadline = start + Duration::from_millis(call.timeout_millis.into());
+                let review = Review::new(Arc::clone(payload), Some(deadline), policy.mutating);
+                self.policies.begin(policy, review, context)
+            }
         };
-        let Some(payload) = payloads.get(call.payload as usize) else {
-            let (position, count) = (call.payload, payloads.len());
-            let text = format!("the call is for payload {position}, the batch has {count}");
-            return Begun::Ended(error(Code::InvalidArgument, text));
-        };
-        if self.running.len() >= MAX_IN_FLIGHT {
-            let text = format!("{MAX_IN_FLIGHT} calls of this stream are in flight");
-            return Begun::Ended(error(Code::ResourceExhausted, text));
+        match begun {
+            Begun::Ended(Ended { outcome, change }) => {
+                self.add(id, after != 0, outcome);
+                Left::Ended(change.map_or_else(|| Arc::clone(payload), |change| payload.after(change)))
+            }
+            Begun::Waits(waiting) => {
+                let task = Some(self.tasks.spawn(async move { (id, waiting.ended().await) }));
+                let payload = Arc::clone(payload);
+                // It may have waited for another call until now, and have followers.
+                let followers = self.in_flight.remove(&id).map_or_else(Vec::new, |flight| flight.followers);
+                self.in_flight.insert(id, InFlight { task, payload, after, followers });
+                Left::InFlight
+            }
         }
-        let deadline = arrived + Duration::from_millis(call.timeout_millis.into());
-        let review = Review::new(Arc::clone(payload), Some(deadline), policy.mutating);
-        self.policies.begin(policy, review, context)
+    }
+
+    /// Adds the verdict of a call in flight, and begins the calls after it.
+    fn end(&mut self, id: u64, ended: Ended, context: &mut Context<'_>) {
+        let Some(flight) = self.in_flight.remove(&id) else { return };
+        self.add(id, flight.after != 0, ended.outcome);
+        if flight.followers.is_empty() {
+            return;
+        }
+        let payload = ended.change.map_or(Arc::clone(&flight.payload), |change| flight.payload.after(change));
+        let mut ready = vec![(payload, flight.followers)];
+        while let Some((payload, calls)) = ready.pop() {
+            for call in calls {
+                if let Left::Ended(left) = self.begin(&call, &payload, Instant::now(), context) {
+                    let flight = self.in_flight.remove(&call.id);
+                    ready.extend(flight.map(|flight| (left, flight.followers)));
+                }
+            }
+        }
+    }
+
+    /// Cancels a call in flight and all calls after it.
+    fn cancel(&mut self, id: u64) {
+        let mut unwanted = vec![id];
+        while let Some(id) = unwanted.pop() {
+            let Some(flight) = self.in_flight.remove(&id) else { continue };
+            unwanted.extend(flight.followers.iter().map(|call| call.id));
+            match flight.task {
+                Some(task) => task.abort(),
+                None => {
+                    if let Some(before) = self.in_flight.get_mut(&flight.after) {
+                        before.followers.retain(|call| call.id != id);
+                    }
+                }
+            }
+        }
     }
 
     /// Adds a verdict to the next message.
-    fn add(&mut self, id: u64, outcome: Outcome) {
+    fn add(&mut self, id: u64, chained: bool, outcome: Outcome) {
         let size = VERDICT_BYTES + outcome.size();
         if self.batch_bytes + size > MAX_MESSAGE_BYTES {
             self.seal();
@@ -209,10 +320,10 @@ impl ReviewStream {
             Outcome::Allowed => {
                 verdict::Outcome::Response(pb::ReviewResponse { allowed: true, ..Default::default() })
             }
-            Outcome::Response(response) => verdict::Outcome::Response(response),
+            Outcome::Response(response) => verdict::Outcome::Response(*response),
             Outcome::Error(error) => verdict::Outcome::Error(error),
         };
-        self.batch.verdicts.push(pb::Verdict { id, outcome: Some(outcome) });
+        self.batch.verdicts.push(pb::Verdict { id, outcome: Some(outcome), chained });
     }
 
     fn seal(&mut self) {
@@ -236,7 +347,7 @@ impl Stream for ReviewStream {
             this.poll_drain(context);
             if this.batch.draining || !this.batch.verdicts.is_empty() {
                 this.seal();
-            } else if this.is_over && this.running.is_empty() {
+            } else if this.is_over && this.in_flight.is_empty() {
                 return Poll::Ready(this.failure.take().map(Err));
             } else if read.is_pending() {
                 return Poll::Pending;

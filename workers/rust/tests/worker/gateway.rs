@@ -13,6 +13,7 @@ pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/client/admissiongateway.worker.v1.rs"));
 }
 
+use crate::policies::LONG;
 use pb::policy_worker_client::PolicyWorkerClient;
 use pb::{Call, Payload, ReviewBatch, ReviewRequest, ReviewResponse, Verdict, VerdictBatch};
 
@@ -57,7 +58,11 @@ pub async fn ask(client: &mut Client, policy: &str, about: &Value) -> Result<Rev
 }
 
 pub fn call(id: u64, policy: &str, timeout_millis: u32) -> Call {
-    Call { id, payload: 0, policy: policy.to_owned(), timeout_millis }
+    Call { id, payload: 0, policy: policy.to_owned(), timeout_millis, after: 0 }
+}
+
+pub fn call_after(after: u64, id: u64, policy: &str) -> Call {
+    Call { after, ..call(id, policy, LONG) }
 }
 
 pub fn batch(about: &Value, calls: Vec<Call>) -> ReviewBatch {

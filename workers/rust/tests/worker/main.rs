@@ -4,6 +4,7 @@ mod gateway;
 mod policies;
 mod process;
 
+mod chains;
 mod ending;
 mod program;
 mod readme;
