@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from loadtest import worker_cost
-from loadtest.cases import CASES, COMPILE_S, CONNECTIONS, GROUPS
+from loadtest.cases import CASES, CONNECTIONS, GROUPS
 from loadtest.report import cores, figures, machine, markdown, remarks, targets_table, versions
 from loadtest.results import Timing, measure
 from loadtest.reviews import POD, write_reviews
@@ -99,10 +99,9 @@ def measure_group(
         BenchError: an answer was wrong.
     """
     timing = replace(timing, window_s=timing.window_s * group.stretch)
-    if group.is_compiled:
-        for case in group.cases:
-            if case.server not in running.missing:
-                measure(case, 0.0, Timing(0.0, COMPILE_S), running, reviews)
+    for case in group.cases:
+        if case.warmup_s and case.server not in running.missing:
+            measure(case, 0.0, Timing(0.0, case.warmup_s), running, reviews)
     for number in range(group.rounds):
         windows: list[Window] = []
         for case in group.order(number):

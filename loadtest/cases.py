@@ -7,11 +7,14 @@ each round. The limits are in ``loadtest.targets``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
-from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
+from loadtest.policies import POLICY_WORKERS, SETS, real_path
+
+if TYPE_CHECKING:
+    from tests.languages.toolchains import Language
 
 CONNECTIONS: Final = 64
 COMPILE_S: Final = 2.0
@@ -47,6 +50,8 @@ class Case:
     load: Load = Load()
     background: Load | None = None
     """Sent to the same path at the same time; its latency is not measured."""
+    warmup_s: float = 0.0
+    """Time under load before the first round, for a worker that is compiled at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,6 @@ class Group:
     """The rates are shares of the reference's throughput: it is measured once in each round, at the start."""
     stretch: int = 1
     """Its windows are so many times as long; for low rates, which have few reviews."""
-    is_compiled: bool = False
-    """Whether a server compiles at run time: each case runs for ``COMPILE_S`` before the first round."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -108,6 +111,17 @@ FRONT_RATE: Final = 400
 def _at(rate: int) -> Load:
     # As many connections as an API server keeps or fewer; they are used in turn.
     return Load(connections=16, rate=float(rate))
+
+
+def _real(which: str, language: Language) -> Case:
+    return Case(
+        f"{which}-{language.name}",
+        f"{which.upper()}, {language.title} worker",
+        f"real-{language.name}",
+        real_path(which),
+        _REAL,
+        warmup_s=COMPILE_S if language.name == "java" else 0.0,
+    )
 
 
 def _slow_rate(rate: int) -> Group:
@@ -203,15 +217,7 @@ GROUPS: Final = (
         "real",
         "Real policies, workers in several languages, 16 connections",
         Case("floor-real", "floor, the same review", "floor", FLOOR_PATH, _REAL),
-        tuple(
-            Case(f"{name}-{language.name}", f"{name.upper()}, {language.title} worker", *server, _REAL)
-            for language in POLICY_WORKERS.values()
-            for name in SETS
-            for server in [
-                (f"real-{language.name}", f"/{'mutate' if name == MUTATING else 'validate'}/{name}")
-            ]
-        ),
-        is_compiled=True,
+        tuple(_real(name, language) for language in POLICY_WORKERS.values() for name in SETS),
     ),
     Group(
         "churn",

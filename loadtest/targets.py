@@ -189,7 +189,11 @@ def _background(found: Found) -> str:
     return f"1 MiB in flight {middle('pods-beside-large', found.rounds, 'background'):.0%} of the time"
 
 
-_LANGUAGE_LIMITS: Final[Sequence[tuple[str, Bound, float]]] = (("Go", "at most", 0.8),)
+_LANGUAGE_LIMITS: Final[Sequence[tuple[str, Bound, float]]] = (
+    ("Go", "at most", 0.8),
+    ("Rust", "below", 1.0),
+    ("Java", "below", 1.0),
+)
 TARGETS: Final = (
     times("1", "1 policy: CPU, times the floor", "stream-1", "floor", "at most", 1.7),
     times("1", "4 policies on one worker: CPU, times the floor", "stream-4", "floor", "at most", 2.0),

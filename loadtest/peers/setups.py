@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from loadtest.peers.programs import CONFIGS, obtain
-from loadtest.policies import MUTATING, POLICY_WORKERS, SETS, unready
+from loadtest.policies import POLICY_WORKERS, SETS, real_path, unready
 from loadtest.reviews import POD
 from loadtest.servers import accept, run_servers, start
 from tests.e2e.cluster import free_port
@@ -92,7 +92,7 @@ class Gateway(Subject):
 
     def path(self, which: str) -> str:
         """Return the path of the webhook configuration."""
-        return f"/{'mutate' if which == MUTATING else 'validate'}/{which}"
+        return real_path(which)
 
 
 class GatewayPython(Gateway):

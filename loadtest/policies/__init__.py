@@ -40,6 +40,9 @@ MUTATING: Final = "m4"
 TOLERATION: Final = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
 
+_SAMPLES: Final = named("java").product
+"""Has the SDK in its class path."""
+_CLASSES: Final = "workers/java/samples/target/policies"
 POLICY_WORKERS: Final[Mapping[str, Language]] = {
     language.name: language
     for language in (
@@ -49,6 +52,20 @@ POLICY_WORKERS: Final[Mapping[str, Language]] = {
             run=("workers/go/target/policies",),
             product="workers/go/target/policies",
             build="cd workers/go && go build -o target/policies ../../loadtest/policies/policies.go",
+        ),
+        replace(
+            named("rust"),
+            run=("workers/rust/target/release/policies",),
+            product="workers/rust/target/release/policies",
+            build="cargo build --release --manifest-path loadtest/policies/rust/Cargo.toml"
+            " --target-dir workers/rust/target",
+        ),
+        replace(
+            named("java"),
+            run=("java", "-cp", f"{_SAMPLES}:{_CLASSES}", "Policies"),
+            product=f"{_CLASSES}/Policies.class",
+            build=f"{named('java').build} && "
+            f"javac -d {_CLASSES} -cp {_SAMPLES} loadtest/policies/Policies.java",
         ),
     )
 }
@@ -61,6 +78,11 @@ def unready(language: Language) -> str:
     if lacks or not language.product or (ROOT / language.product).is_file():
         return lacks
     return "not built; `python -m loadtest.policies` builds it"
+
+
+def real_path(name: str) -> str:
+    """Return the path at which a gateway serves the set *name*."""
+    return f"/{'mutate' if name == MUTATING else 'validate'}/{name}"
 
 
 def labelled(review: bytes) -> bytes:

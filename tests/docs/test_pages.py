@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gateway.cli import main
+from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
 from workers import Denied, PolicyServer, Review
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 README = (ROOT / "README.md").read_text()
 
@@ -28,6 +32,11 @@ def test_readme_and_quick_start_have_the_same_commands() -> None:
 def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
     versions = {path.name for path in (ROOT / "tests" / "e2e" / "kubernetes").iterdir()}
     assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_published_figures_are_those_of_the_reports(page: Path) -> None:
+    assert published(page.read_text(), lambda report: report) == page.read_text()
 
 
 def test_the_glossary_has_few_terms() -> None:
