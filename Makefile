@@ -48,9 +48,11 @@ e2e: install
 	$(BIN)/python -m tests.e2e.binaries $(E2E_VERSIONS)
 	$(BIN)/pytest tests/e2e
 
+# Creates, rollouts, and peers: some 25 minutes. `.venv/bin/python -m loadtest.peers.programs` builds the peers.
 e2e-bench: install
 	$(BIN)/python -m tests.e2e.bench
 	$(BIN)/python -m tests.e2e.rollout
+	$(BIN)/python -m tests.e2e.bench_peers
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -73,6 +73,8 @@ class Measured:
     """CPU for a create at full load."""
     others_ms: float
     """The same of the webhook server, or of gateway and worker."""
+    creates: int
+    """By the single client, and at full load."""
 
 
 def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mapping[str, Path]) -> Measured:
@@ -81,31 +83,43 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
     Raises:
         SystemExit: a create failed, or a policy was not called.
     """
-    body = folder / "pod.json"
-    body.write_text(json.dumps(pod("bench-")))
+    with case.setup(cluster, folder, tools) as setup:
+        before_calls = case.calls(cluster, setup)
+        found = create_pods(pod("bench-"), cluster, plan, tools, [] if setup is None else setup.pids)
+        calls = case.calls(cluster, setup) - before_calls
+        if calls != found.creates * case.count:
+            sys.exit(f"{case.title}: {calls:g} calls of policies for {found.creates} creates")
+    return found
+
+
+def create_pods(
+    document: dict[str, Any], cluster: Cluster, plan: Plan, tools: Mapping[str, Path], pids: Sequence[int]
+) -> Measured:
+    """Create *document* by a single client, and then at full load; *pids* serve the webhooks.
+
+    Raises:
+        SystemExit: a create failed.
+    """
+    body = cluster.folder / "pod.json"
+    body.write_text(json.dumps(document))
     common = [
         *(str(tools["load"]), "--server", f"https://127.0.0.1:{cluster.port}", "--ca", str(cluster.ca_file)),
         *("--token", ADMIN, "--object", str(body), "--dry-run"),
     ]
-    with case.setup(cluster, folder, tools) as setup:
-        single = _load([*common, "--clients", "1", "--count", str(plan.single)])
-        pids = [cluster.api_server_pid, *([] if setup is None else setup.pids)]
-        before_calls = case.calls(cluster, setup)
-        clocks = [cpu_clock(pid) for pid in pids]
-        before = [time.clock_gettime(clock) for clock in clocks]
-        full = _load(
-            [
-                *(*common, "--clients", str(plan.clients)),
-                *("--seconds", str(plan.seconds), "--warmup", str(plan.warmup_s)),
-            ]
-        )
-        after = [time.clock_gettime(clock) for clock in clocks]
-        creates = full["created"] + full["warmup_created"]
-        calls = case.calls(cluster, setup) - before_calls
-        if calls != creates * case.count:
-            sys.exit(f"{case.title}: {calls:g} calls of policies for {creates} creates")
+    single = _load([*common, "--clients", "1", "--count", str(plan.single)])
+    clocks = [cpu_clock(pid) for pid in (cluster.api_server_pid, *pids)]
+    before = [time.clock_gettime(clock) for clock in clocks]
+    full = _load(
+        [
+            *(*common, "--clients", str(plan.clients)),
+            *("--seconds", str(plan.seconds), "--warmup", str(plan.warmup_s)),
+        ]
+    )
+    after = [time.clock_gettime(clock) for clock in clocks]
+    creates = full["created"] + full["warmup_created"]
     used = [(late - early) / creates * 1000 for early, late in zip(before, after, strict=True)]
-    return Measured(full["per_second"], single["p50_ms"], used[0], sum(used[1:]))
+    of_single = single["created"] + single["warmup_created"]
+    return Measured(full["per_second"], single["p50_ms"], used[0], sum(used[1:]), creates + of_single)
 
 
 def _load(command: list[str]) -> dict[str, Any]:

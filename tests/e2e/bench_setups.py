@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from loadtest.report import machine, versions
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
+
+T = TypeVar("T")
 
 POLICIES: Final = 10
 CREATES: Final = (rule("pods", "CREATE"),)
@@ -176,7 +178,7 @@ CASES: Final = (
 )
 
 
-def alternating(cases: Sequence[Case], number: int) -> Sequence[Case]:
+def alternating(cases: Sequence[T], number: int) -> Sequence[T]:
     """Return *cases* in the order of round *number*: odd rounds reverse it, so that drift favours no case."""
     return cases if number % 2 == 0 else cases[::-1]
 
