@@ -1,7 +1,7 @@
 """The programs of the peers: pinned versions, built with the Go toolchain, kept in the user's cache folder.
 
-``python -m loadtest.peers.programs`` builds those that are missing: some minutes each. The sources come from
-the Go module proxy, or with ``--checkout NAME=FOLDER`` from the tag of that version in a git repository.
+``python -m loadtest.peers.programs`` builds those that are missing: up to 20 minutes each. The sources come
+from the Go module proxy, or with ``--checkout NAME=FOLDER`` from the tag of that version in a git repository.
 """
 
 from __future__ import annotations

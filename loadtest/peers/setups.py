@@ -11,14 +11,17 @@ project's own installation sets:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from loadtest.peers.programs import CONFIGS, obtain
 from loadtest.policies import POLICY_WORKERS, SETS, real_path, unready
 from loadtest.reviews import POD
-from loadtest.servers import accept, run_servers, start
-from tests.e2e.cluster import free_port
+from loadtest.servers import BenchError, accept, run_servers, start
+from tests.e2e.binaries import VERSIONS
+from tests.e2e.binaries import obtain as obtain_kubernetes
+from tests.e2e.cluster import Cluster, free_port
+from tests.e2e.golang import CannotBuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +40,24 @@ class Bed:
     folder: Path
     certificate: Path
     key: Path
+    controllers: dict[str, Server] = field(default_factory=dict)
+    """Those that run, by program: subjects of one program differ in their policies alone."""
+    _clusters: list[Cluster] = field(default_factory=list)
+
+    def cluster(self) -> Cluster:
+        """Return the control plane, which is started the first time.
+
+        Raises:
+            BenchError: it cannot be built.
+        """
+        if not self._clusters:
+            try:
+                binaries = obtain_kubernetes(VERSIONS[0])
+            except CannotBuild as error:
+                raise BenchError(str(error)) from None
+            started = Cluster(binaries, self.folder / "cluster", "--allow-privileged=true", audit=False)
+            self._clusters.append(self.stack.enter_context(started))
+        return self._clusters[0]
 
 
 class Subject:
@@ -162,5 +183,5 @@ class Opa(Peer):
         return f"/v0/data/{which}"
 
 
-SUBJECTS: Final[Sequence[type[Subject]]] = (GatewayPython, GatewayGo, Chain, Opa)
-"""In the order of the report; the first is the reference."""
+ALONE: Final[Sequence[type[Subject]]] = (GatewayPython, GatewayGo, Chain, Opa)
+"""Those that need no API server; the first is the reference of all."""

@@ -9,15 +9,17 @@ import orjson
 import pytest
 
 from gateway.serving.devcert import make_development_certificate
-from loadtest.peers.setups import SUBJECTS, Bed
-from loadtest.policies import SETS, labelled, mutated, violating
+from loadtest.peers.setups import ALONE, Bed, Gateway
+from loadtest.policies import POLICY_WORKERS, SETS, labelled, mutated, real_path, unready, violating
 from loadtest.policies.checking import lacking, problem
 from loadtest.reviews import POD
+from loadtest.servers import run_servers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtest.peers.setups import Subject
+    from tests.languages.toolchains import Language
 
 
 def test_each_policy_has_a_pod_of_its_own_that_it_denies() -> None:
@@ -48,7 +50,9 @@ def test_a_mutated_pod_has_all_of_the_pod() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ALONE if not issubclass(kind, Gateway)], ids=lambda kind: kind.name
+)
 def test_each_set_is_applied(kind: type[Subject], tmp_path: Path) -> None:
     if why := kind.missing():
         pytest.skip(why)
@@ -60,3 +64,16 @@ def test_each_set_is_applied(kind: type[Subject], tmp_path: Path) -> None:
             subject.apply(name)
             assert problem(server.address + subject.path(name), name, POD.read_bytes()) == ""
             subject.clear(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", POLICY_WORKERS.values(), ids=lambda language: language.name)
+def test_the_worker_of_each_language_has_the_same_policies(language: Language, tmp_path: Path) -> None:
+    if why := unready(language):
+        pytest.skip(why)
+    name = f"real-{language.name}"
+    with run_servers(POD, [name], tmp_path) as running:
+        address = running.servers[name].address
+        assert {which: problem(address + real_path(which), which, POD.read_bytes()) for which in SETS} == (
+            dict.fromkeys(SETS, "")
+        )
