@@ -23,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.serving.devcert import make_development_certificate
-from loadtest.peers.setups import SUBJECTS, Bed, Chain
+from loadtest.peers.setups import ALONE, Bed, Chain
 from loadtest.policies import SETS, labelled, violating
 from loadtest.report import markdown_table
 from loadtest.reviews import POD
@@ -83,7 +83,7 @@ def start(cluster: Cluster, stack: ExitStack, folder: Path) -> Started:
     bed = Bed(stack, folder, *make_development_certificate(folder / "state"))
     started = Started([Case(NOTHING)])
     started.cases += [Case(BUILT_IN, which, documents(which)) for which in VALIDATING]
-    for kind in SUBJECTS:
+    for kind in ALONE:
         why = kind.missing()
         if not why:
             subject = kind()
