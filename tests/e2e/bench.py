@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from loadtest.measurement import cpu_clock
 from loadtest.report import markdown_table, targets_table
 from loadtest.targets import Found, Target, judge
-from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case, alternating, publish
+from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case, alternating, publish, report_file
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.go_tools import build_tools
@@ -204,10 +204,9 @@ def main() -> None:
     parser.add_argument(
         "--only", default="", help="the controls, and the cases with this text in their titles"
     )
-    parser.add_argument(
-        "--output", type=Path, help="write the table to this file too, with machine and versions"
-    )
+    parser.add_argument("--output", type=Path, help="default: loadtest/results/DATE-api-server.md")
     parsed = parser.parse_args()
+    kept = None if parsed.quick else report_file("api-server")
     # SIGTERM ends its processes too, as SIGINT does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = Plan(parsed.clients, parsed.rounds)
@@ -233,8 +232,8 @@ def main() -> None:
         f"kube-apiserver {binaries.version}, etcd and all else on the same cores; {plan.clients} clients, "
         f"{plan.rounds} rounds of {plan.seconds:g} s, medians; one process each of gateway and worker"
     )
-    text = f"{how}\n\n{table(rounds)}\n\n{targets(rounds)}"
-    publish("Policies before a real API server", text, parsed.output)
+    sections = {"Targets": targets(rounds), "Pod creates": table(rounds)}
+    publish("Policies before a real API server", how, sections, parsed.output or kept)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from loadtest.bench import RESULTS
 from loadtest.report import machine, versions
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
 from tests.kit import REVIEWS, Process, pool_document
@@ -183,10 +184,17 @@ def alternating(cases: Sequence[T], number: int) -> Sequence[T]:
     return cases if number % 2 == 0 else cases[::-1]
 
 
-def publish(title: str, text: str, output: Path | None) -> None:
-    """Print *text*, and write it to *output* with machine and versions."""
-    print(text)
+def report_file(kind: str) -> Path:
+    """Return the file of today's report of *kind*."""
+    return RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}.md"
+
+
+def publish(title: str, how: str, sections: Mapping[str, str], output: Path | None) -> None:
+    """Print the *sections*, and write them to *output* with machine and versions."""
+    text = "\n\n".join(f"## {heading}\n\n{section}" for heading, section in sections.items())
+    print(how, text, sep="\n\n")
     if output is not None:
-        head = f"# {title}, {datetime.now(UTC):%Y-%m-%d}"
-        output.write_text(f"{head}\n\n{machine()}\n\n{versions()}\n\n{text}\n")
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        lines = "\n".join(f"- {line}" for line in (how, machine(), versions(), when))
+        output.write_text(f"# {title}\n\n{lines}\n\n{text}\n")
         print(f"written to {output}", file=sys.stderr)

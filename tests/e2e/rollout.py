@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.measurement import cpu_clock
 from loadtest.report import markdown_table
-from tests.e2e.bench_setups import CASES, NOTHING, Case, alternating, publish
+from tests.e2e.bench_setups import CASES, NOTHING, Case, alternating, publish, report_file
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--version", default=VERSIONS[0], choices=VERSIONS, help="of Kubernetes")
     parser.add_argument("--only", default="", help="no webhook, and the cases with this text in their titles")
-    parser.add_argument("--output", type=Path, help="write the table to this file too")
+    parser.add_argument("--output", type=Path, help="default: loadtest/results/DATE-rollout.md")
     parsed = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tools, binaries = build_tools(), obtain(parsed.version)
@@ -215,7 +215,9 @@ def main() -> None:
         f"{parsed.rounds} rounds, each case in a new cluster; percentiles are interpolated in the buckets of "
         "the metrics"
     )
-    publish("Rollouts in a cluster", f"{how}\n\n{table(rounds)}", parsed.output)
+    publish(
+        "Rollouts in a cluster", how, {"Rollouts": table(rounds)}, parsed.output or report_file("rollout")
+    )
 
 
 if __name__ == "__main__":
