@@ -16,7 +16,6 @@ import jsonpatch
 import orjson
 
 from gateway.core.annotations import annotations_of
-from gateway.core.call import Payload
 from gateway.core.diff import diff, same
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
 
@@ -41,6 +40,7 @@ operations, whole members are replaced."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
 
+_OPERATIONS: Final = jsonpatch.JsonPatch.operations
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -213,9 +213,12 @@ def _final_patch(evaluation: Evaluation) -> bytes:
         return b""
     patch = orjson.dumps(operations)
     # By jsonpatch and not by the module that applied the workers' patches, which could repeat its own error.
-    original = Payload(evaluation.request).fresh_object()
-    check = jsonpatch.apply_patch(original, orjson.loads(patch), in_place=True)
-    assert same(check, final), f"the derived patch does not give the final object: {patch[:1000]!r}"
+    # Its operations alone take 40 us for eight; JsonPatch makes each of them twice.
+    check = evaluation.request.fresh_object()
+    for operation in orjson.loads(patch):
+        check = _OPERATIONS[operation["op"]](operation).apply(check)
+    is_right = orjson.dumps(check) == orjson.dumps(final) or same(check, final)
+    assert is_right, f"the derived patch does not give the final object: {patch[:1000]!r}"
     return patch
 
 
