@@ -67,14 +67,16 @@ class Answers:
         if received == self.expected:
             return True
         head, separator, body = received.partition(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-        if not separator or len(body) < int(length or 0):
+        if not separator:
             return None
-        problem = self._problem(head, body)
+        whole = whole_body(head.lower(), body)
+        if whole is None:
+            return None
+        problem = self._problem(head, whole)
         if problem:
             self.errors[problem] += 1
             return False
-        self.expected, self._expected_body = received, body
+        self.expected, self._expected_body = received, whole
         return True
 
     def _problem(self, head: bytes, body: bytes) -> str:
@@ -96,6 +98,30 @@ class Answers:
         if allowed is not self._allowed:
             return f"expected allowed: {self._allowed}, found {body[:300].decode(errors='replace')}"
         return ""
+
+
+def whole_body(head: bytes, received: bytes) -> bytes | None:
+    """Return the body of a response, without the chunks' framing; None if *received* is incomplete.
+
+    Args:
+        head: The status line and the header, in lower case.
+        received: What follows them.
+
+    Source: RFC 9112, sections 6.3 and 7.1; no server here sends trailers.
+    """
+    if b"\r\ntransfer-encoding: chunked" not in head:
+        length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+        return received if len(received) >= int(length or 0) else None
+    chunks: list[bytes] = []
+    while True:
+        size, separator, received = received.partition(b"\r\n")
+        end = int(size, 16) if separator else 0
+        if not separator or len(received) < end + 2:
+            return None
+        if not end:
+            return b"".join(chunks)
+        chunks.append(received[:end])
+        received = received[end + 2 :]
 
 
 class Schedule(Protocol):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "performance.md")
-LACKING: Final = "*This report has no such section.*"
+LACKING: Final = "*Not measured.*"
 _BLOCK: Final = re.compile(
     r"^<!-- report: (?P<file>\S+), (?P<heading>[^\n]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
 )

@@ -351,11 +351,14 @@ def report(ran: Ran, options: argparse.Namespace, took_s: float) -> str:
     parts = [
         "# Soak",
         "\n".join(f"- {note}" for note in notes),
+        "## Checks",
         checks_table(ran.checks),
+        "## Reviews",
         markdown_table(
             ("kind", "policies", "sent completely", "answered as planned", "abandoned", "incomplete"),
             *(kinds, (0, 1)),
         ),
+        "## Memory",
         markdown_table(("reviews", "gateway MiB", "worker MiB"), samples, left=()),
     ]
     return "\n\n".join(parts) + "\n"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loadtest.load
-from loadtest.http_client import Answers, Connection, Target
+from loadtest.http_client import Answers, Connection, Target, whole_body
 from loadtest.load import OpenLoop, ticking
 from loadtest.measurement import PERCENTILES, Stopwatch, cpu_clock, percentiles_ms
 
@@ -77,6 +77,14 @@ def test_an_incomplete_answer_is_neither_right_nor_wrong(end: int) -> None:
     assert answers.check(answer()) is True
     assert answers.check(answer(warnings=["another"])) is False
     assert answers.errors == {"the body differs from that of the first answer": 1}
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40)), st.data())
+def test_the_chunks_of_an_answer_are_joined(chunks: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+    head = b"http/1.1 200 ok\r\ntransfer-encoding: chunked"
+    assert whole_body(head, sent) == b"".join(chunks)
+    assert whole_body(head, sent[: data.draw(st.integers(0, len(sent) - 1))]) is None
 
 
 def test_an_inexact_answer_has_the_size_of_the_first() -> None:
