@@ -16,11 +16,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-import grpc
 import orjson
 
 from gateway.pb import worker_pb2 as pb
 from workers.review import Denied, MalformedPayload, Review, clean_text
+from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from workers.policy import Policy
@@ -49,27 +49,20 @@ TRACEBACK_INTERVAL_S: Final = 1.0
 _GENERIC_TYPES: Final = (Exception, RuntimeError)
 """Types whose name adds no information, so that the text is sent without it, as in other languages."""
 
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-
 log = logging.getLogger("workers")
 
 
-def error(code: grpc.StatusCode, text: str) -> pb.Error:
+def error(code: StatusCode, text: str) -> pb.Error:
     """Return an Error with *code*, and *text* cut to ``MAX_ERROR_BYTES``."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MAX_ERROR_BYTES:
         encoded = encoded[: MAX_ERROR_BYTES - 3] + b"..."
-    return pb.Error(code=code.value[0], message=encoded.decode("utf-8", "ignore"))
-
-
-def status_code(failed: pb.Error) -> grpc.StatusCode:
-    """Return the gRPC status of an Error."""
-    return _CODES[failed.code]
+    return pb.Error(code=code, message=encoded.decode("utf-8", "ignore"))
 
 
 def deadline_exceeded() -> pb.Error:
     """Return the Error of a call whose deadline has passed."""
-    return error(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the policy answered")
+    return error(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the policy answered")
 
 
 def outcome_of_result(policy: Policy, review: Review, result: object) -> Outcome:
@@ -103,12 +96,12 @@ def outcome_of_exception(policy: Policy, review: Review, problem: BaseException)
     if denial is not None:
         return _limited(_denied(review, denial))
     if isinstance(problem, MalformedPayload):
-        return error(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
+        return error(StatusCode.INVALID_ARGUMENT, str(problem))
     _log_failure(policy, problem)
     text, name = str(problem), type(problem).__name__
     if text and type(problem) not in _GENERIC_TYPES:
         text = f"{name}: {text}"
-    return error(grpc.StatusCode.INTERNAL, text or name)
+    return error(StatusCode.INTERNAL, text or name)
 
 
 def _denial_in(problem: BaseException) -> Denied | None:
@@ -161,7 +154,7 @@ def _limited(response: pb.ReviewResponse) -> Outcome:
             ),
         )
     return error(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        StatusCode.RESOURCE_EXHAUSTED,
         f"the answer has {size} bytes ({len(response.patch)} of them patch), more than {MAX_RESPONSE_BYTES}",
     )
 

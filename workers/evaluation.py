@@ -162,6 +162,8 @@ class Running:
         self._work = task
         self._evaluator.tasks.add(task)
         task.add_done_callback(self._task_done)
+        # A task that is cancelled before its first step never awaits the coroutine.
+        task.add_done_callback(lambda _: coroutine.close())
         return self
 
     def in_thread(self) -> Running:

@@ -1,8 +1,4 @@
-"""Listening addresses, sockets and TLS files, checked before gRPC uses them.
-
-gRPC prints its own message for a failed bind, takes over the unix socket of another program, and does not
-report an invalid PEM file.
-"""
+"""Listening addresses, their sockets, and TLS files."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import grpc
 
 MAX_UNIX_PATH_BYTES: Final = 107
 """Size of sun_path on Linux, 108, less the terminating zero."""
@@ -81,7 +75,8 @@ def claim(address: Address) -> None:
         StartError: the address is in use, or unusable.
     """
     if address.path is None:
-        bind_tcp(address, reuse_port=False).close()
+        for sock in bind_tcp(address, reuse_port=False):
+            sock.close()
         return
     path = address.path
     if not path.parent.is_dir():
@@ -103,58 +98,75 @@ def claim(address: Address) -> None:
     raise StartError(f"{address}: Address already in use")
 
 
-def bind_tcp(address: Address, *, reuse_port: bool) -> socket.socket:
-    """Return a socket bound to *address* that does not listen, which reserves the port.
+def bind_tcp(address: Address, *, reuse_port: bool) -> list[socket.socket]:
+    """Return sockets bound to all addresses of the host that do not listen, which reserves the port.
 
     Raises:
         StartError: the host is unknown, or the port is in use.
     """
+    bound: list[socket.socket] = []
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        )
+        for family, kind, protocol, _, target in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            bound.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            port = bound[0].getsockname()[1]  # a free port is chosen once
+            sock.bind((target[0], port or target[1], *target[2:]))
     except OSError as error:
-        raise StartError(f"{address}: {error.strerror or error}") from None
-    bound = socket.socket(family, kind, protocol)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        bound.bind(target)
-    except OSError as error:
-        bound.close()
+        for sock in bound:
+            sock.close()
         raise StartError(f"{address}: {error.strerror or error}") from None
     return bound
 
 
-def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return the server credentials of the files.
+def listening(address: Address, *, reuse_port: bool) -> list[socket.socket]:
+    """Return the sockets of *address*, bound.
+
+    Raises:
+        StartError: it cannot be bound.
+    """
+    if address.path is None:
+        return bind_tcp(address, reuse_port=reuse_port)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(str(address.path))
+    except OSError as error:
+        sock.close()
+        raise StartError(f"{address}: {error.strerror or error}") from None
+    return [sock]
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Return the TLS settings of a server with these files.
 
     Raises:
         StartError: a file is unreadable or not PEM, or key and certificate do not match.
     """
-    contents = []
     for path in (tls.key, tls.cert, tls.client_ca):
         try:
-            contents.append(path.read_bytes() if path is not None else None)
+            if path is not None:
+                path.read_bytes()
         except OSError as error:
             raise StartError(f"{path}: {error.strerror or error}") from None
-    check = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
     try:
-        check.load_cert_chain(tls.cert, tls.key, password=_no_password)
+        context.load_cert_chain(tls.cert, tls.key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
         raise StartError(f"{tls.cert} and {tls.key} are not a PEM certificate and its key: {error}") from None
     if tls.client_ca is not None:
         try:
-            check.load_verify_locations(tls.client_ca)
+            context.load_verify_locations(tls.client_ca)
         except ssl.SSLError as error:
             raise StartError(f"{tls.client_ca} holds no PEM certificate: {error}") from None
-    key, cert, client_ca = contents
-    assert key is not None
-    assert cert is not None
-    return grpc.ssl_server_credentials(
-        [(key, cert)], root_certificates=client_ca, require_client_auth=client_ca is not None
-    )
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def _no_password() -> str:

@@ -87,15 +87,16 @@ async def supervise(options: Options, policies: int) -> int:
         os.close(held)
         os.close(alive)
         for _, bound in reserved:
-            bound.close()
+            for sock in bound:
+                sock.close()
 
 
-def _reserve(address: Address) -> tuple[Address, socket.socket]:
-    """Return the address with its port, and the socket that reserves it."""
+def _reserve(address: Address) -> tuple[Address, list[socket.socket]]:
+    """Return the address with its port, and the sockets that reserve it."""
     if address.port:
         claim(address)  # fails if another worker shares the port, which would get half of the calls
     reserved = bind_tcp(address, reuse_port=True)
-    return replace(address, port=reserved.getsockname()[1]), reserved
+    return replace(address, port=reserved[0].getsockname()[1]), reserved
 
 
 class _Child:

@@ -1,7 +1,7 @@
 """One running gRPC server: ports, health, and shutdown.
 
-Shutdown: health becomes NOT_SERVING and every stream gets the drain notice; the listeners close; calls in
-flight finish within the grace period; then the rest (health watches, late calls) is aborted.
+Shutdown: health becomes NOT_SERVING; the listeners close; every connection and every stream gets a notice;
+calls in flight finish within the grace period; then the rest (health watches, late calls) is ended.
 """
 
 from __future__ import annotations
@@ -10,31 +10,23 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-
-from workers.answer import MAX_MESSAGE_BYTES
+from workers.connection import Connections
 from workers.evaluation import Evaluator
-from workers.listen import Address, StartError, Tls, claim, credentials
+from workers.health import Health
+from workers.listen import Address, Tls, claim, listening, tls_context
 from workers.unary import SERVICE, PolicyWorker
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from workers.policy import Policy
 
-OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The gateway pings every 30 s, also without calls. By default gRPC permits one ping in five minutes, and
-    # closes the connection of a client that sends more.
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
-
 CLOSE_S: Final = 0.5
-"""Time for the last answers to be written, also on a busy machine, and for the end of health watches."""
+"""Time for clients to read the last answers and close their connections, also on a busy machine."""
+BACKLOG: Final = 1024
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 
 
 class Serving:
@@ -43,16 +35,15 @@ class Serving:
     def __init__(self, policies: Mapping[str, Policy], *, reuse_port: bool = False) -> None:
         self._evaluator = Evaluator()
         self._worker = PolicyWorker(policies, self._evaluator)
-        self._health = health.aio.HealthServicer()
-        self._server = aio.server(options=(*OPTIONS, ("grpc.so_reuseport", int(reuse_port))))
-        self._server.add_generic_rpc_handlers((self._worker.handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health = Health(SERVICE)
+        self._connections = Connections({**self._worker.methods(), **self._health.methods()})
+        self._listeners: list[asyncio.Server] = []
         self._reuse_port = reuse_port
         self._socket_files: dict[Path, int] = {}
         self.addresses: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Serving {', '.join(self.addresses)} {self._worker!r}>"
+        return f"<Serving {', '.join(self.addresses)} {self._worker!r} {self._connections!r}>"
 
     async def start(self, addresses: Sequence[Address], tls: Tls | None) -> None:
         """Bind and serve. Afterwards ``addresses`` has the bound addresses with their ports.
@@ -61,47 +52,49 @@ class Serving:
             StartError: an address cannot be bound, or the TLS files are unusable.
         """
         try:
-            secret = credentials(tls) if tls is not None else None
-            bound = []
-            for address in addresses:
-                if not self._reuse_port:
-                    claim(address)
-                try:
-                    if secret is not None:
-                        port = self._server.add_secure_port(str(address), secret)
-                    else:
-                        port = self._server.add_insecure_port(str(address))
-                except RuntimeError as error:
-                    raise StartError(f"{address}: {error}") from None
-                bound.append(str(address if address.path is not None else Address(address.host, port)))
-                if address.path is not None:
-                    self._socket_files[address.path] = address.path.stat().st_ino
-            await self._server.start()
+            context = tls_context(tls) if tls is not None else None
+            self.addresses = tuple([await self._listen(address, context) for address in addresses])
         except BaseException:
-            await self._server.stop(None)
-            await self._evaluator.close()
-            self._remove_socket_files()
+            await self.stop(0)
             raise
-        self.addresses = tuple(bound)
-        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+
+    async def _listen(self, address: Address, context: ssl.SSLContext | None) -> str:
+        loop = asyncio.get_running_loop()
+        if not self._reuse_port:
+            claim(address)
+        bound = listening(address, reuse_port=self._reuse_port)
+        if address.path is not None:
+            self._socket_files[address.path] = address.path.stat().st_ino
+        for sock in bound:
+            if address.path is not None:
+                listener = await loop.create_unix_server(self._connections.accept, sock=sock, backlog=BACKLOG)
+            else:
+                timeout_s = HANDSHAKE_TIMEOUT_S if context is not None else None
+                listener = await loop.create_server(
+                    self._connections.accept,
+                    sock=sock,
+                    backlog=BACKLOG,
+                    ssl=context,
+                    ssl_handshake_timeout=timeout_s,
+                )
+            self._listeners.append(listener)
+        return str(address if address.path is not None else Address(address.host, bound[0].getsockname()[1]))
 
     async def stop(self, grace_s: float) -> int:
         """Drain for at most *grace_s* seconds, then cancel the remaining calls.
 
         Returns the number of threads that still run a policy, which cannot be stopped.
         """
-        await self._health.enter_graceful_shutdown()
-        closing = asyncio.create_task(self._server.stop(grace_s))
-        # The ports are closed before the drain notice, so that clients do not connect to this worker again.
-        await asyncio.sleep(0)
+        self._health.stop()
+        # The ports are closed before the notices, so that clients do not connect to this worker again.
+        for listener in self._listeners:
+            listener.close()
+        self._connections.drain()
         self._worker.drain()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._worker.idle.wait(), grace_s)
-        # A health watch ends when its client ends it. An abort makes gRPC report an error to every client and
-        # may overtake the last answers, so it happens only if calls remain.
-        await asyncio.wait({closing}, timeout=CLOSE_S)
-        await self._server.stop(None)
-        await closing
+        # A health watch ends when its client ends it.
+        await self._connections.close(CLOSE_S if self._worker.idle.is_set() else 0)
         await self._evaluator.close()
         self._remove_socket_files()
         return self._evaluator.busy_threads

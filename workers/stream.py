@@ -10,28 +10,24 @@ Source: protos/README.md.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import grpc
 from google.protobuf.message import DecodeError
-from grpc import aio
 
 from gateway.pb import worker_pb2 as pb
 from workers.answer import ALLOWED, MAX_MESSAGE_BYTES, Outcome, error
 from workers.evaluation import Evaluator, Running
 from workers.review import Review
+from workers.status import StatusCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from workers.policy import Policy
-
-    Rpc = aio.ServicerContext[bytes, bytes]
+    from workers.rpc import Rpc
 
 MAX_IN_FLIGHT: Final = 4096
 """Limit of calls in tasks and threads for each stream: four times the default maxInFlight of the gateway."""
@@ -51,22 +47,29 @@ class ProtocolViolation(Exception):
 def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
     """Return the Error of a call for an unknown policy."""
     served = ", ".join(sorted(policies)) or "none"
-    return error(grpc.StatusCode.NOT_FOUND, f'policy "{name}" is not served here; served are: {served}')
+    return error(StatusCode.NOT_FOUND, f'policy "{name}" is not served here; served are: {served}')
 
 
 class ReviewStream:
-    """The server side of one stream; ``serve`` runs it to its end."""
+    """The server side of one stream, the handler of its RPC."""
 
-    def __init__(self, rpc: Rpc, policies: Mapping[str, Policy], evaluator: Evaluator) -> None:
+    def __init__(
+        self,
+        rpc: Rpc,
+        policies: Mapping[str, Policy],
+        evaluator: Evaluator,
+        ended: Callable[[ReviewStream], None],
+    ) -> None:
+        """*ended* is called once, when the stream has ended."""
         self._rpc = rpc
         self._policies = policies
         self._evaluator = evaluator
+        self._ended: Callable[[ReviewStream], None] | None = ended
         self._running: dict[int, Running] = {}
         self._batch = pb.VerdictBatch()
         self._batch_bytes = 0
         self._full: deque[bytes] = deque()
-        self._to_write = asyncio.Event()
-        self._written = asyncio.Event()
+        self._is_flush_due = False
         self._over = False
         """Whether no more messages will be read."""
         self._draining = False
@@ -76,32 +79,6 @@ class ReviewStream:
         state = "over" if self._over else "draining" if self._draining else "open"
         return f"<ReviewStream {state} in_flight={len(self._running)} full={len(self._full)}>"
 
-    async def serve(self) -> None:
-        """Answer calls until the gateway ends the stream, or until it is drained.
-
-        Raises:
-            asyncio.CancelledError: the stream or the connection was aborted; running calls are cancelled.
-            ProtocolViolation: the gateway violated the contract; running calls are cancelled.
-        """
-        reader = asyncio.create_task(self._read())
-        reader.add_done_callback(self._read_ended)
-        try:
-            while not (self._over and not self._running):
-                await self._to_write.wait()
-                self._to_write.clear()
-                await self._write()
-                if reader.done() and not reader.cancelled():
-                    reader.result()
-        except (aio.UsageError, aio.InternalError):
-            pass  # the call ended between two steps
-        finally:
-            reader.cancel()
-            for running in self._running.values():
-                running.cancel()
-            self._running.clear()
-            with suppress(asyncio.CancelledError, ProtocolViolation, aio.BaseError):
-                await reader
-
     def drain(self) -> None:
         """Send the drain notice; the stream ends when no call is in flight, or after ``QUIET_S``."""
         if self._draining or self._over:
@@ -109,8 +86,44 @@ class ReviewStream:
         self._draining = True
         self._batch.draining = True
         self._last_batch = time.monotonic()
-        self._to_write.set()
+        self._flush()
         self._evaluator.loop.call_later(QUIET_S, self._end_if_quiet)
+
+    # -- called by the RPC ------------------------------------------------------------------------
+
+    def received(self, message: bytes) -> None:
+        """Take a batch, and send the verdicts that need no waiting."""
+        try:
+            self._accept(message)
+        except ProtocolViolation as problem:
+            self._rpc.finish(StatusCode.INVALID_ARGUMENT, str(problem))
+            self.cancelled()
+        else:
+            self._flush()
+
+    def half_closed(self) -> None:
+        """End the stream when the calls in flight are answered."""
+        self._over = True
+        self._flush()
+
+    def cancelled(self) -> None:
+        """Cancel the calls in flight."""
+        for running in self._running.values():
+            running.cancel()
+        self._running.clear()
+        self._end()
+
+    def writable(self) -> None:
+        """Send the verdicts that are waiting."""
+        self._flush()
+
+    # -- internals --------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        ended, self._ended = self._ended, None
+        self._over = True
+        if ended is not None:
+            ended(self)
 
     def _end_if_quiet(self) -> None:
         if self._over:
@@ -120,25 +133,24 @@ class ReviewStream:
             self._evaluator.loop.call_later(max(QUIET_S - idle_s, 0.05), self._end_if_quiet)
             return
         self._over = True
-        self._to_write.set()
+        self._flush()
 
-    async def _read(self) -> None:
-        while isinstance(message := await self._rpc.read(), bytes):
-            self._accept(message)
-            while self._full:
-                self._written.clear()
-                await self._written.wait()
+    def _flush_soon(self) -> None:
+        """Send verdicts in the next iteration of the event loop, those of this iteration together."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._evaluator.loop.call_soon(self._flush)
 
-    def _read_ended(self, _: asyncio.Task[None]) -> None:
-        self._over = True
-        self._to_write.set()
-
-    async def _write(self) -> None:
-        while self._full or self._batch_bytes or self._batch.draining:
+    def _flush(self) -> None:
+        """Send the verdicts that are ready, as far as they do not wait; end the stream after the last."""
+        self._is_flush_due = False
+        while self._rpc.can_send and (self._full or self._batch_bytes or self._batch.draining):
             if not self._full:
                 self._seal()
-            await self._rpc.write(self._full.popleft())
-            self._written.set()
+            self._rpc.send(self._full.popleft())
+        if self._over and not self._running and not self._full and not self._batch_bytes and self._ended:
+            self._rpc.finish()
+            self._end()
 
     def _accept(self, message: bytes) -> None:
         """Start the calls of one batch; calls that need no waiting are answered."""
@@ -165,7 +177,6 @@ class ReviewStream:
             running = self._running.pop(number, None)
             if running is not None:
                 running.cancel()
-        self._to_write.set()
 
     def _begin(self, call: pb.Call, payloads: list[tuple[bytes, bytes]], arrived: float) -> Outcome | Running:
         policy = self._policies.get(call.policy)
@@ -174,10 +185,10 @@ class ReviewStream:
         position = call.payload
         if position >= len(payloads):
             text = f"the call is for payload {position}, the batch has {len(payloads)}"
-            return error(grpc.StatusCode.INVALID_ARGUMENT, text)
+            return error(StatusCode.INVALID_ARGUMENT, text)
         if len(self._running) >= MAX_IN_FLIGHT:
             text = f"{MAX_IN_FLIGHT} calls of this stream are in flight"
-            return error(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            return error(StatusCode.RESOURCE_EXHAUSTED, text)
         request, namespace = payloads[position]
         deadline = arrived + call.timeout_millis / 1000
         review = Review(request, namespace, deadline=deadline, mutating=policy.mutating)
@@ -186,7 +197,7 @@ class ReviewStream:
     def _finished(self, number: int, outcome: Outcome) -> None:
         if self._running.pop(number, None) is not None:
             self._add(number, outcome)
-            self._to_write.set()
+            self._flush_soon()
 
     def _add(self, number: int, outcome: Outcome) -> None:
         """Add a verdict to the next message."""

@@ -1,4 +1,4 @@
-"""The gRPC service: its unary methods, Review and ListPolicies, and the registration of all methods.
+"""The gRPC service: its unary methods, Review and ListPolicies, and the table of all methods.
 
 The methods receive and return bytes, so that the most frequent answer is encoded only once.
 """
@@ -6,29 +6,29 @@ The methods receive and return bytes, so that the most frequent answer is encode
 from __future__ import annotations
 
 import asyncio
-import math
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
-from workers.answer import ALLOWED, Outcome, error, status_code
+from workers.answer import ALLOWED, Outcome
 from workers.evaluation import Evaluator, Running
 from workers.review import Review
-from workers.stream import ProtocolViolation, ReviewStream, unknown_policy
+from workers.single import Refused, SingleRequest, answering
+from workers.status import StatusCode
+from workers.stream import ReviewStream, unknown_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workers.policy import Policy
-    from workers.stream import Rpc
+    from workers.rpc import Methods, Rpc
 
 SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
 
 MAX_UNARY_IN_FLIGHT: Final = 4096
-"""Same limit as for a stream. gRPC's own limit would also count streams and health watches."""
+"""Same limit as for a stream."""
 
 _ALLOWED_BYTES: Final = ALLOWED.SerializeToString()
 
@@ -41,32 +41,30 @@ class PolicyWorker:
         self._evaluator = evaluator
         self._streams: set[ReviewStream] = set()
         self._draining = False
-        self._unary = 0
+        self._unary: dict[Rpc, Running] = {}
+        """The Review calls that wait for their policy."""
         self.idle = asyncio.Event()
-        """Set while neither a Review nor a ReviewStream is open."""
+        """Set while no Review waits for its policy and no ReviewStream is open."""
         self.idle.set()
 
     def __repr__(self) -> str:
-        return f"<PolicyWorker unary={self._unary} streams={len(self._streams)} {self._evaluator!r}>"
+        return f"<PolicyWorker unary={len(self._unary)} streams={len(self._streams)} {self._evaluator!r}>"
 
     def drain(self) -> None:
         """Send the drain notice on all open and later streams."""
         self._draining = True
-        for stream in self._streams:
+        for stream in tuple(self._streams):
             stream.drain()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the argument for ``grpc.aio.Server.add_generic_rpc_handlers``."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "ListPolicies": grpc.unary_unary_rpc_method_handler(self.list_policies),
-                "Review": grpc.unary_unary_rpc_method_handler(self.review),
-                "ReviewStream": grpc.stream_stream_rpc_method_handler(self.review_stream),
-            },
-        )
+    def methods(self) -> Methods:
+        """Return the methods."""
+        return {
+            f"/{SERVICE}/ListPolicies": partial(answering, self._list_policies),
+            f"/{SERVICE}/Review": lambda rpc: SingleRequest(rpc, self._review, self._cancel_review),
+            f"/{SERVICE}/ReviewStream": self._review_stream,
+        }
 
-    async def list_policies(self, _: bytes, rpc: Rpc) -> bytes:
+    def _list_policies(self, _: bytes) -> bytes:
         """Answer ListPolicies in the order of registration."""
         served = [
             pb.Policy(
@@ -79,65 +77,62 @@ class PolicyWorker:
         ]
         return pb.ListPoliciesResponse(policies=served).SerializeToString()
 
-    async def review(self, message: bytes, rpc: Rpc) -> bytes:
+    def _review(self, rpc: Rpc, message: bytes) -> None:
         """Answer Review; an Error becomes the status of the call."""
-        self._unary += 1
-        self.idle.clear()
-        try:
-            outcome = await self._outcome(message, rpc)
-            if isinstance(outcome, pb.Error):
-                await rpc.abort(status_code(outcome), outcome.message)
-            return _ALLOWED_BYTES if outcome is ALLOWED else outcome.SerializeToString()
-        finally:
-            self._unary -= 1
-            self._update_idle()
-
-    async def _outcome(self, message: bytes, rpc: Rpc) -> Outcome:
         try:
             request = pb.ReviewRequest.FromString(message)
         except DecodeError as problem:
-            return error(grpc.StatusCode.INVALID_ARGUMENT, f"not a ReviewRequest: {problem}")
+            raise Refused(StatusCode.INVALID_ARGUMENT, f"not a ReviewRequest: {problem}") from None
         policy = self._policies.get(request.policy)
         if policy is None:
-            return unknown_policy(request.policy, self._policies)
-        if self._unary > MAX_UNARY_IN_FLIGHT:
-            return error(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_UNARY_IN_FLIGHT} calls are in flight")
-        remaining_s = rpc.time_remaining()
+            self._answer(rpc, unknown_policy(request.policy, self._policies))
+            return
+        if len(self._unary) >= MAX_UNARY_IN_FLIGHT:
+            raise Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_UNARY_IN_FLIGHT} calls are in flight")
         review = Review(
             request.admission_request,
             request.namespace_object,
-            deadline=math.inf if remaining_s is None else time.monotonic() + remaining_s,
+            deadline=rpc.deadline,
             mutating=policy.mutating,
         )
-        finished: asyncio.Future[Outcome] = self._evaluator.loop.create_future()
-
-        def finish(outcome: Outcome) -> None:
-            if not finished.done():  # the future is done if the call was cancelled
-                finished.set_result(outcome)
-
         self._evaluator.mark()
-        running = self._evaluator.begin(policy, review, finish)
-        if not isinstance(running, Running):
-            return running
-        try:
-            return await finished
-        finally:
-            running.cancel()
+        outcome = self._evaluator.begin(policy, review, partial(self._finish_review, rpc))
+        if isinstance(outcome, Running):
+            self._unary[rpc] = outcome
+            self.idle.clear()
+        else:
+            self._answer(rpc, outcome)
 
-    async def review_stream(self, _: object, rpc: Rpc) -> None:
+    def _finish_review(self, rpc: Rpc, outcome: Outcome) -> None:
+        if self._unary.pop(rpc, None) is not None:
+            self._answer(rpc, outcome)
+            self._update_idle()
+
+    def _cancel_review(self, rpc: Rpc) -> None:
+        running = self._unary.pop(rpc, None)
+        if running is not None:
+            running.cancel()
+            self._update_idle()
+
+    def _answer(self, rpc: Rpc, outcome: Outcome) -> None:
+        if isinstance(outcome, pb.Error):
+            rpc.finish(StatusCode(outcome.code), outcome.message)
+            return
+        rpc.send(_ALLOWED_BYTES if outcome is ALLOWED else outcome.SerializeToString())
+        rpc.finish()
+
+    def _review_stream(self, rpc: Rpc) -> ReviewStream:
         """Answer ReviewStream."""
-        stream = ReviewStream(rpc, self._policies, self._evaluator)
+        stream = ReviewStream(rpc, self._policies, self._evaluator, self._stream_ended)
         self._streams.add(stream)
         self.idle.clear()
         if self._draining:
             stream.drain()
-        try:
-            await stream.serve()
-        except ProtocolViolation as problem:
-            await rpc.abort(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
-        finally:
-            self._streams.discard(stream)
-            self._update_idle()
+        return stream
+
+    def _stream_ended(self, stream: ReviewStream) -> None:
+        self._streams.discard(stream)
+        self._update_idle()
 
     def _update_idle(self) -> None:
         if not self._unary and not self._streams:

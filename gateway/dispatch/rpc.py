@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from gateway.dispatch.verdicts import one_line, status_name
 from gateway.http2.client import Http2Stream
-from gateway.http2.fields import read_fields
+from gateway.http2.fields import RESPONSE, TRAILERS, read_fields
 from gateway.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR, Violation
 from gateway.http2.messages import MessageReader, with_head
 
@@ -107,7 +107,7 @@ class StreamingCall:
         """Take a block of headers or trailers."""
         if self._has_response and not ends:
             raise Violation(PROTOCOL_ERROR, "HEADERS frame out of place")
-        found = read_fields(fields, is_response=not self._has_response)
+        found = read_fields(fields, TRAILERS if self._has_response else RESPONSE)
         if not self._has_response:
             http_status = found[":status"]
             if http_status.startswith("1"):

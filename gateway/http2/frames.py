@@ -127,6 +127,8 @@ class Endpoint:
         self._connection_window = self._first_window = FIRST_WINDOW_BYTES
         """What may be sent: on the connection, and at first on a stream."""
         self._max_frame_bytes = MAX_FRAME_BYTES
+        self._last_stream = 0
+        """The last stream that the peer has opened."""
 
     def begin_period(self) -> None:
         """Count unproductive frames from 0 again; the caller does this periodically."""
@@ -181,7 +183,7 @@ class Endpoint:
         if not self.is_over:
             self.is_over = True
             self.has_more = False
-            self._go_away(violation.error_code)
+            self._go_away(violation.error_code, self._last_stream)
             self._violated(violation)
 
     def _go_away(self, error_code: int, last_stream: int = 0) -> None:

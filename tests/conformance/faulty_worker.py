@@ -1,6 +1,6 @@
 """The sample worker of the Python SDK with one injected fault at a time.
 
-``python tests/conformance/faulty_worker.py FAULT_FILE --listen ADDRESS``. FAULT_FILE contains the name of the
+``python -m tests.conformance.faulty_worker FAULT_FILE --listen ADDRESS``. FAULT_FILE contains the name of the
 fault and is read at every call; an empty file means no fault. Each rule has at least one fault in ``FAULTS``.
 """
 
@@ -20,11 +20,11 @@ import orjson
 from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
 
 from gateway.pb import worker_pb2 as pb
+from tests.conformance.aio_serving import AioServing, AioWorker
 from workers import answer as answer_module
-from workers import serving as serving_module
+from workers import server as server_module
 from workers import stream as stream_module
 from workers.samples import server
-from workers.unary import PolicyWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,13 +135,13 @@ DEADLY = ("dies-of-garbage", "hangs-up-on-large")
 
 # The changed attributes are Final in the SDK.
 answer: Any = answer_module
-serving: Any = serving_module
 stream: Any = stream_module
 
 LIMIT = 8 << 20
 CORRECT_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
 SIZES = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 PINGS = (("grpc.http2.min_ping_interval_without_data_ms", 500), ("grpc.keepalive_permit_without_calls", 1))
+CODES = {code.value[0]: code for code in grpc.StatusCode}
 UNKNOWN_FIELD = b"\xc2\x3e\x05hello"
 INVALID, EXHAUSTED, INTERNAL = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -196,7 +196,7 @@ def is_null(text: bytes) -> bool:
     return text == b"null"
 
 
-class FaultyWorker(PolicyWorker):
+class FaultyWorker(AioWorker):
     """Review and ListPolicies with faults; streams use a FaultyRpc."""
 
     async def review(self, message: bytes, rpc: Any) -> bytes:
@@ -205,17 +205,18 @@ class FaultyWorker(PolicyWorker):
             if now.fault == "hangs-up-on-large":
                 os._exit(1)
             await rpc.abort(EXHAUSTED, "larger than max")
-        self._unary += 1
+        running: Any = None
+        self._unary[rpc] = running  # so that the shutdown waits for it
         self.idle.clear()
         try:
             outcome = await self._faulty_outcome(message, rpc, now)
             if isinstance(outcome, pb.Error):
-                await rpc.abort(answer.status_code(outcome), outcome.message)
+                await rpc.abort(CODES[outcome.code], outcome.message)
             if now.fault == "spaces-in-patch" and outcome.patch:
                 outcome.patch = outcome.patch.replace(b":", b": ")
             return bytes(outcome.SerializeToString())
         finally:
-            self._unary -= 1
+            self._unary.pop(rpc, None)
             self._update_idle()
 
     async def _faulty_outcome(self, message: bytes, rpc: Any, now: State) -> Any:
@@ -232,9 +233,9 @@ class FaultyWorker(PolicyWorker):
             return early
         if fault == "one-at-a-time":
             async with now.turn:
-                return await super()._outcome(message, rpc)
+                return await super().outcome(message, rpc)
         try:
-            outcome = await super()._outcome(message, rpc)
+            outcome = await super().outcome(message, rpc)
         except asyncio.CancelledError:
             now.is_broken = fault == "fails-after-cancel"
             raise
@@ -322,7 +323,7 @@ class FaultyWorker(PolicyWorker):
             await rpc.abort(INTERNAL, "not gRPC")
         now.streams.append(faulty)
         try:
-            await super().review_stream(messages, faulty)  # type: ignore[arg-type]
+            await super().review_stream(messages, faulty)
         except asyncio.CancelledError:
             now.is_broken = now.fault == "fails-after-stream"
             raise
@@ -631,7 +632,7 @@ class FaultyHealth(health.aio.HealthServicer):  # type: ignore[misc]
 def start_with(fault: str) -> None:
     """Apply a fault that has to be present at the start."""
     if fault == "few-pings":
-        serving.OPTIONS = SIZES
+        AioServing.options = SIZES
     elif fault == "impatient":
         stream.QUIET_S = 0.05
     elif fault == "never-ends-when-quiet":
@@ -645,21 +646,24 @@ def start_with(fault: str) -> None:
         # gRPC has removed it by then.
         atexit.register(socket.socket(socket.AF_UNIX).bind, sys.argv[2].removeprefix("unix:"))
     elif fault == "keeps-open":
-        correct = serving.Serving.stop
+        running: Any = AioServing
+        correct = running.stop
 
         async def stop(self: Any, grace_s: float) -> int:
             self._worker.drain()
             await asyncio.sleep(4)
             return int(await correct(self, grace_s))
 
-        serving.Serving.stop = stop
+        running.stop = stop
 
 
 def main() -> None:
     Current.file = Path(sys.argv.pop(1))
-    serving.PolicyWorker = FaultyWorker
-    serving.health.aio.HealthServicer = FaultyHealth
-    serving.OPTIONS = (*SIZES, *PINGS)
+    AioServing.make_worker = FaultyWorker
+    AioServing.make_health = FaultyHealth
+    AioServing.options = (*SIZES, *PINGS)
+    module: Any = server_module
+    module.Serving = AioServing
     start_with(Current.file.read_text().strip())
     server.main()
 

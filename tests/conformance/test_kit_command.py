@@ -119,7 +119,7 @@ def test_the_default_policy_is_the_first_listed_policy(folder: Path) -> None:
 
 def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
     (folder / "fault").write_text("unknown-is-allowed")
-    faulty = (sys.executable, str(ROOT / "tests" / "conformance" / "faulty_worker.py"), str(folder / "fault"))
+    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", str(folder / "fault"))
     rules = ("--only", "review-unknown-policy", "--only", "review-malformed")
     done = kit(*rules, "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
@@ -148,7 +148,7 @@ def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
 
 def test_a_worker_that_exits_is_a_failure(folder: Path) -> None:
     (folder / "fault").write_text("dies-of-garbage")
-    faulty = (sys.executable, str(ROOT / "tests" / "conformance" / "faulty_worker.py"), str(folder / "fault"))
+    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", str(folder / "fault"))
     done = kit("--only", "review-malformed", "--only", "stop-exit", "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
     assert "the worker is no longer reachable\n" in done.stdout

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from tests.conformance.faulty_worker import DEADLY, FAULTS
-from tests.kit import ROOT, Process
+from tests.kit import Process
 from workers.conformance import vectors
 from workers.conformance.probe import probe
 from workers.conformance.process import Running
@@ -43,8 +43,10 @@ class FaultyProcess(Process):
         self.file = folder / "fault"
         self.inject(fault)
         self.target = f"unix:{folder}/worker.sock"
-        script = ROOT / "tests" / "conformance" / "faulty_worker.py"
-        super().__init__(sys.executable, str(script), str(self.file), "--listen", self.target, "--grace", "5")
+        module = "tests.conformance.faulty_worker"
+        super().__init__(
+            *(sys.executable, "-m", module, str(self.file), "--listen", self.target, "--grace", "5")
+        )
         self.expect("serving")
 
     def inject(self, fault: str) -> None:

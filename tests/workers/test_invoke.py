@@ -12,8 +12,9 @@ import pytest
 
 from gateway.pb import worker_pb2 as pb
 from workers import Cause, Denied, PolicyServer, Review
-from workers.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error, status_code
+from workers.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error
 from workers.invoke import never_suspends, run
+from workers.status import StatusCode
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -199,9 +200,9 @@ def test_a_patch_too_large_to_send_is_resource_exhausted(code_of: Code) -> None:
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "é" * 10_000, "\U0001f600" * 10_000, "\ud800" * 3000])
 def test_the_text_of_an_error_is_cut(text: str) -> None:
-    found = error(grpc.StatusCode.INTERNAL, text)
+    found = error(StatusCode.INTERNAL, text)
     assert len(found.message.encode()) <= MAX_ERROR_BYTES
-    assert status_code(found) is grpc.StatusCode.INTERNAL
+    assert found.code == StatusCode.INTERNAL
 
 
 async def no_await(review: Review) -> None:
