@@ -32,6 +32,8 @@ WRITE_BUFFER_BYTES: Final = 256 * 1024
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """Unsent bytes above which the connection is ended: acknowledgements that the client requests and does not
 read."""
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""Answers that wait for the client's windows, above which the connection is ended: eight of the longest."""
 PERIOD_S: Final = 15.0
 """Interval at which all connections are checked."""
 SETTLE_TIMEOUT_S: Final = 15.0
@@ -115,8 +117,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no calls."""
-        return not self._http2.streams
+        """Whether there are no calls, and the connection is not about to end."""
+        return not self._http2.streams and not self._http2.is_over
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -209,7 +211,9 @@ class Connection(asyncio.Protocol):
             if not transport.is_closing():
                 transport.close()
                 self._loop.call_later(CLOSE_TIMEOUT_S, self._abort)
-        elif http2.is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+        elif http2.unsent_bytes > MAX_WAITING_BYTES or (
+            http2.is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES
+        ):
             transport.abort()
 
     # -- internals --------------------------------------------------------------------------------

@@ -240,6 +240,7 @@ class Rpc:
         self._reader.discard()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _end(self, code: StatusCode, text: str, *more: tuple[bytes, bytes]) -> None:
         fields = [*more, (b"grpc-status", str(int(code)).encode())]

@@ -83,7 +83,7 @@ class ServerStream:
 
     def __init__(self, connection: Http2Server, number: int, window: int) -> None:
         self.owner: StreamOwner | None = None
-        """None while the request is being opened."""
+        """None before it is accepted, and after its end, so that there is no reference cycle."""
         self.number = number
         self.window = window
         """Bytes that the client's flow control allows."""
@@ -112,6 +112,7 @@ class ServerStream:
         """Send a part of the body, as soon as there is room."""
         if self.is_open and self._trailers is None:
             self.unsent.append(memoryview(body))
+            self._connection.unsent_bytes += len(body)
             if len(self.unsent) == 1 and self.window > 0:
                 self._connection.add_writer(self)
             self.has_waited = bool(self.unsent)
@@ -169,6 +170,8 @@ class Http2Server(Endpoint):
         self.streams: dict[int, ServerStream] = {}
         self.is_paused = False
         """Whether data waits, because the client does not read; set by the caller."""
+        self.unsent_bytes = 0
+        """Data that waits in all streams."""
         self._accept = accept
         self._has_preface = False
         self._unacknowledged_bytes = 0
@@ -214,6 +217,8 @@ class Http2Server(Endpoint):
     def forget(self, stream: ServerStream) -> None:
         """Remove a stream that has ended."""
         stream.is_open = False
+        stream.owner = None
+        self.unsent_bytes -= sum(map(len, stream.unsent))
         stream.unsent.clear()
         self.streams.pop(stream.number, None)
 
@@ -274,9 +279,11 @@ class Http2Server(Endpoint):
             return
         opened = self.streams[stream] = ServerStream(self, stream, self._first_window)
         opened.has_ended = ends
-        opened.owner = self._accept(opened, fields)
-        if ends:
-            opened.owner.data(b"", ends=True)
+        owner = self._accept(opened, fields)
+        if opened.is_open:
+            opened.owner = owner
+            if ends:
+                owner.data(b"", ends=True)
 
     def _take_reset(self, stream: int, error_code: int) -> None:
         found = self._find(RST_STREAM, stream)
@@ -326,9 +333,10 @@ class Http2Server(Endpoint):
             self._drop(found)
 
     def _drop(self, stream: ServerStream) -> None:
+        owner = stream.owner
         self.forget(stream)
-        if stream.owner is not None:
-            stream.owner.reset()
+        if owner is not None:
+            owner.reset()
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -360,7 +368,7 @@ class Http2Server(Endpoint):
                     writers.append(stream)
                 continue
             stream.write_trailers()
-            if stream.has_waited and stream.is_open and stream.owner is not None:
+            if stream.has_waited and stream.owner is not None:
                 stream.has_waited = False
                 stream.owner.writable()
         self._is_pumping = False
@@ -373,6 +381,7 @@ class Http2Server(Endpoint):
         )
         self.output += FRAME_HEAD.pack(room >> 8, room & 0xFF, DATA, 0, stream.number)
         self.output += piece[:room]
+        self.unsent_bytes -= room
         self._connection_window -= room
         stream.window -= room
         if room == len(piece):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -220,10 +221,53 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_window(connect: Conne
             assert size == 65_535
             # Another stream is cancelled and other frames are answered meanwhile.
             one.send(raw.frame(raw.RST_STREAM, struct.pack(">L", 8), 0, 3), raw.frame(raw.PING, bytes(8)))
-            assert (await one.frame())[0] == raw.PING
+            while (kind := (await one.frame())[0]) != raw.PING:
+                assert kind == raw.HEADERS
             for number in (0, 1):
                 one.send(raw.frame(raw.WINDOW_UPDATE, struct.pack(">L", 4 * 1024 * 1024), 0, number))
             assert (await one.answer())["grpc-status"] == "0"
+
+    uvloop.run(scenario())
+
+
+def test_answers_that_wait_for_a_window_are_bounded(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_WAITING_BYTES", 5 * 1024 * 1024)
+    server = PolicyServer()
+
+    @server.policy("policy", mutating=True)
+    async def large(review: Review) -> None:
+        review.object["text"] = "x" * (2 * 1024 * 1024)
+
+    async def scenario() -> None:
+        async with connect(server) as client:
+            one = await client()
+            message = pb.ReviewRequest(policy="policy", admission_request=b'{"object":{}}')
+            body = raw.message(message.SerializeToString())
+            for stream in (1, 3, 5):
+                one.open(stream)
+                one.send(raw.frame(raw.DATA, body, raw.END_STREAM, stream))
+            assert await one.ended()
+
+    uvloop.run(scenario())
+
+
+def test_calls_leave_no_reference_cycles(connect: Connect) -> None:
+    async def scenario() -> None:
+        server = server_of()
+        async with connect(server) as client:
+            one = await client()
+            gc.collect()
+            gc.disable()
+            try:
+                for stream in (1, 3, 5):
+                    one.open(stream, grpc_timeout="9S")
+                    one.send(raw.frame(raw.DATA, b"", raw.END_STREAM, stream) if stream > 1 else review())
+                    assert await one.answer(stream)
+                assert [found for found in gc.get_objects() if isinstance(found, rpc.Rpc)] == []
+            finally:
+                gc.enable()
 
     uvloop.run(scenario())
 
