@@ -100,6 +100,7 @@ class Evaluator:
         if review.deadline <= started:
             return deadline_exceeded()
         if policy.blocking:
+            review.isolate()
             return Running(self, policy, review, finish).in_thread()
         result = run(policy, review)
         if time.monotonic() - started > INLINE_LIMIT_S:

@@ -40,14 +40,20 @@ def run(policy: Policy, review: Review) -> Outcome | Unfinished:
         if result is not None and inspect.isawaitable(result):
             coroutine = cast("Unfinished", result if inspect.iscoroutine(result) else _awaited(result))
             if not never_suspends(coroutine.cr_code):
+                review.isolate()
                 return coroutine
             try:
                 coroutine.send(None)
             except StopIteration as stop:
                 result = stop.value
     except (Exception, SystemExit, asyncio.CancelledError, BaseExceptionGroup) as problem:
-        return outcome_of_exception(policy, review, problem)
-    return outcome_of_result(policy, review, result)
+        outcome = outcome_of_exception(policy, review, problem)
+    else:
+        review.give_back()
+        return outcome_of_result(policy, review, result)
+    # After the end of the exception, whose traceback refers to the variables of the policy.
+    review.give_back()
+    return outcome
 
 
 async def outcome_of(policy: Policy, review: Review, coroutine: Unfinished) -> Outcome:

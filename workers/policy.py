@@ -29,6 +29,8 @@ class Policy:
     """Whether it runs in a thread: set at the registration, or after a slow run."""
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
+    has_changed: bool = False
+    """Whether its latest answer had a patch."""
     was_slow: bool = False
     """Whether a slow run has been logged."""
     no_traceback_until: float = field(default=0.0, repr=False)

@@ -2,9 +2,9 @@
 
 This module is independent of gRPC, so that a unit test can call a policy with ``Review.from_json(...)``.
 
-A Review is parsed on first use and belongs to one call: other policies do not see changes. After a mutating
-policy, ``object`` is compared with the original as JSON, so that references, aliases and equal values of
-other Python types are no changes.
+A Review is parsed on first use and belongs to one call: other policies do not see changes, see
+``workers.payload``. After a mutating policy, ``object`` is compared with the original as JSON, so that
+references, aliases and equal values of other Python types are no changes.
 
 Source: k8s.io/api admission/v1 types.go (AdmissionRequest); RFC 6902 (JSON Patch).
 """
@@ -20,17 +20,15 @@ from typing import Any
 import orjson
 
 from gateway.core.diff import diff
+from workers.payload import JsonObject, MalformedPayload, Payload, decode
 
-JsonObject = dict[str, Any]
+__all__ = ["Cause", "Denied", "MalformedPayload", "Review"]
+
 Operations = Sequence[Mapping[str, Any]]
 """A JSON Patch: a sequence of ``{"op", "path", "value"}``."""
 
 FORBIDDEN = "FieldValueForbidden"
 """CauseType of Kubernetes for a well-formed value that a policy does not permit."""
-
-
-class MalformedPayload(ValueError):
-    """The gateway has sent something other than a JSON object."""
 
 
 def clean_text(text: object) -> str:
@@ -106,9 +104,9 @@ class Review:
     __slots__ = (
         "_before",
         "_mutating",
-        "_namespace_json",
         "_payload",
         "_request",
+        "_shares",
         "annotations",
         "deadline",
         "patch",
@@ -117,17 +115,23 @@ class Review:
 
     def __init__(
         self,
-        admission_request: bytes,
+        admission_request: bytes | Payload,
         namespace_object: bytes = b"",
         *,
         deadline: float = math.inf,
         mutating: bool = False,
+        shares: bool = False,
     ) -> None:
-        self._payload = admission_request
-        self._namespace_json = namespace_object
+        """*shares*: other calls need the same Payload, so the parsed request is given back to it."""
+        self._payload = (
+            admission_request
+            if isinstance(admission_request, Payload)
+            else Payload(admission_request, namespace_object)
+        )
         self._request: JsonObject | None = None
         self._before = b""
         self._mutating = mutating
+        self._shares = shares
         self.deadline = deadline
         self.patch: Operations | None = None
         self.warnings: list[str] = []
@@ -148,7 +152,7 @@ class Review:
         Raises:
             ValueError: *review* is not a JSON object.
         """
-        document = dict(review) if not isinstance(review, bytes | str) else _decode("review", review)
+        document = dict(review) if not isinstance(review, bytes | str) else decode("review", review)
         request = document["request"] if isinstance(document.get("request"), dict) else document
         namespace_json = b"" if namespace_object is None else orjson.dumps(namespace_object)
         deadline = time.monotonic() + timeout_s
@@ -163,9 +167,12 @@ class Review:
         """
         request = self._request
         if request is None:
-            request = self._request = _decode("admission_request", self._payload)
-            if self._mutating:
-                self._before = orjson.dumps(request.get("object"))
+            if self._shares:
+                request = self._request = self._payload.lend()
+            else:
+                request = self._request = self._payload.take()
+                if self._mutating:
+                    self._before = orjson.dumps(request.get("object"))
         return request
 
     # Any instead of dict | None: the operation determines which, and every policy would need an assertion.
@@ -190,7 +197,8 @@ class Review:
         Raises:
             ValueError: the gateway has sent something other than a JSON object.
         """
-        return _decode("namespace_object", self._namespace_json) if self._namespace_json else None
+        json = self._payload.namespace_json
+        return decode("namespace_object", json) if json else None
 
     @property
     def operation(self) -> str:
@@ -245,7 +253,23 @@ class Review:
     @property
     def size_bytes(self) -> int:
         """Length of the request's JSON."""
-        return len(self._payload)
+        return len(self._payload.json)
+
+    def give_back(self) -> None:
+        """Give the parsed request back to the Payload, unless the policy changed or kept a part of it."""
+        if self._shares:
+            self._shares = False
+            if self._request is not None:
+                self._request = None
+                if not self._payload.give_back():
+                    self._request = self._payload.take()
+
+    def isolate(self) -> None:
+        """Share nothing from now on, for a policy that goes on while others run."""
+        if self._shares and self._request is not None:
+            self._payload.take()
+        self._shares = False
+        self._payload = Payload(self._payload.json, self._payload.namespace_json)
 
     def warn(self, text: str) -> None:
         """Add a warning for the user; the gateway cuts it to 256 characters."""
@@ -265,7 +289,10 @@ class Review:
         """
         if not self._mutating or (self.patch is None and self._request is None):
             return []
-        after = self.object
+        if self._shares:
+            self.isolate()
+        request = self._payload.original() if self._request is None else self._request
+        after = request.get("object")
         if self.patch is not None:
             if self.patch and after is None:
                 raise ValueError("review.patch is set, but the request has no object to patch")
@@ -276,18 +303,9 @@ class Review:
             raise ValueError(f"review.object cannot be written as JSON: {error}") from error
         if after_json == self._before:
             return []
-        if self._before == b"null":
+        before = self._payload.original().get("object")
+        if before is None and after is not None:
             raise ValueError("review.object was set, but the request has no object to change")
-        if not isinstance(after, dict):
+        if before is not None and not isinstance(after, dict):
             raise ValueError(f"review.object is to stay a dict, found {type(after).__name__}")
-        return diff(orjson.loads(self._before), orjson.loads(after_json))
-
-
-def _decode(what: str, text: bytes | str) -> JsonObject:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise MalformedPayload(f"{what} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise MalformedPayload(f"{what} is to be a JSON object, found {type(value).__name__}")
-    return value
+        return diff(before, orjson.loads(after_json))

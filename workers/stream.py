@@ -3,7 +3,7 @@
 The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready during a
 write are sent together in the next message. A cancelled call gets no verdict.
 
-Bounds: ``MAX_IN_FLIGHT`` waiting calls; no further batch is read while a full message of verdicts is unsent.
+Bounds: those of ``workers.calls``; no further batch is read while a full message of verdicts is unsent.
 
 Source: protos/README.md.
 """
@@ -12,25 +12,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
-from workers.answer import ALLOWED, MAX_MESSAGE_BYTES, Outcome, error
-from workers.evaluation import Evaluator, Running
-from workers.review import Review
+from workers.answer import ALLOWED, MAX_MESSAGE_BYTES, Outcome
+from workers.calls import Calls, ProtocolViolation
 from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from workers.evaluation import Evaluator
     from workers.policy import Policy
     from workers.rpc import Rpc
-
-MAX_IN_FLIGHT: Final = 4096
-"""Limit of calls in tasks and threads for each stream: four times the default maxInFlight of the gateway."""
 
 VERDICT_BYTES: Final = 64
 """Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id."""
@@ -38,16 +34,6 @@ VERDICT_BYTES: Final = 64
 QUIET_S: Final = 0.5
 """Time without a message after which the worker ends a draining stream: several round trips, for batches that
 the gateway sent before it received the drain notice."""
-
-
-class ProtocolViolation(Exception):
-    """The gateway violated the contract, and the stream cannot continue."""
-
-
-def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
-    """Return the Error of a call for an unknown policy."""
-    served = ", ".join(sorted(policies)) or "none"
-    return error(StatusCode.NOT_FOUND, f'policy "{name}" is not served here; served are: {served}')
 
 
 class ReviewStream:
@@ -62,10 +48,9 @@ class ReviewStream:
     ) -> None:
         """*ended* is called once, when the stream has ended."""
         self._rpc = rpc
-        self._policies = policies
         self._evaluator = evaluator
         self._ended: Callable[[ReviewStream], None] | None = ended
-        self._running: dict[int, Running] = {}
+        self._calls = Calls(policies, evaluator, self._add, self._flush_soon)
         self._batch = pb.VerdictBatch()
         self._batch_bytes = 0
         self._full: deque[bytes] = deque()
@@ -77,7 +62,7 @@ class ReviewStream:
 
     def __repr__(self) -> str:
         state = "over" if self._over else "draining" if self._draining else "open"
-        return f"<ReviewStream {state} in_flight={len(self._running)} full={len(self._full)}>"
+        return f"<ReviewStream {state} in_flight={len(self._calls)} full={len(self._full)}>"
 
     def drain(self) -> None:
         """Send the drain notice; the stream ends when no call is in flight, or after ``QUIET_S``."""
@@ -108,9 +93,7 @@ class ReviewStream:
 
     def cancelled(self) -> None:
         """Cancel the calls in flight."""
-        for running in self._running.values():
-            running.cancel()
-        self._running.clear()
+        self._calls.cancel_all()
         self._end()
 
     def writable(self) -> None:
@@ -129,7 +112,7 @@ class ReviewStream:
         if self._over:
             return
         idle_s = time.monotonic() - self._last_batch
-        if self._running or idle_s < QUIET_S:
+        if self._calls or idle_s < QUIET_S:
             self._evaluator.loop.call_later(max(QUIET_S - idle_s, 0.05), self._end_if_quiet)
             return
         self._over = True
@@ -148,7 +131,7 @@ class ReviewStream:
             if not self._full:
                 self._seal()
             self._rpc.send(self._full.popleft())
-        if self._over and not self._running and not self._full and not self._batch_bytes and self._ended:
+        if self._over and not self._calls and not self._full and not self._batch_bytes and self._ended:
             self._rpc.finish()
             self._end()
 
@@ -159,47 +142,9 @@ class ReviewStream:
             batch = pb.ReviewBatch.FromString(message)
         except DecodeError as problem:
             raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-        payloads = [(payload.admission_request, payload.namespace_object) for payload in batch.payloads]
-        cancelled = set(batch.cancelled)
-        self._evaluator.mark()
-        for call in batch.calls:
-            number = call.id
-            if number in cancelled:
-                continue
-            if number in self._running:
-                raise ProtocolViolation(f"call id {number} is used again while its call is in flight")
-            outcome = self._begin(call, payloads, arrived)
-            if isinstance(outcome, Running):
-                self._running[number] = outcome
-            else:
-                self._add(number, outcome)
-        for number in cancelled:
-            running = self._running.pop(number, None)
-            if running is not None:
-                running.cancel()
+        self._calls.accept(batch, arrived)
 
-    def _begin(self, call: pb.Call, payloads: list[tuple[bytes, bytes]], arrived: float) -> Outcome | Running:
-        policy = self._policies.get(call.policy)
-        if policy is None:
-            return unknown_policy(call.policy, self._policies)
-        position = call.payload
-        if position >= len(payloads):
-            text = f"the call is for payload {position}, the batch has {len(payloads)}"
-            return error(StatusCode.INVALID_ARGUMENT, text)
-        if len(self._running) >= MAX_IN_FLIGHT:
-            text = f"{MAX_IN_FLIGHT} calls of this stream are in flight"
-            return error(StatusCode.RESOURCE_EXHAUSTED, text)
-        request, namespace = payloads[position]
-        deadline = arrived + call.timeout_millis / 1000
-        review = Review(request, namespace, deadline=deadline, mutating=policy.mutating)
-        return self._evaluator.begin(policy, review, partial(self._finished, call.id))
-
-    def _finished(self, number: int, outcome: Outcome) -> None:
-        if self._running.pop(number, None) is not None:
-            self._add(number, outcome)
-            self._flush_soon()
-
-    def _add(self, number: int, outcome: Outcome) -> None:
+    def _add(self, number: int, outcome: Outcome, is_chained: bool) -> None:
         """Add a verdict to the next message."""
         size = VERDICT_BYTES if outcome is ALLOWED else VERDICT_BYTES + outcome.ByteSize()
         if self._batch_bytes + size > MAX_MESSAGE_BYTES:
@@ -207,6 +152,8 @@ class ReviewStream:
         self._batch_bytes += size
         verdict = self._batch.verdicts.add()
         verdict.id = number
+        if is_chained:
+            verdict.chained = True
         if outcome is ALLOWED:
             verdict.response.allowed = True
         elif isinstance(outcome, pb.ReviewResponse):

@@ -13,11 +13,12 @@ from google.protobuf.message import DecodeError
 
 from gateway.pb import worker_pb2 as pb
 from workers.answer import ALLOWED, Outcome
+from workers.calls import unknown_policy
 from workers.evaluation import Evaluator, Running
 from workers.review import Review
 from workers.single import Refused, SingleRequest, answering
 from workers.status import StatusCode
-from workers.stream import ReviewStream, unknown_policy
+from workers.stream import ReviewStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from grpc import aio
 from gateway.pb import worker_pb2 as pb
 from tests.waiting import until
 from workers import Denied, PolicyServer, Review
-from workers import stream as stream_module
+from workers import calls as calls_module
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -236,7 +236,7 @@ def test_a_broken_contract_ends_the_stream(serve: Any, messages: list[bytes], de
 def test_past_the_bound_a_call_is_refused_at_once(
     serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "MAX_IN_FLIGHT", 3)
+    monkeypatch.setattr(calls_module, "MAX_IN_FLIGHT", 3)
 
     async def scenario() -> None:
         probe = Probe()

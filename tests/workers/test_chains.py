@@ -1,0 +1,256 @@
+"""Chains, and policies that share a payload, equal a serial run, in which each call is a Review."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.call import Payload as GatewayPayload
+from gateway.core.identity import PatchRefused
+from gateway.core.patch import PatchConflict, parse_patch
+from gateway.core.review import decode
+from gateway.pb import worker_pb2 as pb
+from gateway.work_queue import finish
+from tests.waiting import until
+from workers import Denied, PolicyServer, Review
+from workers.answer import Outcome
+from workers.calls import Calls
+from workers.evaluation import Evaluator
+from workers.invoke import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEYS = ["a", "b", "é", "~/"]
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 1.0, -0.0, 0.0, 2**63, "", "x", "é"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4)
+
+kept: list[Any] = []
+"""What policies keep of a review after their end."""
+
+
+def _set(review: Review, key: str, value: Any) -> None:
+    review.object["spec"][key] = orjson.loads(orjson.dumps(value))
+
+
+def _remove(review: Review, key: str, value: Any) -> None:
+    review.object["spec"].pop(key, None)
+
+
+def _set_inside(review: Review, key: str, value: Any) -> None:
+    inner = review.object["spec"].get(key)
+    if isinstance(inner, dict):
+        inner["a"] = value
+    elif isinstance(inner, list):
+        inner.insert(0, value)
+
+
+def _replace_lists(review: Review, key: str, value: Any) -> None:
+    review.object["spec"] = {
+        name: tuple(member) if isinstance(member, list) else member
+        for name, member in review.object["spec"].items()
+    }
+
+
+def _reverse_keys(review: Review, key: str, value: Any) -> None:
+    review.object["spec"] = dict(reversed(review.object["spec"].items()))
+
+
+def _equal_value(review: Review, key: str, value: Any) -> None:
+    spec = review.object["spec"]
+    for name, member in spec.items():
+        if member == 1:
+            spec[name] = True if type(member) is float else 1.0
+
+
+def _keep(review: Review, key: str, value: Any) -> None:
+    kept.append(review.object["spec"])
+    kept.append(review)
+
+
+def _change_kept(review: Review, key: str, value: Any) -> None:
+    for part in kept:
+        spec = part if isinstance(part, dict) else part.object["spec"]
+        spec[key] = value
+
+
+def _change_request(review: Review, key: str, value: Any) -> None:
+    review.request["userInfo"] = {"username": key}
+
+
+def _alias(review: Review, key: str, value: Any) -> None:
+    shared = [value]
+    review.object["spec"].update(a=shared, b=shared)
+
+
+def _send_patch(review: Review, key: str, value: Any) -> None:
+    spec = review.object["spec"]
+    review.patch = [{"op": "add", "path": "/spec/a", "value": spec.get("a")}]
+    if "a" not in spec:
+        review.patch = [{"op": "add", "path": "/spec/a", "value": value}, {"op": "remove", "path": "/spec/a"}]
+
+
+def _send_wrong_patch(review: Review, key: str, value: Any) -> None:
+    review.patch = [{"op": "add", "path": "/spec/x", "value": 1}, {"op": "remove", "path": "/none"}]
+
+
+def _send_loose_patch(review: Review, key: str, value: Any) -> None:
+    review.patch = [{"op": "replace", "path": "/spec/b", "value": value}]
+
+
+def _deny(review: Review, key: str, value: Any) -> None:
+    review.object["spec"].clear()
+    raise Denied("no", field=key)
+
+
+def _fail(review: Review, key: str, value: Any) -> None:
+    review.object["spec"].clear()
+    raise ValueError(key)
+
+
+def _warn(review: Review, key: str, value: Any) -> None:
+    review.warn(key)
+
+
+STEPS: list[Callable[[Review, str, Any], None]] = [
+    *(_set, _remove, _set_inside, _replace_lists, _reverse_keys, _equal_value, _keep, _change_kept),
+    *(_change_request, _alias, _send_patch, _send_wrong_patch, _send_loose_patch, _deny, _fail, _warn),
+]
+KINDS = ["plain", "plain", "plain", "async", "waiting", "thread"]
+
+
+class Step:
+    """A policy that records what it gets, and then does one of STEPS."""
+
+    def __init__(self, step: Callable[[Review, str, Any], None], key: str, value: Any) -> None:
+        self.step, self.key, self.value = step, key, value
+        self.seen: list[tuple[str, int]] = []
+
+    def __call__(self, review: Review) -> None:
+        # Unlike JSON, the text differs for 1 and True, lists and tuples, and other orders of keys.
+        self.seen.append((repr(review.request), review.size_bytes))
+        self.step(review, self.key, self.value)
+
+
+def _serve(steps: list[tuple[Step, str, bool]]) -> PolicyServer:
+    server = PolicyServer()
+    for number, (step, kind, mutating) in enumerate(steps):
+
+        async def at_once(review: Review, step: Step = step) -> None:
+            step(review)
+
+        async def waiting(review: Review, step: Step = step) -> None:
+            await asyncio.sleep(0)
+            step(review)
+            await asyncio.sleep(0)
+
+        function: Any = {"async": at_once, "waiting": waiting}.get(kind, step)
+        server.policy(str(number), mutating=mutating, blocking=kind == "thread")(function)
+    return server
+
+
+async def _outcomes(server: PolicyServer, batch: pb.ReviewBatch) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    chained = set()
+
+    def report(number: int, outcome: Outcome, is_chained: bool) -> None:
+        assert number not in outcomes
+        outcomes[number] = outcome
+        if is_chained:
+            chained.add(number)
+
+    evaluator = Evaluator()
+    calls = Calls(server.policies, evaluator, report, lambda: None)
+    calls.accept(batch, evaluator.loop.time())
+    await until(lambda: not calls)
+    await evaluator.close()
+    assert chained == {call.id for call in batch.calls if call.after}
+    return outcomes
+
+
+def _after(payload: GatewayPayload, outcome: Outcome) -> GatewayPayload:
+    """Return what the gateway sends to the next webhook."""
+    if not isinstance(outcome, pb.ReviewResponse) or not outcome.allowed or not outcome.patch:
+        return payload
+    try:
+        return finish(payload.patched(parse_patch(outcome.patch))) or payload
+    except (PatchConflict, PatchRefused):
+        return payload
+
+
+def _request(held: dict[str, Any]) -> bytes:
+    names = {"group": "", "version": "v1"}
+    request = {
+        "uid": "u",
+        "kind": {**names, "kind": "Pod"},
+        "resource": {**names, "resource": "pods"},
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}, "spec": held},
+        "operation": "CREATE",
+        "userInfo": {"username": "u"},
+    }
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> tuple[bytes, list[tuple[Step, str, bool]], list[int]]:
+    steps = draw(
+        st.lists(
+            st.tuples(
+                st.builds(Step, st.sampled_from(STEPS), st.sampled_from(KEYS), VALUES),
+                st.sampled_from(KINDS),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    after = [draw(st.integers(max(0, number - 3), number)) for number in range(len(steps))]
+    return _request(draw(OBJECTS)), steps, after
+
+
+@settings(deadline=None, max_examples=300)
+@given(_batches())
+def test_chains_equal_a_serial_run(
+    batch: tuple[bytes, list[tuple[Step, str, bool]], list[int]],
+) -> None:
+    """Call N + 1 runs step N, after the call after[N], or on the payload itself."""
+    body, steps, after = batch
+    request = decode(body)
+    kept.clear()
+    server = _serve(steps)
+    expected: dict[int, Outcome] = {}
+    payloads = {0: GatewayPayload(request)}
+    for number, (step, _, mutating) in enumerate(steps, 1):
+        kept.clear()
+        payload = payloads[after[number - 1]]
+        outcome = run(_plain(step, mutating=mutating), Review(payload.json, mutating=mutating))
+        assert isinstance(outcome, Outcome)
+        expected[number] = outcome
+        payloads[number] = _after(payload, expected[number])
+    serial = [step.seen.copy() for step, _, _ in steps]
+    for step, _, _ in steps:
+        step.seen.clear()
+    message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=request.json)])
+    for number in range(1, len(steps) + 1):
+        message.calls.add(id=number, policy=str(number - 1), timeout_millis=60_000, after=after[number - 1])
+    for _ in range(2):  # in the second turn it is known which policies change objects
+        kept.clear()
+        outcomes = asyncio.run(_outcomes(server, message))
+        assert [step.seen for step, _, _ in steps] == serial
+        assert outcomes == expected
+        for step, _, _ in steps:
+            step.seen.clear()
+
+
+def _plain(step: Step, *, mutating: bool) -> Any:
+    server = PolicyServer()
+    server.policy("p", mutating=mutating)(step)
+    return server.policies["p"]
