@@ -22,6 +22,7 @@ from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
 from gateway.pb import worker_pb2 as pb
 from tests.conformance.aio_serving import AioServing, AioWorker
 from workers import answer as answer_module
+from workers import calls as calls_module
 from workers import server as server_module
 from workers import stream as stream_module
 from workers.samples import server
@@ -135,6 +136,7 @@ DEADLY = ("dies-of-garbage", "hangs-up-on-large")
 
 # The changed attributes are Final in the SDK.
 answer: Any = answer_module
+calls: Any = calls_module
 stream: Any = stream_module
 
 LIMIT = 8 << 20
@@ -176,7 +178,7 @@ def current_state() -> State:
         Current.state = State(fault)
         answer.MAX_RESPONSE_BYTES = (32 << 20) if fault == "large-answers" else CORRECT_MAX_RESPONSE
         stream.MAX_MESSAGE_BYTES = (32 << 20) if fault == "large-batches" else LIMIT
-        stream.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(fault, 4096)
+        calls.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(fault, 4096)
         answer.MAX_ERROR_BYTES = 1 << 20 if fault == "long-details" else 2000
     return Current.state
 
@@ -337,11 +339,10 @@ class FaultyWorker(AioWorker):
                 rpc.is_deaf = True
         if now.fault == "cuts-off-at-stop":
             for found in self._streams:
-                for running in found._running.values():
-                    running.cancel()
-                for number in found._running:
-                    found._add(number, error(grpc.StatusCode.UNAVAILABLE, "stopping"))
-                found._running.clear()
+                numbers = list(found._calls._in_flight)
+                found._calls.cancel_all()
+                for number in numbers:
+                    found._add(number, error(grpc.StatusCode.UNAVAILABLE, "stopping"), is_chained=False)
         super().drain()
 
 
