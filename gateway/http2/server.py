@@ -203,7 +203,8 @@ class Http2Server(Endpoint):
         if not self._has_preface:
             if not PREFACE.startswith(self._input[: len(PREFACE)]):
                 self.fail(Violation(PROTOCOL_ERROR, "no HTTP/2 preface"))
-            elif len(self._input) < len(PREFACE):
+                return
+            if len(self._input) < len(PREFACE):
                 self.has_more = False
                 return
             self._position = len(PREFACE)

@@ -162,6 +162,7 @@ def test_requests_are_answered_whole_however_the_bytes_are_split(
 HEADERS_OF_ZERO = raw.headers(stream=0)
 CONNECTION_ERRORS = [
     ("no preface", lambda: b"GET / HTTP/1.1\r\n", frames.PROTOCOL_ERROR),
+    ("no preface before a frame", lambda: bytes(24) + raw.frame(raw.SETTINGS), frames.PROTOCOL_ERROR),
     (
         "a first frame other than SETTINGS",
         lambda: PREFACE + raw.frame(raw.PING, bytes(8)),
