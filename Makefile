@@ -67,7 +67,7 @@ docs: install
 protos: install
 	$(BIN)/python protos/generate.py
 
-# Some ten minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
+# Some 15 minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
 bench: install
 	$(BIN)/python -m loadtest.bench
 

@@ -164,7 +164,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
         epilog=f"Groups: {', '.join(groups)}, {SDK}, {LANGUAGES}. Cases: {', '.join(CASES)}.",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="below two minutes: one round of short windows")
+    add("--quick", action="store_true", help="some two minutes: one round of short windows")
     add("--rounds", type=int, metavar="N", help="default: 3 or 4, by group; quick 1")
     add(
         "--window", type=float, metavar="SECONDS", help=f"default {FULL.window_s:g}, quick {QUICK.window_s:g}"

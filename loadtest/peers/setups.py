@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from loadtest.floor import PATH as FLOOR_PATH
 from loadtest.peers.programs import CONFIGS, obtain
 from loadtest.policies import POLICY_WORKERS, SETS, real_path, unready
 from loadtest.reviews import POD
@@ -42,7 +43,8 @@ class Bed:
     key: Path
     controllers: dict[str, Server] = field(default_factory=dict)
     """Those that run, by program: subjects of one program differ in their policies alone."""
-    _clusters: list[Cluster] = field(default_factory=list)
+    clusters: list[Cluster] = field(default_factory=list)
+    """The control plane that runs, if any."""
 
     def cluster(self) -> Cluster:
         """Return the control plane, which is started the first time.
@@ -50,14 +52,14 @@ class Bed:
         Raises:
             BenchError: it cannot be built.
         """
-        if not self._clusters:
+        if not self.clusters:
             try:
                 binaries = obtain_kubernetes(VERSIONS[0])
             except CannotBuild as error:
                 raise BenchError(str(error)) from None
             started = Cluster(binaries, self.folder / "cluster", "--allow-privileged=true", audit=False)
-            self._clusters.append(self.stack.enter_context(started))
-        return self._clusters[0]
+            self.clusters.append(self.stack.enter_context(started))
+        return self.clusters[0]
 
 
 class Subject:
@@ -69,6 +71,8 @@ class Subject:
     """The sets of policies that it can apply."""
     is_exact: ClassVar[bool] = True
     """Whether equal reviews get answers of equal bytes."""
+    has_policies: ClassVar[bool] = True
+    """Whether its answers can be checked."""
 
     @classmethod
     def missing(cls) -> str:
@@ -126,6 +130,28 @@ class GatewayGo(Gateway):
     """With a worker of the Go SDK."""
 
     name, title, language = "go", "gateway, Go worker", "go"
+
+
+class Floor(Subject):
+    """The gateway's front end, with a fixed answer: no gateway in Python can be faster."""
+
+    name, title = "floor", "floor: the gateway's front end, fixed answer"
+    has_policies = False
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return an empty string."""
+        return ""
+
+    def start(self, bed: Bed) -> Server:
+        """Start it."""
+        folder = bed.folder / self.name
+        folder.mkdir()
+        return bed.stack.enter_context(run_servers(POD, [self.name], folder)).servers[self.name]
+
+    def path(self, which: str) -> str:
+        """Return its only path."""
+        return FLOOR_PATH
 
 
 class Peer(Subject):
