@@ -36,6 +36,9 @@ type outcome struct {
 // allowed is the most frequent outcome.
 var allowed = outcome{response: &pb.ReviewResponse{Allowed: true}}
 
+// exited is the outcome of a policy that does not return.
+var exited = internalError("the policy ended its goroutine (runtime.Goexit)")
+
 // errorOutcome returns an Error with its text cut to maxErrorBytes.
 func errorOutcome(code codes.Code, text string) outcome {
 	text = validText(text)

@@ -23,7 +23,7 @@ func policyOf(function PolicyFunc) *policy {
 }
 
 func resultOf(function PolicyFunc) outcome {
-	return policyOf(function).run(context.Background(), &Review{payload: []byte(podRequest), mutating: true})
+	return policyOf(function).run(context.Background(), &Review{payload: &payload{requestJSON: []byte(podRequest)}, mutating: true})
 }
 
 // worse is an error that cannot be looked into.

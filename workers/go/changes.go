@@ -98,6 +98,7 @@ func (r *Review) document(key string) (any, error) {
 // Update copies the changes of a Go value, usually one from [Review.Decode], to the object. Only differences are
 // copied: fields unknown to the type are kept, and empty fields that the type adds are ignored.
 func (r *Review) Update(from any) error {
+	r.touch() // so that the object shares nothing with the document of other calls
 	document, err := r.document("object")
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (r *Review) Update(from any) error {
 	if err != nil {
 		return err
 	}
-	r.touch()["object"] = tree.Carry(document, before, after)
+	r.setObject(tree.Carry(document, before, after))
 	return nil
 }
 
@@ -131,5 +132,5 @@ func encoded(value any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%T cannot be written as JSON: %w", value, err)
 	}
-	return tree.Parse(text)
+	return tree.Parse(text, nil)
 }

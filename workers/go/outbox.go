@@ -34,9 +34,9 @@ type sealed struct {
 	bytes int
 }
 
-// add adds a verdict to the next message.
-func (o *outbox) add(id uint64, result outcome) {
-	verdict, size := &pb.Verdict{Id: id}, verdictBytes
+// add adds a verdict with this outcome to the next message.
+func (o *outbox) add(verdict *pb.Verdict, result outcome) {
+	size := verdictBytes
 	switch {
 	case result == allowed:
 		verdict.Outcome = allowedVerdict

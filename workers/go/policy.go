@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 )
@@ -40,9 +41,31 @@ type policy struct {
 	place       string
 	log         *log.Logger
 
+	// isSlow is set while calls run in goroutines of their own, because one took long.
+	isSlow atomic.Bool
+	// quickCalls counts calls in a row that did not.
+	quickCalls atomic.Int32
+
 	mu         sync.Mutex
 	quietUntil time.Time
 	unlogged   int
+}
+
+const (
+	// quickTime is the time in which a call of a policy that is not slow returns.
+	quickTime = time.Millisecond
+	// quickCalls is how many calls in a row end the time of a slow policy.
+	quickCalls = 16
+)
+
+// ran records the time that a call of a slow policy took.
+func (p *policy) ran(took time.Duration) {
+	if took > quickTime {
+		p.quickCalls.Store(0)
+	} else if p.quickCalls.Add(1) >= quickCalls {
+		p.quickCalls.Store(0)
+		p.isSlow.Store(false)
+	}
 }
 
 func checkName(name string) error {
@@ -55,7 +78,7 @@ func checkName(name string) error {
 
 // answer calls the policy and delivers the outcome, also if the policy ends its goroutine.
 func (p *policy) answer(ctx context.Context, review *Review, settle func(outcome)) {
-	result := internalError("the policy ended its goroutine (runtime.Goexit)")
+	result := exited
 	defer func() { settle(result) }()
 	result = p.run(ctx, review)
 }

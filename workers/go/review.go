@@ -3,9 +3,8 @@ package worker
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -19,18 +18,18 @@ import (
 // Review is one admission request for one policy.
 //
 // It is parsed on first use and belongs to one call: other policies do not see changes. It must not be used by
-// several goroutines concurrently.
+// several goroutines concurrently, nor changed after the policy has returned.
 //
 // Malformed JSON reads as empty, and the outcome of the call is then an error whatever the policy returns;
 // [Review.Err] returns that error.
 type Review struct {
-	// Other calls may share both.
-	payload, namespaceJSON []byte
-	mutating               bool
+	// payload is shared with other calls, and so is what it has parsed.
+	payload  *payload
+	mutating bool
 
 	// request is the AdmissionRequest; nil before the first use.
 	request map[string]any
-	// touched is set when a policy may have changed the object; before is a copy of the original.
+	// touched is set when a mutating policy may have changed the object, a copy of before.
 	touched         bool
 	before          any
 	namespaceObject map[string]any
@@ -50,14 +49,14 @@ func (m *malformed) Error() string { return m.text }
 // ParseReview returns a Review for a unit test, from the JSON of an AdmissionReview or of the
 // AdmissionRequest in it. It records changes as for a mutating policy.
 func ParseReview(document []byte, options ...ReviewOption) (*Review, error) {
-	members, err := parseObject("review", document)
+	members, err := parseObject("review", document, nil)
 	if err != nil {
 		return nil, err
 	}
 	if request, ok := members["request"].(map[string]any); ok {
 		members = request
 	}
-	review := &Review{payload: tree.Append(nil, members), mutating: true}
+	review := &Review{payload: &payload{requestJSON: tree.Append(nil, members)}, mutating: true}
 	for _, option := range options {
 		option(review)
 	}
@@ -69,66 +68,72 @@ type ReviewOption func(*Review)
 
 // WithNamespaceObject sets the JSON of the Namespace of the request.
 func WithNamespaceObject(document []byte) ReviewOption {
-	return func(review *Review) { review.namespaceJSON = bytes.Clone(document) }
-}
-
-// parseObject returns the members of the JSON object text.
-func parseObject(what string, text []byte) (map[string]any, error) {
-	var members map[string]any
-	err := tree.Decode(text, &members)
-	var other *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &other):
-		return nil, &malformed{fmt.Sprintf("%s is to be a JSON object, found %s", what, other.Value)}
-	case err != nil:
-		return nil, &malformed{fmt.Sprintf("%s is not JSON: %v", what, err)}
-	case members == nil:
-		return nil, &malformed{what + " is to be a JSON object, found null"}
-	}
-	return members, nil
+	return func(review *Review) { review.payload.namespaceJSON = bytes.Clone(document) }
 }
 
 // Err returns the error of a malformed payload that was read; nil if there is none.
 func (r *Review) Err() error { return r.err }
 
-// look parses the request on the first call.
+// look returns the request, which is not to be changed.
 func (r *Review) look() map[string]any {
 	if r.request == nil {
-		request, err := parseObject("admission_request", r.payload)
-		if err != nil {
-			request = map[string]any{}
-		}
+		request, err := r.payload.parse()
 		r.request, r.err = request, cmp.Or(r.err, err)
 	}
 	return r.request
 }
 
-// touch is look before a possible change of the object.
-func (r *Review) touch() map[string]any {
+// lend is look for a policy that gets a part other than a mutating policy's object.
+func (r *Review) lend() map[string]any {
 	request := r.look()
-	if r.mutating && !r.touched {
-		r.touched, r.before = true, runtime.DeepCopyJSONValue(request["object"])
-	}
+	r.payload.lend()
 	return request
 }
 
+// touch returns the request with an object that a mutating policy may change.
+func (r *Review) touch() map[string]any {
+	if !r.mutating {
+		return r.lend()
+	}
+	request := r.look()
+	if !r.touched {
+		r.touched, r.request = true, maps.Clone(request)
+		if object, ok := request["object"]; ok {
+			r.before, r.request["object"] = object, runtime.DeepCopyJSONValue(object)
+		}
+	}
+	return r.request
+}
+
 // Request returns the unchanged AdmissionRequest. Numbers are json.Number.
-func (r *Review) Request() map[string]any { return r.touch() }
+func (r *Review) Request() map[string]any {
+	r.lend()
+	return r.touch()
+}
 
 // Object returns the object of the request, which a mutating policy may change; nil if there is
 // none (DELETE). For CONNECT it is an options object, such as PodExecOptions. Numbers are json.Number.
 func (r *Review) Object() map[string]any { return objectIn(r.touch(), "object") }
 
 // SetObject replaces the object. It may have any values that encoding/json can encode.
-func (r *Review) SetObject(object map[string]any) { r.touch()["object"] = object }
+func (r *Review) SetObject(object map[string]any) { r.setObject(object) }
+
+func (r *Review) setObject(object any) {
+	request := r.touch()
+	if !r.mutating {
+		request = maps.Clone(request)
+		r.request = request
+	}
+	request["object"] = object
+}
 
 // OldObject returns the stored object, for UPDATE and DELETE; otherwise nil.
-func (r *Review) OldObject() map[string]any { return objectIn(r.look(), "oldObject") }
+func (r *Review) OldObject() map[string]any { return objectIn(r.lend(), "oldObject") }
 
 // NamespaceObject returns the Namespace of the request; nil if there is none or it is unknown.
 func (r *Review) NamespaceObject() map[string]any {
-	if r.namespaceObject == nil && len(r.namespaceJSON) > 0 {
-		object, err := parseObject("namespace_object", r.namespaceJSON)
+	if r.namespaceObject == nil && len(r.payload.namespaceJSON) > 0 {
+		object, err := parseObject("namespace_object", r.payload.namespaceJSON, nil)
 		r.namespaceObject, r.err = object, cmp.Or(r.err, err)
 	}
 	return r.namespaceObject

@@ -184,28 +184,28 @@ func TestChangesThatCannotBe(t *testing.T) {
 }
 
 func TestWhatIsMalformedShowsWhenThePolicyLooks(t *testing.T) {
-	for payload, want := range map[string]string{
+	for text, want := range map[string]string{
 		`{"object":`: "admission_request is not JSON: ",
 		`[1]`:        "admission_request is to be a JSON object, found array",
 		`null`:       "admission_request is to be a JSON object, found null",
 		"\xff":       "admission_request is not JSON: ",
 	} {
-		review := &Review{payload: []byte(payload), namespaceJSON: []byte("7"), mutating: true}
+		review := &Review{payload: &payload{requestJSON: []byte(text), namespaceJSON: []byte("7")}, mutating: true}
 		if review.Err() != nil {
-			t.Errorf("%q was looked at by nobody", payload)
+			t.Errorf("%q was looked at by nobody", text)
 		}
 		if review.Object() != nil || review.Operation() != "" || review.Err() == nil {
-			t.Errorf("%q reads as something", payload)
+			t.Errorf("%q reads as something", text)
 		}
 		if err := review.Err(); err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q is %q, expected %q", payload, err, want)
+			t.Errorf("%q is %q, expected %q", text, err, want)
 		}
 	}
-	review := &Review{payload: []byte("{}"), namespaceJSON: []byte("7")}
+	review := &Review{payload: &payload{requestJSON: []byte("{}"), namespaceJSON: []byte("7")}}
 	if review.NamespaceObject() != nil || fmt.Sprint(review.Err()) != "namespace_object is to be a JSON object, found number" {
 		t.Errorf("the Namespace is %v", review.Err())
 	}
-	odd := &Review{payload: []byte(`{"userInfo":{"username":7}}`)}
+	odd := &Review{payload: &payload{requestJSON: []byte(`{"userInfo":{"username":7}}`)}}
 	if odd.UserInfo(); odd.Err() == nil {
 		t.Error("a number is taken for a name")
 	}
@@ -231,7 +231,7 @@ func TestOnlyMutatingPoliciesChangeAnything(t *testing.T) {
 			return nil
 		})
 		scribble.mutating = mutating
-		result := scribble.run(context.Background(), &Review{payload: []byte(podRequest), mutating: mutating})
+		result := scribble.run(context.Background(), &Review{payload: &payload{requestJSON: []byte(podRequest)}, mutating: mutating})
 		if got := len(result.response.Patch) > 0; got != mutating {
 			t.Errorf("mutating %v, patch %s", mutating, result.response.Patch)
 		}

@@ -72,9 +72,8 @@ func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full b
 	if stopped, ok := stoppedOutcome(ctx); ok {
 		return stopped
 	}
-	review := &Review{
-		payload: request.AdmissionRequest, namespaceJSON: request.NamespaceObject, mutating: policy.mutating,
-	}
+	shared := &payload{requestJSON: request.AdmissionRequest, namespaceJSON: request.NamespaceObject}
+	review := &Review{payload: shared, mutating: policy.mutating}
 	answered := make(chan outcome, 1)
 	go policy.answer(ctx, review, func(result outcome) { answered <- result })
 	return <-answered

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,14 +28,6 @@ const (
 
 type batchStream = grpc.BidiStreamingServer[pb.ReviewBatch, pb.VerdictBatch]
 
-// call is one call of a stream.
-type call struct {
-	id     uint64
-	cancel context.CancelFunc
-	// disarm cancels the answer at the deadline.
-	disarm func() bool
-}
-
 // stream is the server side of one ReviewStream. outbox.go sends the verdicts.
 type stream struct {
 	rpc      batchStream
@@ -45,7 +37,16 @@ type stream struct {
 	inFlight map[uint64]*call
 	// running counts running policies, including those whose call was cancelled or answered at its deadline.
 	running int
-	out     outbox
+	// runs evaluate calls; those that only wait for a policy that takes long are left out.
+	runs map[*run]bool
+	// watcher calls watch while runs evaluate, and expiry expires calls at the earliest of their deadlines, or earlier.
+	watcher    *time.Timer
+	isWatching bool
+	// idleWatches counts the watches since a run began.
+	idleWatches int
+	expiry      *time.Timer
+	expires     time.Time
+	out         outbox
 	// over is set when no more messages will be read.
 	over      bool
 	draining  bool
@@ -59,9 +60,12 @@ type stream struct {
 
 func newStream(rpc batchStream, policies map[string]*policy) *stream {
 	s := &stream{
-		rpc: rpc, policies: policies, inFlight: make(map[uint64]*call), ended: make(chan struct{}),
+		rpc: rpc, policies: policies, inFlight: make(map[uint64]*call), runs: make(map[*run]bool), ended: make(chan struct{}),
 	}
 	s.out.room.L = &s.mu
+	s.watcher, s.expiry = time.AfterFunc(time.Hour, s.watch), time.AfterFunc(time.Hour, s.expire)
+	s.watcher.Stop()
+	s.expiry.Stop()
 	return s
 }
 
@@ -70,27 +74,29 @@ func (s *stream) serve() error {
 	ctx := s.rpc.Context()
 	gone := context.AfterFunc(ctx, func() { s.fail(status.FromContextError(ctx.Err()).Err()) })
 	defer gone()
-	// In a separate goroutine, for which a drain need not wait; it ends with this method.
-	go s.read()
+	// In a separate goroutine, for which a drain need not wait; the last reader ends with this method.
+	go (&run{stream: s, isReader: true}).work()
 	<-s.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.watcher.Stop()
+	s.expiry.Stop()
 	for _, call := range s.inFlight {
-		call.end()
+		call.ctx.cancel()
 	}
 	clear(s.inFlight)
 	return s.err
 }
 
-func (s *stream) read() {
-	for {
-		batch, err := s.receive()
-		if err != nil {
-			s.readEnded(err)
-			return
-		}
-		s.accept(batch)
+// read waits for a batch, whose calls this run then evaluates; false at the end of the stream.
+func (r *run) read() bool {
+	batch, err := r.receive()
+	if err != nil {
+		r.readEnded(err)
+		return false
 	}
+	r.accept(batch)
+	return true
 }
 
 // drain sends the drain notice; the stream ends when no call is in flight, or after quietTime.
@@ -169,98 +175,146 @@ func (s *stream) end(err error) {
 	}
 }
 
-// accept runs the calls of a batch, each in a separate goroutine, or answers calls that need no policy.
-func (s *stream) accept(batch *pb.ReviewBatch) {
+// earlier is a call of the batch that is being accepted. The call is nil if it was refused.
+type earlier struct {
+	call        *call
+	payload     uint32
+	isCancelled bool
+}
+
+// accept lets the calls of a batch wait, or answers calls that need no policy.
+func (r *run) accept(batch *pb.ReviewBatch) {
 	arrived := time.Now()
 	cancelled := make(map[uint64]bool, len(batch.Cancelled))
 	for _, id := range batch.Cancelled {
 		cancelled[id] = true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	var calls map[uint64]earlier
+	if slices.ContainsFunc(batch.Calls, func(asked *pb.Call) bool { return asked.After != 0 }) {
+		calls = make(map[uint64]earlier, len(batch.Calls))
+	}
+	groups := make([]*group, len(batch.Payloads))
+	// Of slow policies.
+	var apart []*group
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
 		return
 	}
-	s.lastBatch = arrived
-	refused := false
+	r.lastBatch = arrived
 	for _, asked := range batch.Calls {
-		if cancelled[asked.Id] {
-			continue
+		after, isKnown := calls[asked.After]
+		isKnown = isKnown && asked.After != 0 && after.payload == asked.Payload
+		accepted := earlier{payload: asked.Payload, isCancelled: cancelled[asked.Id] || isKnown && after.isCancelled}
+		if !accepted.isCancelled {
+			if _, ok := r.inFlight[asked.Id]; ok {
+				text := fmt.Sprintf("call id %d is used again while its call is in flight", asked.Id)
+				r.end(status.Error(codes.InvalidArgument, text))
+				return
+			}
+			if problem, ok := r.problem(asked, len(batch.Payloads), isKnown); ok {
+				r.out.add(&pb.Verdict{Id: asked.Id, Chained: isKnown}, problem)
+			} else {
+				accepted.call = r.begin(asked, isKnown)
+				if isKnown && after.call != nil {
+					after.call.next = append(after.call.next, accepted.call)
+				} else {
+					into := groups[asked.Payload]
+					switch sent := batch.Payloads[asked.Payload]; {
+					case accepted.call.policy.isSlow.Load():
+						into = newGroup(sent)
+						apart = append(apart, into)
+					case into == nil:
+						into = newGroup(sent)
+						groups[asked.Payload] = into
+						r.waiting = append(r.waiting, into)
+					}
+					r.prepare(accepted.call, into.payload, arrived)
+					into.calls = append(into.calls, accepted.call)
+				}
+			}
 		}
-		if _, ok := s.inFlight[asked.Id]; ok {
-			text := fmt.Sprintf("call id %d is used again while its call is in flight", asked.Id)
-			s.end(status.Error(codes.InvalidArgument, text))
-			return
+		if calls != nil {
+			calls[asked.Id] = accepted
 		}
-		if problem, ok := s.begin(asked, batch.Payloads, arrived); !ok {
-			s.out.add(asked.Id, problem)
-			refused = true
-		}
+	}
+	for _, waiting := range r.waiting {
+		waiting.share()
+	}
+	for _, slow := range apart {
+		r.start(slow.calls...)
 	}
 	for _, id := range batch.Cancelled {
-		if call, ok := s.inFlight[id]; ok {
-			delete(s.inFlight, id)
-			call.end()
+		if call, ok := r.inFlight[id]; ok {
+			r.cancel(call)
 		}
 	}
-	if refused {
-		// In another goroutine, because the next batch may cancel calls of a gateway that reads slowly.
-		go s.flush()
-	}
 }
 
-// begin adds a call in flight, or returns the outcome of a rejected call; requires the mutex.
-func (s *stream) begin(asked *pb.Call, payloads []*pb.Payload, arrived time.Time) (problem outcome, ok bool) {
-	policy, served := s.policies[asked.Policy]
+// problem returns the outcome of a call that is rejected; requires the mutex.
+func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem outcome, ok bool) {
+	_, served := s.policies[asked.Policy]
 	switch {
 	case !served:
-		return unknownPolicy(asked.Policy, s.policies), false
-	case int64(asked.Payload) >= int64(len(payloads)):
-		text := fmt.Sprintf("the call is for payload %d, the batch has %d", asked.Payload, len(payloads))
-		return errorOutcome(codes.InvalidArgument, text), false
+		return unknownPolicy(asked.Policy, s.policies), true
+	case int64(asked.Payload) >= int64(payloads):
+		text := fmt.Sprintf("the call is for payload %d, the batch has %d", asked.Payload, payloads)
+		return errorOutcome(codes.InvalidArgument, text), true
+	case asked.After != 0 && !isKnown:
+		text := fmt.Sprintf("the call is after %d, which is no earlier call of the batch for its payload", asked.After)
+		return errorOutcome(codes.InvalidArgument, text), true
 	case len(s.inFlight) >= maxInFlight || s.running >= maxRunning:
-		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), false
+		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), true
 	case asked.TimeoutMillis == 0:
-		return tooLate(), false
+		return tooLate(), true
 	}
-	payload := payloads[asked.Payload]
-	review := &Review{
-		payload: payload.AdmissionRequest, namespaceJSON: payload.NamespaceObject, mutating: policy.mutating,
-	}
-	deadline := arrived.Add(time.Duration(asked.TimeoutMillis) * time.Millisecond)
-	ctx, cancel := context.WithDeadline(s.rpc.Context(), deadline)
-	begun := &call{id: asked.Id, cancel: cancel}
-	begun.disarm = context.AfterFunc(ctx, func() { s.settle(begun, tooLate()) })
-	s.inFlight[begun.id] = begun
-	s.running++
-	go policy.answer(ctx, review, func(result outcome) {
-		begun.end()
-		s.mu.Lock()
-		s.running--
-		s.mu.Unlock()
-		s.settle(begun, result)
-	})
-	return outcome{}, true
+	return outcome{}, false
 }
 
-// settle sends the outcome, unless the call is already answered or cancelled.
-func (s *stream) settle(call *call, result outcome) {
+// begin adds a call in flight; requires the mutex.
+func (s *stream) begin(asked *pb.Call, isChained bool) *call {
+	begun := &call{
+		id: asked.Id, policy: s.policies[asked.Policy], isChained: isChained,
+		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond,
+	}
+	s.inFlight[begun.id] = begun
+	return begun
+}
+
+// cancel ends a call and those after it without verdicts; requires the mutex.
+func (s *stream) cancel(cancelled *call) {
+	delete(s.inFlight, cancelled.id)
+	cancelled.ctx.cancel()
+	for _, later := range cancelled.next {
+		if s.inFlight[later.id] == later {
+			s.cancel(later)
+		}
+	}
+}
+
+// expireAt sees to it that expire is called at this time, or earlier; requires the mutex.
+func (s *stream) expireAt(deadline time.Time) {
+	if s.expires.IsZero() || deadline.Before(s.expires) {
+		s.expires = deadline
+		s.expiry.Reset(time.Until(deadline))
+	}
+}
+
+// expire answers the calls whose deadline has passed, also those whose policies run still.
+func (s *stream) expire() {
 	s.mu.Lock()
-	waited := s.inFlight[call.id] == call
-	if waited {
-		delete(s.inFlight, call.id)
-		s.out.add(call.id, result)
+	s.expires = time.Time{}
+	now := time.Now()
+	for _, late := range s.inFlight {
+		switch {
+		case late.payload == nil:
+		case now.Before(late.ctx.deadline):
+			s.expireAt(late.ctx.deadline)
+		default:
+			s.settle(late, tooLate())
+			s.start(s.release(late, late.payload.fresh()).calls...)
+		}
 	}
 	s.mu.Unlock()
-	if waited {
-		// Let goroutines that end now run first, so that one message has all verdicts.
-		runtime.Gosched()
-		s.flush()
-	}
-}
-
-// end cancels the context of the policy, if it still runs.
-func (c *call) end() {
-	c.disarm()
-	c.cancel()
+	s.flush()
 }

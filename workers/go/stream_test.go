@@ -71,12 +71,15 @@ func TestPoliciesThatNeverReturnAreBounded(t *testing.T) {
 	for first := uint64(0); first <= maxRunning; first += maxInFlight {
 		batch := &pb.ReviewBatch{Payloads: []*pb.Payload{{}}}
 		for id := first; id < first+maxInFlight; id++ {
-			batch.Calls = append(batch.Calls, &pb.Call{Id: id, Policy: "deaf", TimeoutMillis: 1})
+			batch.Calls = append(batch.Calls, &pb.Call{Id: id, Policy: "deaf", TimeoutMillis: 1000})
 		}
 		stream.send(batch)
-		want := codes.DeadlineExceeded
-		if first == maxRunning {
-			want = codes.ResourceExhausted
+		want := codes.ResourceExhausted
+		if first < maxRunning {
+			want = codes.DeadlineExceeded
+			for range maxInFlight {
+				wanted(t, probe.started)
+			}
 		}
 		for id, verdict := range stream.verdicts(maxInFlight) {
 			if codes.Code(verdict.GetError().GetCode()) != want {

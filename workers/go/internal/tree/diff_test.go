@@ -72,7 +72,7 @@ func TestDiffBoundsWhatListsMove(t *testing.T) {
 
 func parsed(t *testing.T, text string) any {
 	t.Helper()
-	value, err := Parse([]byte(text))
+	value, err := Parse([]byte(text), nil)
 	if err != nil {
 		t.Fatalf("%v in %.200s", err, text)
 	}

@@ -18,7 +18,7 @@ func Normal(value any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(text)
+	return Parse(text, nil)
 }
 
 func isDocument(value any, depth int) bool {

@@ -25,7 +25,7 @@ func TestADocumentIsWrittenInOneWay(t *testing.T) {
 
 func TestThereIsOneDocument(t *testing.T) {
 	for _, text := range []string{"", " ", "{", "1 2", "{} ]", "[1],"} {
-		if value, err := Parse([]byte(text)); err == nil {
+		if value, err := Parse([]byte(text), nil); err == nil {
 			t.Errorf("%q is read as %v", text, value)
 		}
 	}

@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"admission-gateway.io/worker/internal/tree"
+)
+
+// payload is a request as one version of its object, for calls that one goroutine makes one after another. It is
+// parsed once for all of them.
+type payload struct {
+	requestJSON, namespaceJSON []byte
+	// patches lead from the object of requestJSON to the version, in order.
+	patches [][]byte
+
+	// request is nil before the first use.
+	request map[string]any
+	err     error
+	// shared is set if several calls use the payload.
+	shared bool
+	// lent is set when a policy has got a part of request. If the payload is shared, the record has its content.
+	lent   bool
+	record *tree.Record
+	// hasVersions is set if versions of the payload share parts of request.
+	hasVersions bool
+}
+
+// parse returns the request, or an empty object and an error.
+func (p *payload) parse() (map[string]any, error) {
+	if p.request == nil {
+		if p.shared && len(p.patches) == 0 {
+			p.record = &tree.Record{}
+		}
+		p.request, p.err = parseObject("admission_request", p.requestJSON, p.record)
+		if p.err != nil {
+			p.request = map[string]any{}
+		}
+		for _, patch := range p.patches {
+			p.patch(patch)
+		}
+	}
+	return p.request, p.err
+}
+
+// lend returns the request for a policy that may keep and change parts of it.
+func (p *payload) lend() map[string]any {
+	request, _ := p.parse()
+	if p.shared && p.record == nil {
+		p.record = tree.NewRecord(request)
+	}
+	p.lent = true
+	return request
+}
+
+// isIntact reports whether no policy has changed the request.
+func (p *payload) isIntact() bool { return !p.lent || p.record == nil || p.record.Unchanged() }
+
+// forget drops the parsed form; the next use parses again.
+func (p *payload) forget() { p.request, p.err, p.lent, p.record = nil, nil, false, nil }
+
+// after returns the version of the payload after a patch, for other calls of the same goroutine.
+func (p *payload) after(patch []byte) *payload {
+	changed := p.fresh()
+	changed.patches = append(changed.patches[:len(changed.patches):len(changed.patches)], patch)
+	if p.request != nil {
+		p.hasVersions = true
+		changed.request, changed.err = maps.Clone(p.request), p.err
+		changed.patch(patch)
+	}
+	return changed
+}
+
+// fresh returns the same version for another goroutine, which parses it again.
+func (p *payload) fresh() *payload {
+	return &payload{requestJSON: p.requestJSON, namespaceJSON: p.namespaceJSON, patches: p.patches}
+}
+
+// patch changes the object. A patch that does not apply is a failure of its webhook, and changes nothing.
+func (p *payload) patch(patch []byte) {
+	operations, err := tree.Parse(patch, nil)
+	if err != nil {
+		return
+	}
+	if object, err := tree.Apply(p.request["object"], operations); err == nil {
+		p.request["object"] = object
+	}
+}
+
+// parseObject returns the members of the JSON object text, and adds its containers to a record that is not nil.
+func parseObject(what string, text []byte, record *tree.Record) (map[string]any, error) {
+	value, err := tree.Parse(text, record)
+	if err != nil {
+		return nil, &malformed{fmt.Sprintf("%s is not JSON: %v", what, err)}
+	}
+	found := "null"
+	switch value := value.(type) {
+	case map[string]any:
+		return value, nil
+	case []any:
+		found = "array"
+	case string:
+		found = "string"
+	case json.Number:
+		found = "number"
+	case bool:
+		found = "bool"
+	}
+	return nil, &malformed{fmt.Sprintf("%s is to be a JSON object, found %s", what, found)}
+}
