@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers.review import Denied, MalformedPayload, Review, clean_text
-from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from workers.policy import Policy

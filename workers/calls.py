@@ -13,11 +13,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.http2.status import StatusCode
 from workers.answer import Outcome, error
 from workers.evaluation import Evaluator, Running
 from workers.payload import Payload
 from workers.review import Review
-from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.http2.frames import Violation
 from gateway.http2.server import Http2Server
+from gateway.http2.status import StatusCode
 from workers.rpc import Load, Rpc
-from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped] # imports nothing of grpc
 
+from gateway.http2.status import StatusCode
 from workers.single import Refused, SingleRequest, answering
-from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from workers.rpc import Methods, Rpc

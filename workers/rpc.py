@@ -21,7 +21,7 @@ from urllib.parse import quote
 from gateway.http2.fields import encode
 from gateway.http2.frames import Violation
 from gateway.http2.messages import MessageReader, with_head
-from workers.status import StatusCode
+from gateway.http2.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

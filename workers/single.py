@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.status import StatusCode
+from gateway.http2.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,9 +1,9 @@
 """One ReviewStream: receives batches of calls, and sends batches of verdicts.
 
-The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready during a
-write are sent together in the next message. A cancelled call gets no verdict.
+The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready while a
+message waits are sent together in the next message. A cancelled call gets no verdict.
 
-Bounds: those of ``workers.calls``; no further batch is read while a full message of verdicts is unsent.
+Bounds: those of ``workers.calls``; no further batch comes while a message of verdicts waits.
 
 Source: protos/README.md.
 """
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers.answer import ALLOWED, MAX_MESSAGE_BYTES, Outcome
 from workers.calls import Calls, ProtocolViolation
-from workers.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

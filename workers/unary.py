@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers.answer import ALLOWED, Outcome
 from workers.calls import unknown_policy
 from workers.evaluation import Evaluator, Running
 from workers.review import Review
 from workers.single import Refused, SingleRequest, answering
-from workers.status import StatusCode
 from workers.stream import ReviewStream
 
 if TYPE_CHECKING:

@@ -9,31 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.durations import format_duration
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from gateway.http2.status import StatusCode
 
 if TYPE_CHECKING:
     from gateway.core.deadline import Deadline
     from gateway.core.verdict import Verdict
     from gateway.pb import worker_pb2
 
-STATUS_NAMES: Final = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-)
+STATUS_NAMES: Final = tuple(code.name for code in StatusCode)
 """By number, as in google.rpc.Code."""
 
 _HTTP_CODES: Final = {

@@ -10,11 +10,11 @@ import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
+from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers.evaluation import Evaluator
 from workers.listen import Address
 from workers.single import Refused
-from workers.status import StatusCode
 from workers.unary import SERVICE, PolicyWorker
 
 if TYPE_CHECKING:

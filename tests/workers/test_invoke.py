@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
+from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers import Cause, Denied, PolicyServer, Review
 from workers.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error
 from workers.invoke import never_suspends, run
-from workers.status import StatusCode
 
 Code = Callable[[Any], grpc.StatusCode]
 
