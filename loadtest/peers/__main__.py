@@ -135,7 +135,10 @@ def compare(found: Comparison, subjects: Sequence[type[Subject]], rounds: int, t
                 subject = kind()
                 try:
                     running.append((subject, subject.start(bed)))
-                except BenchError as error:
+                except (
+                    BenchError,
+                    AssertionError,
+                ) as error:  # the latter of an API server that does not start
                     why = str(error)
             if why:
                 leave_out(found, kind, kind.sets, why)

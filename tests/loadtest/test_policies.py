@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+import yaml
 
 from gateway.serving.devcert import make_development_certificate
+from loadtest.peers import gatekeeper, kyverno
 from loadtest.peers.setups import ALONE, Bed, Gateway
 from loadtest.policies import POLICY_WORKERS, SETS, labelled, mutated, real_path, unready, violating
 from loadtest.policies.checking import lacking, problem
@@ -16,6 +19,7 @@ from loadtest.reviews import POD
 from loadtest.servers import run_servers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from loadtest.peers.setups import Subject
@@ -47,6 +51,31 @@ def test_a_mutated_pod_has_all_of_the_pod() -> None:
     pod = orjson.loads(labelled(POD.read_bytes()))["request"]["object"]
     assert lacking(mutated(pod), pod) == ""
     assert lacking(pod, mutated(pod)) != ""
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "documents",
+    [
+        partial(gatekeeper.documents, engine="cel"),
+        partial(gatekeeper.documents, engine="rego"),
+        partial(kyverno.documents, engine="cel"),
+        partial(kyverno.documents, engine="pattern"),
+    ],
+)
+def test_a_peer_that_reads_policies_gets_one_document_for_each(
+    documents: Callable[[str], list[dict[str, Any]]], name: str
+) -> None:
+    found = documents(name)
+    assert [document["metadata"]["name"] for document in found] == list(SETS[name])
+    assert list(yaml.safe_load_all(yaml.safe_dump_all(found))) == found
+
+
+@pytest.mark.parametrize("engine", ["cel", "rego"])
+def test_each_constraint_of_gatekeeper_has_a_template(engine: gatekeeper.Engine) -> None:
+    kinds = {one["spec"]["crd"]["spec"]["names"]["kind"] for one in gatekeeper.templates()}
+    assert {f"{kind.lower()}.constraints.gatekeeper.sh" for kind in kinds} == set(gatekeeper.definitions())
+    assert {one["kind"] for one in gatekeeper.documents("v10", engine)} <= kinds
 
 
 @pytest.mark.slow
