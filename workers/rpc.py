@@ -37,6 +37,7 @@ MAX_STORED_BYTES: Final = 256 * 1024 * 1024
 """Received and not yet processed, of all calls: incomplete messages, and those that wait their turn."""
 
 _RESPONSE: Final = encode((b":status", b"200"), (b"content-type", b"application/grpc"))
+_CONTENT_TYPE: Final = re.compile(r"application/grpc(?:[+;]|$)")
 _TIMEOUT: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_TIMEOUT_S: Final = 1e7
@@ -65,7 +66,7 @@ class Handler(Protocol):
 class RpcHost(Protocol):
     """The connection of a call."""
 
-    def add_ready(self, call: Rpc) -> None:
+    def add_ready(self, rpc: Rpc) -> None:
         """There is something for ``Rpc.step`` to do."""
 
     def write(self) -> None:
@@ -98,32 +99,27 @@ class Rpc:
 
     def begin(self, fields: Mapping[str, str], methods: Methods) -> Rpc:
         """Check the request's header fields, and make the handler; returns itself."""
-        if not fields.get("content-type", "").startswith("application/grpc"):
+        encoding, timeout = fields.get("grpc-encoding", "identity"), fields.get("grpc-timeout", "")
+        found = _TIMEOUT.fullmatch(timeout)
+        if _CONTENT_TYPE.match(fields.get("content-type", "")) is None:
             self._refuse(b"415")
         elif fields[":method"] != "POST":
             self._refuse(b"405")
         elif self._load.calls > MAX_CALLS:
-            self._release()
             self._end(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls are open")
         elif (make := methods.get(fields[":path"])) is None:
-            self._release()
             self._end(StatusCode.UNIMPLEMENTED, "the method is not served")
-        elif (encoding := fields.get("grpc-encoding", "identity")) != "identity":
-            self._release()
+        elif encoding != "identity":
             text = f'grpc-encoding "{encoding[:50]}" is not served'
             self._end(StatusCode.UNIMPLEMENTED, text, (b"grpc-accept-encoding", b"identity"))
+        elif timeout and found is None:
+            self._end(StatusCode.INTERNAL, "malformed grpc-timeout")
         else:
-            timeout = fields.get("grpc-timeout")
-            found = _TIMEOUT.fullmatch(timeout) if timeout is not None else None
             if found is not None:
                 timeout_s = min(int(found[1]) * _UNITS_S[found[2]], _MAX_TIMEOUT_S)
                 self.deadline = time.monotonic() + timeout_s
                 self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
-            if timeout is not None and found is None:
-                self._release()
-                self._end(StatusCode.INTERNAL, "malformed grpc-timeout")
-            else:
-                self.handler = make(self)
+            self.handler = make(self)
         return self
 
     # -- called by the handler --------------------------------------------------------------------
@@ -143,7 +139,6 @@ class Rpc:
     def finish(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
         """End the call with a status, after its messages."""
         if self.handler is not None:
-            self._release()
             self._end(code, text)
 
     # -- called by the connection -----------------------------------------------------------------
@@ -244,6 +239,7 @@ class Rpc:
             self._timer = None
 
     def _end(self, code: StatusCode, text: str, *more: tuple[bytes, bytes]) -> None:
+        self._release()
         fields = [*more, (b"grpc-status", str(int(code)).encode())]
         if text:
             fields.append((b"grpc-message", quote(text, safe=_UNESCAPED).encode()))

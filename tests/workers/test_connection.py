@@ -128,6 +128,7 @@ def review(**fields: Any) -> bytes:
         ({"path": "/a.B/C"}, {"grpc-status": "12"}),
         ({"method": "GET"}, {":status": "405"}),
         ({"content_type": "text/html"}, {":status": "415"}),
+        ({"content_type": "application/grpc-web"}, {":status": "415"}),
         ({"grpc_encoding": "gzip"}, {"grpc-status": "12", "grpc-accept-encoding": "identity"}),
         ({"grpc_timeout": "1"}, {"grpc-status": "13"}),
         ({"grpc_timeout": "0n"}, {"grpc-status": "4"}),
