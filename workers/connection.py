@@ -58,14 +58,14 @@ class Connections:
         self._timer = self._loop.call_later(PERIOD_S, self._check)
 
     def __repr__(self) -> str:
-        return f"<Connections open={len(self.open)} calls={self.load.calls}>"
+        return f"<Connections open={len(self.open)} rpcs={self.load.rpcs}>"
 
     def accept(self) -> Connection:
         """Return the protocol of a new connection."""
         return Connection(self)
 
     def has_room(self) -> bool:
-        """Whether there may be another connection; for it, the longest silent one without calls is ended."""
+        """Whether there may be another connection; for it, the longest silent one without RPCs is ended."""
         if len(self.open) >= MAX_CONNECTIONS:
             idle = [connection for connection in self.open if connection.is_idle]
             if idle:
@@ -100,7 +100,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """A connection with its calls."""
+    """A connection with its RPCs."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Rpc] = deque()
-        """Calls with a message to process."""
+        """RPCs with a message to process."""
         self._is_scheduled = False
         """Whether the next slice is scheduled, and reading is paused until then."""
         self._is_working = False
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no calls, and the connection is not about to end."""
+        """Whether there are no RPCs, and the connection is not about to end."""
         return not self._http2.streams and not self._http2.is_over
 
     # -- called by the transport ------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         """The connection is closed."""
         self._transport = None
         self._connections.open.pop(self, None)
-        self._end_calls()
+        self._end_rpcs()
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         self.write()
 
     def close(self) -> None:
-        """End the open calls and the connection."""
+        """End the open RPCs and the connection."""
         for stream in list(self._http2.streams.values()):
             if isinstance(stream.owner, Rpc):
                 stream.owner.abort(StatusCode.UNAVAILABLE, "the worker shuts down")
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             self._http2.ping()
             self.write()
 
-    # -- called by calls --------------------------------------------------------------------------
+    # -- called by RPCs ---------------------------------------------------------------------------
 
     def add_ready(self, rpc: Rpc) -> None:
         """Process a message of *rpc* in this slice, or in the next."""
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
                 break
             http2.pump()
         if http2.is_over:
-            self._end_calls()
+            self._end_rpcs()
             if not transport.is_closing():
                 transport.close()
                 self._loop.call_later(CLOSE_TIMEOUT_S, self._abort)
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _end_calls(self) -> None:
-        """Cancel the calls that remain."""
+    def _end_rpcs(self) -> None:
+        """Cancel the RPCs that remain."""
         self._ready.clear()
         self._http2.fail(Violation(0, "the connection is lost"))

@@ -1,6 +1,6 @@
-"""The server side of a gRPC call: messages in, messages and a status out. Synchronous, without a task.
+"""The server side of an RPC: messages in, messages and a status out. Synchronous, without a task.
 
-A call has a handler, which gets each event of the call. What a connection receives in one read is processed,
+An RPC has a handler, which gets each event of the RPC. What a connection receives in one read is processed,
 answered and written in the same iteration of the event loop. A request for four policies that comes alone
 costs a worker 195, 165 and 138 us of CPU at 250, 500 and 1,000 requests a second; with grpc.aio, which
 changes threads nine times for it, 433, 384 and 348 us. At saturation both cost 84 us.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from gateway.http2.server import ServerStream
 
     Methods = Mapping[str, Callable[["Rpc"], "Handler"]]
-    """By the path of the method: what makes the handler of a call."""
+    """By the path of the method: a function that makes the handler of an RPC."""
 
-MAX_CALLS: Final = 16_384
-"""Open calls of a worker, over all connections."""
+MAX_RPCS: Final = 16_384
+"""Open RPCs of a worker, over all connections."""
 MAX_STORED_BYTES: Final = 256 * 1024 * 1024
-"""Received and not yet processed, of all calls: incomplete messages, and those that wait their turn."""
+"""Received and not yet processed, of all RPCs: incomplete messages, and those that wait their turn."""
 
 _RESPONSE: Final = encode((b":status", b"200"), (b"content-type", b"application/grpc"))
 _CONTENT_TYPE: Final = re.compile(r"application/grpc(?:[+;]|$)")
@@ -48,7 +48,7 @@ log = logging.getLogger("workers")
 
 
 class Handler(Protocol):
-    """Handles one call. No method is called after the end of the call, which is also its own doing."""
+    """Handles one RPC. No method is called after the end of the RPC, by whichever side."""
 
     def received(self, message: bytes) -> None:
         """Take a message. None comes while a message of the handler waits."""
@@ -57,14 +57,14 @@ class Handler(Protocol):
         """The client sends no more messages."""
 
     def cancelled(self) -> None:
-        """The call has ended from outside: cancelled, lost, at its deadline, or at the end of the server."""
+        """The RPC has ended from outside: cancelled, lost, at its deadline, or at the end of the server."""
 
     def writable(self) -> None:
         """There is room for a message again."""
 
 
 class RpcHost(Protocol):
-    """The connection of a call."""
+    """The connection of an RPC."""
 
     def add_ready(self, rpc: Rpc) -> None:
         """There is something for ``Rpc.step`` to do."""
@@ -74,15 +74,15 @@ class RpcHost(Protocol):
 
 
 class Load:
-    """What all calls of a worker have stored."""
+    """What all RPCs of a worker have stored."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.rpcs = 0
         self.stored_bytes = 0
 
 
 class Rpc:
-    """One call. Its methods do nothing after its end."""
+    """One RPC. Its methods do nothing after its end."""
 
     def __init__(self, stream: ServerStream, load: Load, host: RpcHost) -> None:
         self.handler: Handler | None = None
@@ -95,7 +95,7 @@ class Rpc:
         self._reader = MessageReader()
         self._has_response = self._has_ended = self._is_ready = False
         self._timer: asyncio.TimerHandle | None = None
-        load.calls += 1
+        load.rpcs += 1
 
     def begin(self, fields: Mapping[str, str], methods: Methods) -> Rpc:
         """Check the request's header fields, and make the handler; returns itself."""
@@ -105,8 +105,8 @@ class Rpc:
             self._refuse(b"415")
         elif fields[":method"] != "POST":
             self._refuse(b"405")
-        elif self._load.calls > MAX_CALLS:
-            self._end(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls are open")
+        elif self._load.rpcs > MAX_RPCS:
+            self._end(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_RPCS} RPCs are open")
         elif (make := methods.get(fields[":path"])) is None:
             self._end(StatusCode.UNIMPLEMENTED, "the method is not served")
         elif encoding != "identity":
@@ -137,7 +137,7 @@ class Rpc:
             self._host.write()
 
     def finish(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
-        """End the call with a status, after its messages."""
+        """End the RPC with a status, after its messages."""
         if self.handler is not None:
             self._end(code, text)
 
@@ -170,7 +170,7 @@ class Rpc:
                 self._call(handler.half_closed)
 
     def abort(self, code: StatusCode, text: str) -> None:
-        """End the call from outside its handler."""
+        """End the RPC from outside its handler."""
         handler = self.handler
         if handler is not None:
             self.finish(code, text)
@@ -231,7 +231,7 @@ class Rpc:
 
     def _release(self) -> None:
         self.handler = None
-        self._load.calls -= 1
+        self._load.rpcs -= 1
         self._load.stored_bytes -= len(self._reader.partial)
         self._reader.discard()
         if self._timer is not None:

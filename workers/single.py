@@ -1,4 +1,4 @@
-"""Handlers of calls with one request message."""
+"""Handlers of RPCs with one request message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SingleRequest:
         begin: Callable[[Rpc, bytes], None],
         cancelled: Callable[[Rpc], object] | None = None,
     ) -> None:
-        """*begin* gets the message; it may raise Refused. *cancelled* is called if the call ends after it."""
+        """*begin* gets the message; it may raise Refused. *cancelled* is called if the RPC ends after it."""
         self._rpc = rpc
         self._begin = begin
         self._cancelled = cancelled

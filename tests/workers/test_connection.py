@@ -257,7 +257,7 @@ def test_answers_that_wait_for_a_window_are_bounded(
     uvloop.run(scenario())
 
 
-def test_calls_leave_no_reference_cycles(connect: Connect) -> None:
+def test_rpcs_leave_no_reference_cycles(connect: Connect) -> None:
     async def scenario() -> None:
         server = server_of()
         async with connect(server) as client:
@@ -327,16 +327,16 @@ def test_above_the_limit_the_longest_silent_idle_connection_ends(
             other.send(raw.frame(raw.DATA, raw.message(b""), raw.END_STREAM, 1))
             while (await other.frame())[0] != raw.DATA:
                 pass
-            # All have calls.
+            # All have RPCs.
             assert await (await client()).ended()
 
     uvloop.run(scenario())
 
 
-def test_calls_and_stored_bytes_are_limited_for_the_whole_worker(
+def test_rpcs_and_stored_bytes_are_limited_for_the_whole_worker(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc, "MAX_CALLS", 2)
+    monkeypatch.setattr(rpc, "MAX_RPCS", 2)
     monkeypatch.setattr(rpc, "MAX_STORED_BYTES", 20_000)
 
     async def scenario() -> None:
@@ -347,15 +347,15 @@ def test_calls_and_stored_bytes_are_limited_for_the_whole_worker(
             one.open(3)
             assert server._serving is not None
             load = server._serving._connections.load
-            await until(lambda: load.calls == 2)
+            await until(lambda: load.rpcs == 2)
             other.open(1)
             assert (await other.answer())["grpc-status"] == "8"
             for stream in (1, 3):
                 one.send(raw.frame(raw.DATA, struct.pack(">BL", 0, 100_000) + bytes(10_000), 0, stream))
             assert (await one.answer(3))["grpc-status"] == "8"
-            assert (load.calls, load.stored_bytes) == (1, 10_005)
+            assert (load.rpcs, load.stored_bytes) == (1, 10_005)
             one.writer.close()
-            await until(lambda: (load.calls, load.stored_bytes) == (0, 0))
+            await until(lambda: (load.rpcs, load.stored_bytes) == (0, 0))
 
     uvloop.run(scenario())
 
@@ -459,7 +459,7 @@ PIECES = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(pieces=st.lists(PIECES, max_size=14), size=st.integers(1, 90), turns=st.integers(0, 2))
-def test_whatever_a_client_sends_its_calls_end_with_the_connection(
+def test_whatever_a_client_sends_its_rpcs_end_with_the_connection(
     pieces: list[bytes], size: int, turns: int
 ) -> None:
     ended: list[str] = []
@@ -488,7 +488,7 @@ def test_whatever_a_client_sends_its_calls_end_with_the_connection(
             assert load.stored_bytes >= 0
             assert len(transport.written) <= 100 + 8 * len(received)
             one.connection_lost(None)
-            assert (load.calls, load.stored_bytes) == (0, 0)
+            assert (load.rpcs, load.stored_bytes) == (0, 0)
             assert serving._worker.idle.is_set()
             await until(lambda: not serving._evaluator.tasks)
         finally:
