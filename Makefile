@@ -40,7 +40,7 @@ test-workers: install
 # A million inputs for each target, two at a time: an hour or more. Failing inputs are left in build/fuzz/found.
 FUZZ_RUNS ?= 1000000
 fuzz: install
-	printf '%s\n' http review configuration patch stream expression | xargs -P 2 -I TARGET \
+	printf '%s\n' http review configuration patch stream server expression | xargs -P 2 -I TARGET \
 	  $(BIN)/python -m tests.fuzz TARGET --runs $(FUZZ_RUNS) --corpus build/fuzz/corpus/TARGET
 
 # Against real API servers, which are built with Go the first time (some minutes each).

@@ -31,7 +31,9 @@ def main() -> int:
     if arguments.files:
         return _replay(arguments.target, arguments.files)
     # Before the gateway is imported, so that lines of its imports count.
-    measured = coverage.Coverage(data_file=None, branch=True, source=[str(ROOT / "gateway")])
+    measured = coverage.Coverage(
+        data_file=None, branch=True, source=[str(ROOT / "gateway"), str(ROOT / "workers")]
+    )
     measured.start()
     with tempfile.TemporaryDirectory() as folder:
         target = target_of(arguments.target)

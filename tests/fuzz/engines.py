@@ -38,6 +38,7 @@ TARGETS: Final = {
     "configuration": "configuration",
     "patch": "patches",
     "stream": "worker_stream",
+    "server": "worker_server",
     "expression": "expressions",
     "planted": "planted",
 }
@@ -143,7 +144,7 @@ def fuzz(target: str, options: Sequence[str]) -> None:
     """Run atheris in this process."""
     import atheris
 
-    with atheris.instrument_imports(include=["gateway"], enable_loader_override=False):
+    with atheris.instrument_imports(include=["gateway", "workers"], enable_loader_override=False):
         run = target_of(target).run
     atheris.Setup(["fuzz", *options], run)
     atheris.Fuzz()

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 import hpack
 import pytest
 import uvloop
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gateway.http2.frames import FRAME_HEAD, PREFACE
 from gateway.pb import worker_pb2 as pb
 from tests import frames as raw
 from tests.waiting import until
 from workers import PolicyServer, Review, connection, rpc
-from workers.serving import Serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -387,111 +384,3 @@ def test_a_connection_with_much_input_leaves_turns_to_others(
             assert order.index("few") < 1000
 
     uvloop.run(scenario())
-
-
-class Socket:
-    """Stands for a transport: everything can be written at once."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_closed = False
-
-    def write(self, data: bytes) -> None:
-        assert not self.is_closed
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    resume_reading = pause_reading
-
-
-def opening(stream: int, method: str) -> bytes:
-    fields = {**FIELDS, ":path": method}
-    return raw.headers(*((name.encode(), value.encode()) for name, value in fields.items()), stream=stream)
-
-
-def batch(*numbers: int) -> bytes:
-    message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-    for number in numbers:
-        message.calls.add(id=number, policy=("now", "later")[number % 2], timeout_millis=10_000)
-    return raw.message(message.SerializeToString())
-
-
-METHODS = [SERVICE + "Review", SERVICE + "ReviewStream", "/grpc.health.v1.Health/Watch", "/a.B/C"]
-STREAMS = st.sampled_from([1, 3, 5])
-PIECES = st.one_of(
-    st.builds(opening, STREAMS, st.sampled_from(METHODS)),
-    st.builds(
-        raw.frame,
-        st.just(raw.DATA),
-        st.sampled_from(
-            [batch(2), batch(1, 2), batch(3, 3), batch(), raw.message(b"\xff"), batch(4)[:9], b""]
-        )
-        | st.binary(max_size=8),
-        st.sampled_from([0, 0, raw.END_STREAM]),
-        STREAMS,
-    ),
-    st.builds(raw.frame, st.just(raw.RST_STREAM), st.just(bytes(4)), st.just(0), STREAMS),
-    st.builds(
-        raw.frame,
-        st.integers(2, 10),
-        st.sampled_from([bytes(4), bytes(8), b""]),
-        st.just(0),
-        st.integers(0, 3),
-    ),
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(pieces=st.lists(PIECES, max_size=14), size=st.integers(1, 90), turns=st.integers(0, 2))
-def test_whatever_a_client_sends_its_rpcs_end_with_the_connection(
-    pieces: list[bytes], size: int, turns: int
-) -> None:
-    ended: list[str] = []
-
-    async def later(review: Review) -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append("later")
-
-    async def scenario() -> None:
-        server = PolicyServer()
-        server.policy("now")(lambda review: None)
-        server.policy("later")(later)
-        serving = Serving(server.policies)
-        try:
-            one, transport = serving._connections.accept(), Socket()
-            one.connection_made(transport)  # type: ignore[arg-type]
-            received = PREFACE + raw.frame(raw.SETTINGS) + b"".join(pieces)
-            for begin in range(0, len(received), size):
-                one.data_received(received[begin : begin + size])
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            load = serving._connections.load
-            assert load.stored_bytes >= 0
-            assert len(transport.written) <= 100 + 8 * len(received)
-            one.connection_lost(None)
-            assert (load.rpcs, load.stored_bytes) == (0, 0)
-            assert serving._worker.idle.is_set()
-            await until(lambda: not serving._evaluator.tasks)
-        finally:
-            await serving.stop(0)
-
-    asyncio.run(scenario())
