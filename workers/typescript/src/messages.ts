@@ -23,6 +23,8 @@ export interface Call {
   readonly payload: number;
   readonly policy: string;
   readonly timeoutMillis: number;
+  /** Id of an earlier call of the batch; 0: none. */
+  readonly after: Id;
 }
 
 export interface ReviewRequestMessage extends Payload {
@@ -70,6 +72,7 @@ export interface Verdict {
   id: Id;
   response?: ReviewResponseMessage;
   error?: ErrorMessage;
+  chained?: boolean;
 }
 
 export interface VerdictBatch {

@@ -22,6 +22,8 @@ export interface ReviewOptions {
   /** Instant of `performance.now()`, in milliseconds; infinite where none is known. */
   deadline?: number;
   mutating?: boolean;
+  /** The object, if earlier calls of a chain have changed that of the request. */
+  object?: object | undefined;
 }
 
 /**
@@ -41,6 +43,7 @@ export class Review {
   readonly #payload: Buffer;
   readonly #namespaceJson: Buffer;
   readonly #mutating: boolean;
+  readonly #object: object | undefined;
   #request: AdmissionRequest | undefined;
   #before: unknown;
   #controller: AbortController | undefined;
@@ -51,6 +54,7 @@ export class Review {
     this.#namespaceJson = namespaceObject;
     this.deadline = options.deadline ?? Infinity;
     this.#mutating = options.mutating ?? false;
+    this.#object = options.object;
   }
 
   /**
@@ -74,6 +78,7 @@ export class Review {
   get request(): AdmissionRequest {
     if (this.#request === undefined) {
       this.#request = decode("admission_request", this.#payload) as AdmissionRequest;
+      if (this.#object !== undefined) this.#request.object = clone(this.#object) as KubernetesObject;
       if (this.#mutating) this.#before = clone(this.#request.object ?? null);
     }
     return this.#request;

@@ -9,6 +9,7 @@
 import { status, type ServerDuplexStream } from "@grpc/grpc-js";
 
 import { failure, MAX_MESSAGE_BYTES, unknownPolicy, type Outcome } from "./answer.js";
+import { leftBy, Link, PendingCall, type ChainPayload } from "./chain.js";
 import { afterPromises, begin, RunningCall } from "./evaluation.js";
 import {
   keyOf,
@@ -36,7 +37,9 @@ export class ReviewStream {
   readonly #call: ServerDuplexStream<Buffer, Buffer>;
   readonly #policies: ReadonlyMap<string, Policy>;
   readonly #closed: () => void;
-  readonly #running = new Map<number | bigint, RunningCall>();
+  readonly #running = new Map<number | bigint, RunningCall | PendingCall>();
+  /** Of the calls in flight that others follow. */
+  readonly #links = new Map<number | bigint, Link>();
   #fresh: RunningCall[] = [];
   #verdicts: Verdict[] = [];
   #bytes = 0;
@@ -99,56 +102,132 @@ export class ReviewStream {
       return this.#violated(`not a ReviewBatch: ${(problem as Error).message}`);
     }
     const cancelled = new Set(batch.cancelled.map(keyOf));
+    const followed = new Set(batch.calls.map((call) => keyOf(call.after)));
+    const links = new Map<number | bigint, Link>();
     for (const call of batch.calls) {
       const key = keyOf(call.id);
-      if (cancelled.has(key)) continue;
+      const before = links.get(keyOf(call.after));
+      const link = followed.has(key) ? new Link(call.payload) : undefined;
+      if (link !== undefined) links.set(key, link);
+      if (cancelled.has(key) || before?.isCancelled === true) {
+        if (link !== undefined) link.isCancelled = true;
+        continue;
+      }
       if (this.#running.has(key)) {
         return this.#violated(`call id ${key} is used again while its call is in flight`);
       }
-      const outcome = this.#begin(call, key, batch.payloads, arrived);
-      if (outcome instanceof RunningCall) {
-        this.#running.set(key, outcome);
-        this.#fresh.push(outcome);
-      } else {
-        this.#add(call.id, outcome);
-      }
+      this.#take(call, new PendingCall(call, key, link), before, batch.payloads, arrived);
     }
-    for (const key of cancelled) {
-      this.#running.get(key)?.cancel();
-      this.#running.delete(key);
-    }
+    for (const key of cancelled) this.#cancel(key);
     if (this.#fresh.length > 0) this.#flushSoon();
     else this.#flush();
   }
 
-  #begin(
-    call: Call,
-    key: number | bigint,
+  /** Begins a call, lets it wait for the call before it, or refuses it. */
+  #take(
+    { payload: position, after }: Call,
+    call: PendingCall,
+    before: Link | undefined,
     payloads: readonly Payload[],
     arrived: number,
-  ): Outcome | RunningCall {
-    const policy = this.#policies.get(call.policy);
-    if (policy === undefined) return unknownPolicy(call.policy, this.#policies);
-    const payload = payloads[call.payload];
+  ): void {
+    const payload = payloads[position];
     if (payload === undefined) {
-      const text = `the call is for payload ${call.payload}, the batch has ${payloads.length}`;
-      return failure(status.INVALID_ARGUMENT, text);
+      const text = `the call is for payload ${position}, the batch has ${payloads.length}`;
+      this.#add(call.id, failure(status.INVALID_ARGUMENT, text), false);
+    } else if (!call.isChained) {
+      this.#begin(call, payload, arrived);
+    } else if (before === undefined || before.position !== position) {
+      const text = `no earlier call of the batch has the id ${keyOf(after)} and the same payload`;
+      this.#add(call.id, failure(status.INVALID_ARGUMENT, text), false);
+      if (call.link !== undefined) call.link.leaves = payload;
+    } else if (before.leaves !== undefined) {
+      this.#begin(call, before.leaves, performance.now());
+    } else {
+      if (this.#running.size >= MAX_IN_FLIGHT) this.#refuse(call);
+      else this.#running.set(call.key, call);
+      before.followers.push(call);
     }
-    if (this.#running.size >= MAX_IN_FLIGHT) {
-      return failure(status.RESOURCE_EXHAUSTED, `${MAX_IN_FLIGHT} calls of this stream are in flight`);
+  }
+
+  /** Begins a call whose timeout counts from `now`; returns whether it has ended. */
+  #begin(call: PendingCall, payload: ChainPayload, now: number): boolean {
+    const policy = this.#policies.get(call.policy);
+    if (policy === undefined) {
+      this.#add(call.id, unknownPolicy(call.policy, this.#policies), call.isChained);
+    } else if (this.#running.size >= MAX_IN_FLIGHT) {
+      this.#refuse(call);
+    } else {
+      const { mutating } = policy;
+      const { admissionRequest, namespaceObject, object } = payload;
+      const options = { deadline: now + call.timeoutMillis, mutating, object };
+      const review = new Review(admissionRequest, namespaceObject, options);
+      const outcome = begin(policy, review, (outcome) => this.#finished(call, payload, outcome));
+      if (outcome instanceof RunningCall) {
+        this.#running.set(call.key, outcome);
+        this.#fresh.push(outcome);
+        if (call.link !== undefined) this.#links.set(call.key, call.link);
+        return false;
+      }
+      this.#add(call.id, outcome, call.isChained);
+      if (call.link !== undefined) call.link.leaves = leftBy(payload, outcome);
+      return true;
     }
-    const deadline = arrived + call.timeoutMillis;
-    const { mutating } = policy;
-    const review = new Review(payload.admissionRequest, payload.namespaceObject, { deadline, mutating });
-    return begin(policy, review, (outcome) => {
+    if (call.link !== undefined) call.link.leaves = payload;
+    return true;
+  }
+
+  #refuse(call: PendingCall): void {
+    const text = `${MAX_IN_FLIGHT} calls of this stream are in flight`;
+    this.#add(call.id, failure(status.RESOURCE_EXHAUSTED, text), call.isChained);
+  }
+
+  #finished(call: PendingCall, payload: ChainPayload, outcome: Outcome): void {
+    this.#running.delete(call.key);
+    this.#links.delete(call.key);
+    this.#add(call.id, outcome, call.isChained);
+    if (call.link !== undefined) {
+      call.link.leaves = leftBy(payload, outcome);
+      this.#release(call.link);
+    }
+    this.#flushSoon();
+  }
+
+  /** Begins the calls that wait for an ended call; in a loop, since a chain may be longer than the stack. */
+  #release(ended: Link): void {
+    const links = [ended];
+    for (let link = links.pop(); link !== undefined; link = links.pop()) {
+      for (const call of link.followers) {
+        let hasEnded = true;
+        if (this.#running.get(call.key) === call) {
+          this.#running.delete(call.key);
+          hasEnded = this.#begin(call, link.leaves!, performance.now());
+        } else if (call.link !== undefined) {
+          call.link.leaves = link.leaves; // cancelled, as those after it, or refused
+        }
+        if (hasEnded && call.link !== undefined) links.push(call.link);
+      }
+    }
+  }
+
+  /** Cancels a call in flight and those that wait for it. */
+  #cancel(cancelled: number | bigint): void {
+    const keys = [cancelled];
+    for (let key = keys.pop(); key !== undefined; key = keys.pop()) {
+      const call = this.#running.get(key);
+      if (call === undefined) continue;
+      const link = call instanceof PendingCall ? call.link : this.#links.get(key);
       this.#running.delete(key);
-      this.#add(call.id, outcome);
-      this.#flushSoon();
-    });
+      this.#links.delete(key);
+      call.cancel();
+      for (const follower of link?.followers ?? []) {
+        if (this.#running.get(follower.key) === follower) keys.push(follower.key);
+      }
+    }
   }
 
   /** Adds a verdict to the next message. */
-  #add(id: Id, outcome: Outcome): void {
+  #add(id: Id, outcome: Outcome, isChained: boolean): void {
     const { response, error, bytesAtMost } = outcome;
     const size = VERDICT_BYTES + bytesAtMost;
     if (this.#bytes + size > MAX_MESSAGE_BYTES) {
@@ -156,7 +235,9 @@ export class ReviewStream {
       this.#call.pause();
     }
     this.#bytes += size;
-    this.#verdicts.push(response !== undefined ? { id, response } : { id, error: error! });
+    const verdict: Verdict = response !== undefined ? { id, response } : { id, error: error! };
+    if (isChained) verdict.chained = true;
+    this.#verdicts.push(verdict);
   }
 
   #seal(): void {
@@ -220,5 +301,6 @@ export class ReviewStream {
   #cancelAll(): void {
     for (const running of this.#running.values()) running.cancel();
     this.#running.clear();
+    this.#links.clear();
   }
 }
