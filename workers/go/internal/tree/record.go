@@ -48,7 +48,7 @@ func (r *Record) add(value any) {
 }
 
 // Unchanged reports whether all containers have the same content still. It compares values of other types than
-// containers, and identities of containers: 4 us for a Pod of 6 KB, of which a copy takes 24 us.
+// containers, and identities of containers. For a Pod of 6 KB it takes an eighth of the time of parsing.
 func (r *Record) Unchanged() bool {
 	for _, recorded := range r.objects {
 		if len(recorded.object) != recorded.size {
