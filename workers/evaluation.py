@@ -1,7 +1,7 @@
 """Runs policies: synchronously if possible, otherwise in a task or a thread.
 
-- A plain function runs on the event loop, without a task or a future. After it has blocked the loop for more
-  than ``INLINE_LIMIT_S``, it runs in a thread.
+- A plain function runs on the event loop, without a task or a future. While ``workers.slowness`` finds that
+  it blocks the loop, it runs in a thread.
 - An async function runs in a task, unless it cannot suspend (``workers.invoke``).
 - At the deadline a task is cancelled. A thread cannot be cancelled; its result is discarded.
 
@@ -14,7 +14,6 @@ import asyncio
 import logging
 import math
 import os
-import resource
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import CoroutineType
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pb import worker_pb2 as pb
 from workers.answer import Outcome, deadline_exceeded, outcome_of_exception
 from workers.invoke import outcome_of, run
+from workers.slowness import INLINE_LIMIT_S, LoopWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     Finish = Callable[[Outcome], None]
 
-INLINE_LIMIT_S: Final = 0.005
-"""The longest time for which a policy may block the event loop; 200 such runs a second would fill it."""
-
 LARGE_REVIEW_BYTES: Final = 64 * 1024
 """Larger reviews never count as slow runs, because parsing takes long in any policy."""
 
@@ -43,35 +40,6 @@ THREADS: Final = min(32, 4 * (os.cpu_count() or 1) + 4)
 """Threads for blocking policies. They mostly wait, so there are more threads than CPUs."""
 
 log = logging.getLogger("workers")
-
-
-class _LoopWatch:
-    """Distinguishes runs that blocked or computed for long from runs that waited for a CPU.
-
-    On a busy machine the kernel preempts a thread for several milliseconds, which is not the policy's fault.
-    A blocking thread yields the CPU voluntarily, which the kernel counts separately.
-    """
-
-    _SCOPE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-
-    def __init__(self) -> None:
-        self.mark()
-
-    def mark(self) -> None:
-        """Record the counters; call before a sequence of runs."""
-        usage = resource.getrusage(self._SCOPE)
-        self._at = time.monotonic()
-        self._cpu_s = usage.ru_utime + usage.ru_stime
-        self._blocked = usage.ru_nvcsw
-
-    def has_blocked(self, started: float) -> bool:
-        """Whether the run from *started* until now has blocked, or computed for too long."""
-        usage = resource.getrusage(self._SCOPE)
-        # Earlier runs since the mark used at most their duration of CPU time.
-        computed_s = usage.ru_utime + usage.ru_stime - self._cpu_s - (started - self._at)
-        blocked = usage.ru_nvcsw > self._blocked
-        self.mark()
-        return blocked or computed_s > INLINE_LIMIT_S
 
 
 class Evaluator:
@@ -82,7 +50,7 @@ class Evaluator:
         self.tasks: set[asyncio.Task[Outcome]] = set()
         self.thread_work: set[Future[None]] = set()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="policy")
-        self._watch = _LoopWatch()
+        self._watch = LoopWatch()
 
     def __repr__(self) -> str:
         return f"<Evaluator tasks={len(self.tasks)} threads={len(self.thread_work)}>"
@@ -99,12 +67,14 @@ class Evaluator:
         started = time.monotonic()
         if review.deadline <= started:
             return deadline_exceeded()
-        if policy.blocking:
+        if policy.blocking or policy.slowness.until > started:
             review.isolate()
             return Running(self, policy, review, finish).in_thread()
         result = run(policy, review)
         if time.monotonic() - started > INLINE_LIMIT_S:
-            self._record_slow_run(policy, review, started)
+            self._note_long_run(policy, review, started)
+        elif policy.slowness:
+            policy.slowness.note_short()
         if isinstance(result, CoroutineType):
             return Running(self, policy, review, finish).in_task(result)
         return result
@@ -122,17 +92,22 @@ class Evaluator:
         """Number of threads that are running a policy."""
         return sum(work.running() for work in tuple(self.thread_work))
 
-    def _record_slow_run(self, policy: Policy, review: Review, started: float) -> None:
-        if review.size_bytes > LARGE_REVIEW_BYTES or policy.was_slow or not self._watch.has_blocked(started):
+    def _note_long_run(self, policy: Policy, review: Review, started: float) -> None:
+        if review.size_bytes > LARGE_REVIEW_BYTES:
             return
-        policy.was_slow = True
-        policy.blocking = not policy.is_async
-        log.warning(
-            'policy "%s" blocked the event loop for more than %g ms; %s',
-            policy.name,
-            INLINE_LIMIT_S * 1000,
-            "it will run in a thread" if policy.blocking else "async policies must not block",
-        )
+        cause = self._watch.cause(started)
+        if cause is None or not policy.slowness.note_long(cause, time.monotonic()):
+            return
+        if policy.is_async:
+            policy.slowness.until = 0.0
+        if not policy.was_slow:
+            policy.was_slow = True
+            log.warning(
+                'policy "%s" blocked the event loop for more than %g ms; %s',
+                policy.name,
+                INLINE_LIMIT_S * 1000,
+                "async policies must not block" if policy.is_async else "it will run in a thread",
+            )
 
 
 class Running:

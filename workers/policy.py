@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from workers.review import Review
+from workers.slowness import Slowness
 
 PolicyFunction = Callable[[Review], Awaitable[None] | None]
 
@@ -26,13 +27,14 @@ class Policy:
     version: str = ""
     """Opaque version, for logs and caches of the gateway."""
     blocking: bool = False
-    """Whether it runs in a thread: set at the registration, or after a slow run."""
+    """Whether it always runs in a thread."""
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
     has_changed: bool = False
     """Whether its latest answer had a patch."""
+    slowness: Slowness = field(default_factory=Slowness, repr=False)
     was_slow: bool = False
-    """Whether a slow run has been logged."""
+    """Whether it has been logged that it blocks the event loop."""
     no_traceback_until: float = field(default=0.0, repr=False)
     """Time before which no further traceback is logged, monotonic seconds."""
     unlogged_failures: int = field(default=0, repr=False)

@@ -58,7 +58,7 @@ class PolicyServer:
             description: one line for ListPolicies; default: the first line of the docstring.
             version: opaque version of its code and settings.
             blocking: run it in a thread, because it blocks. Any other plain function runs in a thread
-                after it has blocked the event loop for more than 5 ms.
+                while it repeatedly blocks the event loop for more than 5 ms.
 
         Raises:
             TypeError: not a function of one Review; raised at the registration.
