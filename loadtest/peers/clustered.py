@@ -1,7 +1,7 @@
 """Peers that read their policies from an API server, which runs beside them and is not asked meanwhile.
 
-- Gatekeeper has the flags of its own manifest, without certificate rotation and audit. Its policies are
-  constraint templates in CEL and in Rego.
+- Gatekeeper has the flags of its own manifest, without certificate rotation and audit, and makes no
+  ValidatingAdmissionPolicies. Its policies are constraint templates in CEL and in Rego.
 - Kyverno's admission controller has the flags and the ConfigMap of its own chart, without reports and
   background scans. Its policies are the newer kinds in CEL, and patterns.
 
@@ -130,6 +130,8 @@ class GatekeeperCel(Clustered):
             str(folder / self.program),
             *("--operation=webhook", "--operation=mutation-webhook", "--operation=generate"),
             *("--exempt-namespace=gatekeeper-system", "--disable-opa-builtin={http.send}"),
+            # By default it also makes ValidatingAdmissionPolicies of CEL, which the API server evaluates.
+            "--default-create-vap-for-templates=false",
             *("--log-level=ERROR", "--disable-cert-rotation", f"--cert-dir={certificates}"),
             *(f"--port={port}", "--host=127.0.0.1", f"--health-addr=127.0.0.1:{free_port()}"),
             *(f"--prometheus-port={free_port()}", "--debug-use-fake-pod"),

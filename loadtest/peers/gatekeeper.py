@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.policies import MUTATING, REQUESTS, SETS, TOLERATION
+from loadtest.policies.cel import EXPRESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +17,9 @@ Document = dict[str, Any]
 _PODS: Final = [{"apiGroups": [""], "kinds": ["Pod"]}]
 _CEL: Final[Mapping[str, str]] = {
     "label": "has(object.metadata.labels) && variables.params.label in object.metadata.labels",
-    "privileged": "object.spec.containers.all(c, !has(c.securityContext) ||"
-    " !has(c.securityContext.privileged) || !c.securityContext.privileged)",
-    "latest": "object.spec.containers.all(c, !c.image.endsWith(':latest'))",
-    "limits": "object.spec.containers.all(c, has(c.resources) && has(c.resources.limits) &&"
-    " 'cpu' in c.resources.limits && 'memory' in c.resources.limits)",
+    "privileged": EXPRESSIONS["deny-privileged"],
+    "latest": EXPRESSIONS["deny-latest"],
+    "limits": EXPRESSIONS["require-limits"],
 }
 _REGO: Final[Mapping[str, str]] = {
     "label": """\

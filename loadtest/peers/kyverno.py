@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.policies import MUTATING, REQUESTS, SETS, TOLERATION
+from loadtest.policies.cel import EXPRESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
 Engine = Literal["cel", "pattern"]
 Document = dict[str, Any]
 
-_CEL: Final[Mapping[str, str]] = {
-    "deny-privileged": "object.spec.containers.all(c, !has(c.securityContext) ||"
-    " !has(c.securityContext.privileged) || !c.securityContext.privileged)",
-    "deny-latest": "object.spec.containers.all(c, !c.image.endsWith(':latest'))",
-    "require-limits": "object.spec.containers.all(c, has(c.resources) && has(c.resources.limits) &&"
-    " 'cpu' in c.resources.limits && 'memory' in c.resources.limits)",
-}
 _PATTERNS: Final[Mapping[str, Document]] = {
     "deny-privileged": {"=(securityContext)": {"=(privileged)": "false"}},
     "deny-latest": {"image": "!*:latest"},
@@ -79,8 +73,6 @@ def documents(name: str, engine: Engine) -> list[Document]:
 
 
 def _validating(policy: str) -> Document:
-    label = policy.removeprefix("require-")
-    expression = _CEL.get(policy, f"has(object.metadata.labels) && '{label}' in object.metadata.labels")
     return {
         "apiVersion": "policies.kyverno.io/v1",
         "kind": "ValidatingPolicy",
@@ -89,7 +81,7 @@ def _validating(policy: str) -> Document:
             "validationActions": ["Deny"],
             "evaluation": {"background": {"enabled": False}},
             "matchConstraints": _RULES,
-            "validations": [{"expression": expression, "message": f"violates {policy}"}],
+            "validations": [{"expression": EXPRESSIONS[policy], "message": f"violates {policy}"}],
         },
     }
 

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from loadtest.policies import LABELS, SETS
+from loadtest.policies import SETS
+from loadtest.policies.cel import EXPRESSIONS
 from tests.e2e.setups import rule
-
-_EACH: Final = "object.spec.containers.all(c, {})"
-EXPRESSIONS: Final = {
-    "deny-privileged": _EACH.format(
-        "!has(c.securityContext) || !has(c.securityContext.privileged) || !c.securityContext.privileged"
-    ),
-    "deny-latest": _EACH.format("!c.image.endsWith(':latest')"),
-    "require-limits": _EACH.format(
-        "has(c.resources) && has(c.resources.limits)"
-        " && 'cpu' in c.resources.limits && 'memory' in c.resources.limits"
-    ),
-} | {
-    f"require-{label}": f"has(object.metadata.labels) && '{label}' in object.metadata.labels"
-    for label in LABELS
-}
 
 
 def documents(which: str) -> list[dict[str, Any]]:
