@@ -55,7 +55,7 @@ class Plan:
     """Length and number of the measurements."""
 
     clients: int = 32
-    rounds: int = 5
+    rounds: int = 4
     seconds: float = 4.0
     warmup_s: float = 1.0
     single: int = 300

@@ -19,7 +19,7 @@ class Histogram:
     count: float = 0.0
 
     @classmethod
-    def read(cls, text: str, name: str, **labels: str) -> Histogram:
+    def read(cls, text: str, name: str, /, **labels: str) -> Histogram:
         """Return the sum of the series *name* in the metrics *text* whose labels match these expressions."""
         buckets: dict[float, float] = {}
         sums = {"sum": 0.0, "count": 0.0}
