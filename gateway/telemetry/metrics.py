@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -48,8 +48,8 @@ class PoolMetrics:
     """The metrics of one worker pool. In a reload the old and the new pool of a name share them."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
-        self.batch_size = metrics.worker_batch_size.labels(pool)
-        self.queue_seconds = metrics.worker_queue_seconds.labels(pool)
+        self.batch_size = metrics.worker_batch_sizes[pool]
+        self.queue_seconds = metrics.worker_queue_seconds[pool]
         self.retries = 0
         """Calls retried because their endpoint failed; the dispatcher adds to it."""
         self.hedges = 0
@@ -117,10 +117,9 @@ class Metrics:
         )
         speculation = self._counter("speculation", "Speculative calls, by outcome", "outcome")
         self._kept, self._discarded = speculation.labels("kept"), speculation.labels("discarded")
-        self.worker_batch_size = self._histogram("worker_batch_size", "Calls per stream message", BATCH_SIZES)
-        self.worker_queue_seconds = self._histogram(
-            "worker_queue_seconds", "How long the first call of a batch waited to be written", QUEUE_SECONDS
-        )
+        self.worker_batch_sizes: Timings[str] = Timings(BATCH_SIZES)
+        self.worker_queue_seconds: Timings[str] = Timings(QUEUE_SECONDS)
+        """By pool."""
         self.worker_endpoints = self._gauge("worker_endpoints", "Endpoints by state", "pool", "state")
         self.reviews_in_flight = self._gauge("reviews_in_flight", "Reviews in flight")
         self.request_bytes_in_flight = self._gauge(
@@ -201,6 +200,15 @@ class Metrics:
             ("name", "type", "operation", "code", "rejected"),
             lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
+        yield self.worker_batch_sizes.histogram(
+            f"{PREFIX}worker_batch_size", "Calls per stream message", ("pool",), lambda pool: (pool,)
+        )
+        yield self.worker_queue_seconds.histogram(
+            f"{PREFIX}worker_queue_seconds",
+            "How long the first call of a batch waited to be written",
+            ("pool",),
+            lambda pool: (pool,),
+        )
         yield from self._plain_counters()
         if self.watch is not None:
             is_connected, count = self.watch
@@ -274,9 +282,6 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(PREFIX + name, text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, ("pool",), buckets=buckets, registry=self.registry)
 
 
 def _family(name: str, text: str, label: str, numbers: Mapping[str, int]) -> CounterMetricFamily:
