@@ -1,5 +1,8 @@
 """Connections to one address of a worker: its TLS, gRPC channels, and connections for streams.
 
+grpcio takes 9 MiB of memory, and a gateway whose workers serve the stream does not need it: it is imported
+before the first channel is opened.
+
 Source: gRPC core's channel arguments (grpc/impl/channel_arg_names.h) and the keepalive guide.
 """
 
@@ -10,9 +13,9 @@ import logging
 import os
 import socket
 import ssl
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
-
-import grpc
 
 from gateway.dispatch.cpu_budget import CpuAccount
 from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
@@ -23,6 +26,8 @@ from gateway.http2.messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import grpc
 
     from gateway.config.model import WorkerTls
     from gateway.dispatch.rpc import CallStatus
@@ -56,6 +61,12 @@ _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
 
 
+async def load_grpc() -> None:
+    """Import grpcio, in a thread: the first import takes as long as hundreds of reviews."""
+    if "grpc" not in sys.modules:
+        await asyncio.to_thread(import_module, "grpc")
+
+
 class Unreachable(Exception):
     """No stream could be opened; the text has the reason."""
 
@@ -76,27 +87,28 @@ class Dialer:
         self._server_name = server_name
         self._connections: set[StreamConnection] = set()
         """Connections that may still be open."""
-        self._credentials: grpc.ChannelCredentials | None = None
+        self._tls_files: tuple[bytes | None, bytes | None, bytes | None] | None = None
+        """CA certificates, key and certificate chain for channels."""
         self._ssl: ssl.SSLContext | None = None
         if tls is not None:
             _check_name(server_name or "", address)
             self._ssl = _ssl_context(tls)
-            self._credentials = grpc.ssl_channel_credentials(
-                root_certificates=tls.ca_bundle or _content(tls.ca_file),
-                private_key=_content(tls.key_file),
-                certificate_chain=_content(tls.cert_file),
-            )
+            roots = tls.ca_bundle or _content(tls.ca_file)
+            self._tls_files = roots, _content(tls.key_file), _content(tls.cert_file)
 
     def open_channel(self) -> grpc.aio.Channel:
-        """Return a new channel for unary calls."""
+        """Return a new channel for unary calls. Call :func:`load_grpc` before."""
+        import grpc
+
         options = list(_OPTIONS)
-        if self._credentials is None:
+        if self._tls_files is None:
             # The :authority of the calls; the default would be a percent-encoded socket path.
             options.append(("grpc.default_authority", self._server_name or "localhost"))
             return grpc.aio.insecure_channel(self.address, options=options)
         if self._server_name is not None:
             options.append(("grpc.ssl_target_name_override", self._server_name))
-        return grpc.aio.secure_channel(self.address, self._credentials, options=options)
+        credentials = grpc.ssl_channel_credentials(*self._tls_files)
+        return grpc.aio.secure_channel(self.address, credentials, options=options)
 
     async def dial(self, path: str, owner: StreamConnectionOwner) -> StreamConnection:
         """Return a new connection on which a call of the streaming method *path* has started.

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.dispatch.dialer import load_grpc
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.unary import SERVICE, UnaryCalls
@@ -295,7 +296,8 @@ class WorkerTransport:
             lambda owner: self._dialer.dial(REVIEW_STREAM, owner), self, self._metrics, self._now
         )
 
-    def _open_channel(self) -> grpc.aio.Channel:
+    async def _open_channel(self) -> grpc.aio.Channel:
+        await load_grpc()
         if self._channel is None:
             self._channel = self._dialer.open_channel()
         return self._channel
@@ -306,7 +308,7 @@ class WorkerTransport:
             await asyncio.sleep(max(0.0, self._reconnect_at - self._now()))
             self._is_lost.clear()
             if not self.is_streaming:
-                await self._open_channel().channel_ready()
+                await (await self._open_channel()).channel_ready()
                 self._owner.ready(self)
             elif self._stream is None:
                 self._stream = self._open_stream()

@@ -7,7 +7,6 @@ from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.core.verdict import Failed
@@ -18,7 +17,9 @@ from gateway.pb import worker_pb2
 from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+
+    import grpc
 
     from gateway.core.call import Call
     from gateway.core.verdict import Verdict
@@ -96,7 +97,7 @@ class UnaryCalls:
 
     def __init__(
         self,
-        open_channel: Callable[[], grpc.aio.Channel],
+        open_channel: Callable[[], Awaitable[grpc.aio.Channel]],
         account: CpuAccount,
         owner: UnaryOwner,
         now: Callable[[], float],
@@ -158,7 +159,9 @@ class UnaryCalls:
 
     async def _review(self, group: CallGroup, call: Call) -> tuple[str, Verdict]:
         if self._method is None:
-            self._method = self._open_channel().unary_unary(REVIEW)
+            self._method = (await self._open_channel()).unary_unary(REVIEW)
+        import grpc  # by now it is loaded, see gateway.dispatch.dialer.load_grpc
+
         size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(group.namespace_json))
         try:
             async with self._limiter.hold(size):

@@ -15,3 +15,8 @@ def test_import_contracts_hold() -> None:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "0 broken" in result.stdout
+
+
+def test_a_gateway_process_loads_grpcio_only_when_a_channel_is_opened() -> None:
+    program = "import sys, gateway.process.serve; sys.exit('grpc' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
