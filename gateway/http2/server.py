@@ -135,12 +135,6 @@ class ServerStream:
                 connection.output += number_frame(RST_STREAM, self.number, NO_ERROR)
             connection.forget(self)
 
-    def reset(self, error_code: int) -> None:
-        """End the request with an error; the owner is not notified."""
-        if self.is_open:
-            self._connection.output += number_frame(RST_STREAM, self.number, error_code)
-            self._connection.forget(self)
-
     def arrived(self, size: int) -> None:
         """Count *size* bytes of the request against the window.
 
