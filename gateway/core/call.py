@@ -24,6 +24,10 @@ MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
 """Bytes that all patches together may add to an object: the API server's own bound for a write of a client.
 etcd stores less, and the next worker has to be able to read the object."""
 
+MAX_CHAINED_OBJECT_BYTES: Final = 64 * 1024
+"""Size of an object up to which the verdicts of a chain count. They are settled in one step of the event
+loop, which this bounds to tens of milliseconds for the longest chain of a hostile worker."""
+
 
 class Payload:
     """The request as webhooks get it at one point; earlier patches may have changed the object.
@@ -73,6 +77,11 @@ class Payload:
     def outline(self) -> Json | None:
         """The present object, with its labels at least."""
         return self.object if self._changed_json is not None else self.request.object_outline
+
+    @property
+    def can_be_chained(self) -> bool:
+        """Whether calls on the present object may have been sent before it was known."""
+        return self._changed_json is None or len(self._changed_json) <= MAX_CHAINED_OBJECT_BYTES
 
     @property
     def condition_input(self) -> ConditionInput:
@@ -139,14 +148,41 @@ class Applied:
 class Call:
     """One call of a webhook, requested by the evaluation and made by its driver."""
 
-    __slots__ = ("applied", "elapsed_s", "index", "invocation", "is_ahead", "payload", "verdict")
+    __slots__ = (
+        "after",
+        "applied",
+        "elapsed_s",
+        "index",
+        "invocation",
+        "is_ahead",
+        "is_followed",
+        "is_matched",
+        "payload",
+        "verdict",
+    )
 
-    def __init__(self, index: int, invocation: Invocation, payload: Payload, *, is_ahead: bool) -> None:
+    def __init__(
+        self,
+        index: int,
+        invocation: Invocation,
+        payload: Payload,
+        *,
+        is_ahead: bool,
+        after: Call | None = None,
+    ) -> None:
         self.index = index
         self.invocation = invocation
         self.payload = payload
+        """The payload that is sent; once ``after`` is settled, the one on which the call is evaluated."""
         self.is_ahead = is_ahead
         """Whether it is speculative: made before its turn."""
+        self.after = after
+        """The call that leaves the object for this one, until that call is settled; None: the payload has
+        the object."""
+        self.is_followed = False
+        """Whether other calls were made ``after`` this one."""
+        self.is_matched = after is None
+        """Whether the webhook is known to match the object on which the call is evaluated."""
         self.verdict: Verdict | None = None
         self.applied: Applied | None = None
         """The result of the verdict's patch, if that was applied before the verdict's turn."""

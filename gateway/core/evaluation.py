@@ -13,6 +13,11 @@ verdict counts. Otherwise the verdict is discarded, including warnings and annot
 called again. So the outcome equals that of a serial run by construction. Only webhooks with sideEffects None
 are called ahead; the others are called when, and only when, a serial run would call them.
 
+**Chains.** Behind a webhook that usually changes the object, that assumption is wrong. Webhooks of the same
+worker pool are then called *after* it: the worker evaluates them on the object that it leaves
+(:attr:`Call.after`). Such a verdict counts if the call before it is settled by its own verdict, so that the
+object is known, and if the webhook matches this object when its turn comes. Otherwise it is discarded too.
+
 **The validating phase** is the same walk: no patch can change the object, so all calls are made at once, and
 a rejection does not end the walk.
 
@@ -43,7 +48,8 @@ from gateway.core.condition_state import ConditionState
 from gateway.core.conditions import Excluded, Unresolved
 from gateway.core.matching import object_matches, selectors_match
 from gateway.core.outcome import Outcome, settle
-from gateway.core.verdict import DRY_RUN_REFUSED, DryRunRefused, Failed
+from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
+from gateway.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +140,18 @@ class Evaluation:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""
         return self._calls[call.index] is call
 
+    def drop(self, call: Call) -> Sequence[Call]:
+        """Drop *call*, which the worker did not evaluate as a part of its chain, and return further calls.
+
+        The webhook is called again when its turn comes, which may be now.
+        """
+        if self.done or self._calls[call.index] is not call:
+            return NO_CALLS
+        self._calls[call.index] = None
+        self.discarded_ahead += 1
+        self._discard_orphans(call)
+        return self._advance() if call.index == self._index else NO_CALLS
+
     def receive_refusal(self, call: Call, failure: Failed) -> Sequence[Call]:
         """Take the *failure* of a *call* that could not be made, and return further calls to make.
 
@@ -141,7 +159,9 @@ class Evaluation:
         turn comes. For any other call the *failure* is the verdict.
         """
         if call.is_ahead and call.index != self._index:
-            self._calls[call.index] = None
+            if self._calls[call.index] is call:
+                self._calls[call.index] = None
+                self._discard_orphans(call)
             return NO_CALLS
         return self.receive(call, failure)
 
@@ -175,7 +195,9 @@ class Evaluation:
         while not self.done:
             index = self._index
             if index < len(self._invocations):
-                call = self._calls[index] or self._reach(index, calls)
+                call = self._calls[index]
+                if call is None or not call.is_matched:
+                    call = self._reach(index, calls)
                 if call is None and self._index != index:
                     continue
                 verdict = None if call is None else call.verdict
@@ -189,6 +211,8 @@ class Evaluation:
                 outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
                 if patched is not None:
                     self._replace_object(patched)
+                if patched is not None or call.is_followed:
+                    self._discard_outdated(call, is_allowed=type(outcome.verdict) is Allowed)
                 self._conclude(outcome)
             elif self._round == 0 and self.has_changed:
                 self._round = 1
@@ -199,19 +223,25 @@ class Evaluation:
         return calls
 
     def _reach(self, index: int, calls: list[Call]) -> Call | None:
-        """Return the call of the webhook at *index*, whose turn has come, after adding it to *calls*.
+        """Return the call of the webhook at *index*, whose turn has come, after adding a new one to *calls*.
 
         None if it is not called: then it is settled, and the walk is at the next index. None, too, if a task
         of its conditions is not complete: then the walk stays at *index*.
         """
         invocation = self._invocations[index]
         obstacle = self._obstacle(index)
+        call = self._calls[index]
         if obstacle is None:
+            if call is not None and call.after is None:
+                call.is_matched = True
+                return call
+            self._discard(index)
             self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=False)
             calls.append(call)
             return call
         if isinstance(obstacle, Unresolved):
             return None
+        self._discard(index)
         self._index = index + 1
         if isinstance(obstacle, Excluded):
             self.exclusions.append((invocation, obstacle))
@@ -254,29 +284,54 @@ class Evaluation:
         """Add speculative calls of webhooks after the present index to *calls*."""
         is_mutating = self.is_mutating
         memory = self._memory if is_mutating else None
-        for index in range(max(self._ahead, self._index), len(self._invocations)):
+        after: Call | None = None
+        first, self._ahead = max(self._ahead, self._index), len(self._invocations)
+        for index in range(first, len(self._invocations)):
             invocation = self._invocations[index]
-            if index > self._index and self._calls[index] is None:
+            webhook = invocation.webhook
+            call = self._calls[index]
+            if index > self._index and call is None:
                 if self._obstacle(index) is not None:
                     continue
-                if not is_mutating or invocation.webhook.side_effects == "None":
-                    self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=is_mutating)
+                has_object = after is None or webhook.backend == after.invocation.webhook.backend
+                if not is_mutating or (webhook.side_effects == "None" and has_object):
+                    call = Call(index, invocation, self._payload, is_ahead=is_mutating, after=after)
+                    self._calls[index] = call
                     calls.append(call)
-            if memory is not None and memory.usually_changes(invocation.webhook, self.request):
-                # Later webhooks would have to be called again.
-                self._ahead = index
-                return
-        self._ahead = len(self._invocations)
+                    if after is not None:
+                        after.is_followed = True
+            if memory is not None and memory.usually_changes(webhook, self.request):
+                # The webhooks behind it are considered again once it is settled.
+                self._ahead = min(self._ahead, index)
+                if call not in calls or not isinstance(webhook.client, WorkerRef):
+                    # A chain is sent in one batch, to a worker.
+                    return
+                after = call
 
     def _replace_object(self, patched: Payload) -> None:
-        """Continue with the *patched* object, and discard the calls on the old one."""
+        """Continue with the *patched* object."""
         self.has_changed = True
         self._payload = patched
         if self._conditions is not None:
             self._conditions.clear()
         self._ahead = 0
+
+    def _discard_outdated(self, settled: Call, *, is_allowed: bool) -> None:
+        """Discard the calls on other objects than the present one, which the call *settled* has left.
+
+        Calls after *settled* stay if it was allowed; otherwise the worker may have left another object.
+        """
+        is_left = is_allowed and self._payload.can_be_chained
         for index in range(self._index, len(self._calls)):
-            self._discard(index)
+            call = self._calls[index]
+            if call is None:
+                continue
+            if call.after is settled and is_left:
+                call.after = None
+                call.is_matched = call.payload is self._payload
+                call.payload = self._payload
+            elif call.after is settled or (call.after is None and call.payload is not self._payload):
+                self._discard(index)
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
@@ -294,14 +349,26 @@ class Evaluation:
             self._finish()
 
     def _discard(self, index: int) -> None:
-        """Discard the call at *index*, if there is one."""
+        """Discard the call at *index*, if there is one, and those after it."""
         call = self._calls[index]
         if call is not None:
-            self._calls[index] = None
-            self.discarded_ahead += call.is_ahead
-            if call.verdict is None:
-                self._withdrawn.append(call)
-                self.has_withdrawn = True
+            self._withdraw(call)
+            self._discard_orphans(call)
+
+    def _discard_orphans(self, gone: Call) -> None:
+        """Discard the calls after *gone*, which was discarded, and those after them."""
+        if gone.is_followed:
+            for call in self._calls[gone.index + 1 :]:
+                after = None if call is None else call.after
+                if call is not None and after is not None and self._calls[after.index] is not after:
+                    self._withdraw(call)
+
+    def _withdraw(self, call: Call) -> None:
+        self._calls[call.index] = None
+        self.discarded_ahead += call.is_ahead
+        if call.verdict is None:
+            self._withdrawn.append(call)
+            self.has_withdrawn = True
 
     def _finish(self) -> None:
         self.done = True

@@ -48,6 +48,10 @@ class Endpoint(Protocol):
 class Transport(Protocol):
     """Carries calls to the worker: a stream, or unary calls."""
 
+    @property
+    def has_chains(self) -> bool:
+        """Whether it carries the followers of a group too."""
+
     def submit(self, group: CallGroup) -> None:
         """Send the calls of *group* that are still open."""
 
@@ -56,10 +60,13 @@ class Transport(Protocol):
 
 
 class CallObserver(Protocol):
-    """Receives the results of calls. For each call at most one of the first two methods is called, once."""
+    """Receives the results of calls. For each call at most one of the first three methods is called, once."""
 
     def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
         """Take the verdict of a call."""
+
+    def refuse(self, call: Call, *, was_sent: bool) -> None:
+        """Take back a call of a chain, which was not evaluated as a part of it."""
 
     def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
         """Retry calls whose worker was lost; *failure* is the verdict of calls that cannot be retried.
@@ -82,11 +89,13 @@ class CallGroup:
     """Calls of one review to one endpoint that share the payload and the deadline."""
 
     __slots__ = (
+        "after",
         "calls",
         "deadline",
         "endpoint",
         "expires_at",
         "first_started_at",
+        "followers",
         "hedge_peer",
         "hedge_timer",
         "is_second_attempt",
@@ -95,6 +104,7 @@ class CallGroup:
         "observer",
         "open_count",
         "started_at",
+        "timeout_s",
         "transport",
         "was_sent",
     )
@@ -130,6 +140,13 @@ class CallGroup:
         self.hedge_peer: CallGroup | None = None
         """The group with the same calls at another endpoint, while both are open. The observer clears it."""
         self.hedge_timer: HedgeTimer | None = None
+        self.after: Call | None = None
+        """The call that leaves the object for these calls; None: the payload has it."""
+        self.timeout_s = deadline.budget_s
+        """Timeout of the calls, which begin when ``after`` has ended. The deadline is that of the review
+        until then."""
+        self.followers: list[CallGroup] = []
+        """Groups with calls after calls of this group, which are sent in the same message."""
 
     def expire(self) -> None:
         """End the open calls because the deadline has passed."""
@@ -139,6 +156,14 @@ class CallGroup:
         failure = failed_deadline(self.deadline)
         for _, call in expired:
             self.observer.on_verdict(self, call, failure)
+
+
+def with_followers(group: CallGroup) -> list[CallGroup]:
+    """Return *group* and all groups of its chains, each behind the one that it follows."""
+    groups = [group]
+    for member in groups:
+        groups += member.followers
+    return groups
 
 
 class InFlightCalls:
@@ -172,6 +197,15 @@ class InFlightCalls:
         """Start the deadline of *group*, which is submitted now."""
         self._timers.add(group)
         self.groups[group] = None
+
+    def restart(self, group: CallGroup, now: float, deadline: Deadline) -> None:
+        """Start the calls of *group*, whose ``after`` has ended *now*, with their own *deadline*."""
+        group.started_at = group.first_started_at = now
+        group.deadline = deadline
+        if group in self.groups:
+            self._timers.remove(group)
+            group.expires_at = deadline.at
+            self._timers.add(group)
 
     def release(self, group: CallGroup, index: int) -> None:
         """Remove a call that has ended."""

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from gateway.dispatch.backends import Backends
 
     GroupKey = tuple[str | HttpsClient, float, int]
-    """Calls of a step that share a group: the same backend, timeout and payload."""
+    """Calls of a step that share a group: the same backend, timeout, and payload or call that leaves the
+    object."""
 
 
 LARGE_PATCH_BYTES: Final = 16 * 1024
@@ -50,6 +51,7 @@ class EvaluationDriver:
     __slots__ = (
         "_applying",
         "_backends",
+        "_chained_patch_bytes",
         "_condition_tasks",
         "_crashed",
         "_deadline",
@@ -87,6 +89,8 @@ class EvaluationDriver:
         self._groups: list[CallGroup] = []
         """All groups of this review, including those whose calls have ended."""
         self._is_over = self._has_hedged = False
+        self._chained_patch_bytes = 0
+        """Bytes of the patches of chains, which may be applied in one step."""
 
     def start(self) -> None:
         """Make the first calls. ``done`` may be called before this returns."""
@@ -114,15 +118,36 @@ class EvaluationDriver:
                 # The other endpoint may still answer.
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
-        call.elapsed_s = self._now() - group.first_started_at
-        if (
-            type(verdict) is Allowed
-            and len(verdict.patch) > LARGE_PATCH_BYTES
-            and self._evaluation.is_mutating
-        ):
+        now = self._now()
+        call.elapsed_s = now - group.first_started_at
+        for follower in group.followers:
+            if follower.after is call:
+                follower.endpoint.calls.restart(follower, now, self._deadline.capped(follower.timeout_s, now))
+        if type(verdict) is not Allowed or not verdict.patch:
+            self._receive(call, verdict)
+        elif call.after is not None:
+            # It is applied in one step with the patches before it.
+            self._chained_patch_bytes += len(verdict.patch)
+            if self._chained_patch_bytes <= LARGE_PATCH_BYTES:
+                self._receive(call, verdict)
+            else:
+                self.refuse(call, was_sent=True)
+        elif len(verdict.patch) > LARGE_PATCH_BYTES and self._evaluation.is_mutating:
             self._apply(group, call, verdict)
         else:
             self._receive(call, verdict)
+
+    def refuse(self, call: Call, *, was_sent: bool) -> None:
+        """Take back a call of a chain, which was not evaluated as a part of it."""
+        if self._is_over:
+            return
+        try:
+            if was_sent:
+                self._proceed(self._evaluation.drop(call))
+            else:
+                self._evaluation.receive_refusal(call, failed_status("UNAVAILABLE", "no chains"))
+        except Exception as error:
+            self._crash(error)
 
     def _apply(self, group: CallGroup, call: Call, verdict: Allowed) -> None:
         """Apply the patch of *verdict* in steps, then give it to the evaluation; it fails at the deadline."""
@@ -147,12 +172,14 @@ class EvaluationDriver:
 
     def _receive(self, call: Call, verdict: Verdict) -> None:
         try:
-            evaluation = self._evaluation
-            calls = evaluation.receive(call, verdict)
-            if calls or evaluation.done or evaluation.has_withdrawn or evaluation.has_condition_tasks:
-                self._carry_out(calls)
+            self._proceed(self._evaluation.receive(call, verdict))
         except Exception as error:
             self._crash(error)
+
+    def _proceed(self, calls: Sequence[Call]) -> None:
+        evaluation = self._evaluation
+        if calls or evaluation.done or evaluation.has_withdrawn or evaluation.has_condition_tasks:
+            self._carry_out(calls)
 
     def retry(self, group: CallGroup, calls: Sequence[Call], failure: Failed, *, may_reuse: bool) -> None:
         """Retry *calls* at another endpoint where that is allowed and there is time; the others have failed.
@@ -180,7 +207,8 @@ class EvaluationDriver:
 
     def hedge(self, group: CallGroup) -> int:
         """Send the repeatable calls of *group* to a second endpoint too, and return how many."""
-        if self._is_over or group.hedge_peer is not None:
+        if self._is_over or group.hedge_peer is not None or group.followers or group.after is not None:
+            # A chain is evaluated by one worker.
             return 0
         try:
             repeated = [call for call in group.calls if call is not None and _may_be_repeated(call)]
@@ -271,7 +299,8 @@ class EvaluationDriver:
                 timeout_s = self._deadline.remaining_s(self._now()) / 2
                 self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
             for group in self._groups[first:]:
-                group.endpoint.submit(group)
+                if group.after is None:
+                    group.endpoint.submit(group)
         elif not self._is_over:
             self._is_over = True
             self._release()
@@ -280,7 +309,7 @@ class EvaluationDriver:
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:
         """Reserve room for *call* at an endpoint, the same one for all calls of a step to a backend."""
         webhook = call.invocation.webhook
-        key = webhook.backend, webhook.timeout_s, id(call.payload)
+        key = webhook.backend, webhook.timeout_s, id(call.after or call.payload)
         group = groups.get(key)
         if group is None or not group.endpoint.calls.free or len(group.calls) == MAX_CALLS:
             found = self._new_group(call, groups)
@@ -297,6 +326,8 @@ class EvaluationDriver:
         deadline = self._deadline.capped(webhook.timeout_s, now)
         if deadline.has_passed(now):
             return failed_deadline(deadline)
+        if call.after is not None:
+            return self._new_follower(call, call.after, groups, now)
         wanted = webhook.backend
         endpoint = next((group.endpoint for (name, *_), group in groups.items() if name == wanted), None)
         if endpoint is None or not endpoint.calls.free:
@@ -309,6 +340,19 @@ class EvaluationDriver:
                 return found
             endpoint = found
         group = CallGroup(self, endpoint, self._namespace_json, now, deadline)
+        self._groups.append(group)
+        return group
+
+    def _new_follower(
+        self, call: Call, after: Call, groups: dict[GroupKey, CallGroup], now: float
+    ) -> CallGroup | Failed:
+        """Return a new group for *call*, which follows *after*; Failed if that has no group of this step."""
+        leader = next((group for group in groups.values() if after in group.calls), None)
+        if leader is None or not leader.endpoint.calls.free:
+            return failed_status("RESOURCE_EXHAUSTED", "no room for a chain")
+        group = CallGroup(self, leader.endpoint, self._namespace_json, now, self._deadline)
+        group.after, group.timeout_s = after, call.invocation.webhook.timeout_s
+        leader.followers.append(group)
         self._groups.append(group)
         return group
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.calls import InFlightCalls
+from gateway.dispatch.calls import InFlightCalls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
 from gateway.dispatch.stream import MAX_BATCH_BYTES
@@ -15,7 +15,7 @@ from gateway.dispatch.transport import WorkerTransport
 if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed, Verdict
-    from gateway.dispatch.calls import CallGroup, EndpointState
+    from gateway.dispatch.calls import CallGroup, EndpointState, Transport
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.hedging import Hedging
     from gateway.dispatch.rpc import CallStatus
@@ -83,7 +83,18 @@ class WorkerEndpoint:
         payload_bytes = next(len(call.payload.json) for call in group.calls if call is not None)
         is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(group.namespace_json) > MAX_BATCH_BYTES
         group.transport = transport = self._transport.choose(is_large=is_large)
+        if group.followers:
+            self._submit_followers(group, transport)
         transport.submit(group)
+
+    def _submit_followers(self, group: CallGroup, transport: Transport) -> None:
+        for follower in with_followers(group)[1:]:
+            follower.transport = transport
+            if not transport.has_chains:
+                for index in range(len(follower.calls)):
+                    self.refuse(follower, index)
+            elif follower.open_count:
+                self.calls.enter(follower)
 
     def withdraw(self, group: CallGroup, index: int, code: str) -> None:
         """Cancel a call and count it with status *code*; the observer is not called."""
@@ -101,9 +112,16 @@ class WorkerEndpoint:
         if code is not None:
             self._count_one(group, code)
         self.calls.release(group, index)
-        if self._hedging is not None and code in (None, "OK"):
+        if self._hedging is not None and code in (None, "OK") and group.after is None:
             self._hedging.answered(group)
         group.observer.on_verdict(group, call, verdict)
+
+    def refuse(self, group: CallGroup, index: int) -> None:
+        """End a call of a chain that was not evaluated as a part of it; the observer gets it back."""
+        call = group.calls[index]
+        if call is not None:
+            self.calls.release(group, index)
+            group.observer.refuse(call, was_sent=group.was_sent)
 
     def retry(
         self,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from google.protobuf.message import DecodeError
 
 from gateway.dispatch.bounded_messages import pieces
-from gateway.dispatch.calls import MAX_CALLS
+from gateway.dispatch.calls import MAX_CALLS, with_followers
 from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.unsolicited import Flood, UnsolicitedLimiter
@@ -30,9 +30,10 @@ from gateway.dispatch.verdicts import (
 from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from gateway.core.verdict import Verdict
+    from gateway.core.deadline import Deadline
+    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
     from gateway.telemetry.metrics import PoolMetrics
@@ -52,6 +53,9 @@ class StreamOwner(Protocol):
 
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
+
+    def refuse(self, group: CallGroup, index: int) -> None:
+        """Take back a call of a chain that was not evaluated as a part of it."""
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
@@ -78,6 +82,8 @@ class ReviewStream:
     ) -> None:
         self.connection: StreamConnection | None = None
         """None before the worker is connected."""
+        self.has_chains = True
+        """Whether the worker may have chains; False after a verdict in a chain that is not marked so."""
         self._owner = owner
         self._metrics = metrics
         self._now = now
@@ -93,7 +99,7 @@ class ReviewStream:
         self._dialing = self._loop.create_task(self._dial(dial))
 
     def submit(self, group: CallGroup) -> None:
-        """Send the open calls of *group* with the next batch."""
+        """Send the open calls of *group* and of its followers with the next batch."""
         self._queue[group] = None
         self._wake()
 
@@ -164,7 +170,8 @@ class ReviewStream:
         if self._is_over:
             return
         self._is_over = True
-        unanswered = [*self._written.values(), *self._queue]
+        queued = [member for group in self._queue for member in with_followers(group)]
+        unanswered = [*self._written.values(), *queued]
         self._written.clear()
         self._queue.clear()
         self._owner.ended(status, unanswered)
@@ -225,30 +232,48 @@ class ReviewStream:
             del queue[group]
             if not count:
                 self._metrics.queue_seconds.observe(now - group.started_at)
-            self._last_number = number = self._last_number + 1
-            group.number = number
-            group.was_sent = True
-            self._written[number] = group
-            number *= MAX_CALLS
-            timeout_ms = max(int((group.expires_at - now) * 1000), 1)
-            payload_index = -1
-            for index, call in enumerate(group.calls):
-                if call is None:
-                    continue
-                if payload_index < 0:
-                    payload = call.payload
-                    payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
-                    if payload_index == len(batch.payloads):
-                        json = payload.json
-                        batch.payloads.add(admission_request=json, namespace_object=group.namespace_json)
-                        batch_bytes += len(json) + len(group.namespace_json)
-                policy = call.invocation.webhook.worker.policy
-                batch_bytes += len(policy)
-                add_call(id=number + index, payload=payload_index, policy=policy, timeout_millis=timeout_ms)
-                count += 1
+            # A chain has one payload, and is not split.
+            for member, after in self._numbered(group):
+                timeout_ms = max(int(min(member.expires_at - now, member.timeout_s) * 1000), 1)
+                payload_index = -1
+                for index, call in enumerate(member.calls):
+                    if call is None:
+                        continue
+                    if payload_index < 0:
+                        payload = call.payload
+                        payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
+                        if payload_index == len(batch.payloads):
+                            json = payload.json
+                            batch.payloads.add(admission_request=json, namespace_object=member.namespace_json)
+                            batch_bytes += len(json) + len(member.namespace_json)
+                    policy = call.invocation.webhook.worker.policy
+                    batch_bytes += len(policy)
+                    added = add_call(
+                        id=member.number * MAX_CALLS + index,
+                        payload=payload_index,
+                        policy=policy,
+                        timeout_millis=timeout_ms,
+                    )
+                    if after:
+                        added.after = after
+                    count += 1
         if count:
             self._metrics.batch_size.observe(count)
         return batch.SerializeToString()
+
+    def _numbered(self, group: CallGroup) -> Iterator[tuple[CallGroup, int]]:
+        """Yield *group* and its followers, now written, each with the id of the call before it; 0: none."""
+        members = [(group, 0)]
+        for member, after in members:
+            self._last_number = member.number = self._last_number + 1
+            member.was_sent = True
+            self._written[member.number] = member
+            yield member, after
+            for follower in member.followers:
+                # Not if the call before it has ended: then the follower will be withdrawn.
+                if follower.open_count and follower.after in member.calls:
+                    index = member.calls.index(follower.after)
+                    members.append((follower, member.number * MAX_CALLS + index))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -256,7 +281,7 @@ class ReviewStream:
         written, finish = self._written, self._owner.finish
         answered = used = 0
         try:
-            for count, verdict in enumerate(batch.verdicts):
+            for count, verdict in enumerate(_in_steps(batch.verdicts)):
                 if count and not count % STEP_VERDICTS:
                     yield used
                     used = 0
@@ -270,17 +295,18 @@ class ReviewStream:
                 used += 1
                 if group.open_count == 1:
                     del written[number]
+                if group.after is not None and not verdict.chained:
+                    answered += 1
+                    self.has_chains = False
+                    self._owner.refuse(group, index)
+                    continue
                 # An unset response reads as not allowed, so that WhichOneof is needed for few verdicts.
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
                     finish(group, index, verdict_of(response))
                 elif outcome == "error":
-                    code = status_name(verdict.error.code)
-                    is_late = code == "DEADLINE_EXCEEDED"
-                    failure = failed_status(code, verdict.error.message)
-                    # The text must not depend on whether the worker's timer or the gateway's is first.
-                    finish(group, index, failed_deadline(group.deadline) if is_late else failure, code)
+                    finish(group, index, *_failure_of(verdict.error, group.deadline))
                 else:
                     answered += 1
                     finish(group, index, failed_malformed("a verdict without an outcome"))
@@ -288,13 +314,17 @@ class ReviewStream:
             # Also those before a Flood.
             if answered:
                 self._owner.count("OK", answered)
+        self._end_batch(batch)
+        yield used
+
+    def _end_batch(self, batch: worker_pb2.VerdictBatch) -> None:
+        """Process the rest of *batch*, after its verdicts."""
         if not (batch.verdicts or batch.draining):
             self._unsolicited.count("batches without a verdict", is_misconduct=True)
-        if self._is_finishing and not written:
+        if self._is_finishing and not self._written:
             self._wake()
         if batch.draining:
             self._owner.draining()
-        yield used
 
     def _is_of_withdrawn_call(self, call_id: int) -> bool:
         """Take a verdict that belongs to no call in flight; return whether it answers a withdrawn call."""
@@ -304,3 +334,20 @@ class ReviewStream:
         self._owner.draining(f"unsolicited verdict (id {call_id})")
         self._unsolicited.count("unsolicited verdicts")
         return False
+
+
+def _failure_of(error: worker_pb2.Error, deadline: Deadline) -> tuple[Failed, str]:
+    """Return the verdict for *error*, and the name of its status."""
+    code = status_name(error.code)
+    # The text must not depend on whether the worker's timer or the gateway's is first.
+    is_late = code == "DEADLINE_EXCEEDED"
+    return failed_deadline(deadline) if is_late else failed_status(code, error.message), code
+
+
+def _in_steps(verdicts: Sequence[worker_pb2.Verdict]) -> Iterator[worker_pb2.Verdict]:
+    """Yield *verdicts* in steps of ``STEP_VERDICTS``, each in reverse.
+
+    The first verdict of a review then settles all of them in one go, which needs the object parsed once.
+    """
+    for start in range(0, len(verdicts), STEP_VERDICTS):
+        yield from reversed(verdicts[start : start + STEP_VERDICTS])

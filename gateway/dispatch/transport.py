@@ -62,6 +62,9 @@ class TransportOwner(Protocol):
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
 
+    def refuse(self, group: CallGroup, index: int) -> None:
+        """Take back a call of a chain that was not evaluated as a part of it."""
+
     def retry(
         self,
         group: CallGroup,
@@ -91,6 +94,8 @@ class TransportOwner(Protocol):
 
 class BackoffTransport:
     """Fails all calls with the status of those before, while the worker must not be connected again."""
+
+    has_chains: Final = False
 
     def __init__(self, retry: Callable[[CallGroup, Failed, str], None], status: CallStatus) -> None:
         """Give calls back to *retry* with *status*."""
@@ -124,6 +129,7 @@ class WorkerTransport:
         self._owner = owner
         # The owner's own methods: one call less for each of the many answers.
         self.finish = owner.finish
+        self.refuse = owner.refuse
         self.retry = owner.retry
         self.count = owner.count
         self._metrics = metrics
@@ -234,6 +240,7 @@ class WorkerTransport:
             connection is not None and connection.has_received_message
         )
         self._stream = None
+        unanswered = [group for group in unanswered if self._has_calls_without_chain(group, status.code)]
         if status.is_misconduct:
             self._ban(status, unanswered)
             return
@@ -268,6 +275,17 @@ class WorkerTransport:
                 self._owner.count(status.code, group.open_count)
                 self._metrics.retries += group.open_count
                 self._resubmit_unary(group)
+
+    def _has_calls_without_chain(self, group: CallGroup, code: str) -> bool:
+        """Take back the calls of chains, because only this worker had their object.
+
+        Count them with status *code*, and return whether *group* has other calls.
+        """
+        for index, call in enumerate(group.calls):
+            if call is not None and call.after is not None:
+                self._owner.count(code)
+                self.refuse(group, index)
+        return group.open_count > 0
 
     def _ban(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
         """Send a worker that violated the protocol nothing, by Review neither."""

@@ -95,6 +95,8 @@ class ByteLimiter:
 class UnaryCalls:
     """The ``Review`` method of one worker."""
 
+    has_chains: Final = False
+
     def __init__(
         self,
         open_channel: Callable[[], Awaitable[grpc.aio.Channel]],

@@ -14,6 +14,7 @@ from gateway.core.matching import Selection
 from gateway.core.review import decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
+from gateway.core.webhook import WorkerRef
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
 from tests.properties.strategies import FakeConditions
 
@@ -368,8 +369,8 @@ def habitual(*webhooks: Webhook) -> ChangeMemory:
     return memory
 
 
-def test_no_call_is_speculative_behind_a_webhook_that_usually_changes_objects() -> None:
-    webhooks = hooks("abcd")
+def test_no_call_of_another_backend_is_speculative_behind_a_webhook_that_usually_changes_objects() -> None:
+    webhooks = [*hooks("ab"), *hooks("cd", client=WorkerRef("other", "p"))]
     evaluation = begin(webhooks, habitual(webhooks[1]))
     a, b = evaluation.start()
     assert names([a, b]) == "ab"
@@ -378,7 +379,7 @@ def test_no_call_is_speculative_behind_a_webhook_that_usually_changes_objects() 
 
 
 def test_speculation_ends_at_a_webhook_that_usually_changes_objects() -> None:
-    webhooks = hooks("abcd")
+    webhooks = [*hooks("ab"), *hooks("cd", client=WorkerRef("other", "p"))]
     evaluation = begin(webhooks, habitual(webhooks[1]))
     a, b = evaluation.start()
     assert names(evaluation.receive(a, ALLOWED)) == ""

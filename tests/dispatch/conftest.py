@@ -16,6 +16,7 @@ from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING
 from gateway.core.matching import Selection
 from gateway.core.review import decode
+from gateway.core.speculation import ChangeMemory
 from gateway.core.webhook import Rule, Webhook, WorkerRef
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.driver import EvaluationDriver
@@ -89,7 +90,12 @@ class Bed:
         selection = Selection(webhooks[0].phase, webhooks)
         body = options.get("body") or (REVIEWS / "pod-create-mutate.json").read_bytes()
         request = decode(body)
-        evaluation = Evaluation(selection, request, self.namespaces.get(request.namespace))
+        memory = ChangeMemory()
+        for _ in range(9 if options.get("chained") else 0):
+            for webhook, script in zip(webhooks, scripts, strict=True):
+                memory.note(webhook, request, changed="label" in script)
+        namespace = self.namespaces.get(request.namespace)
+        evaluation = Evaluation(selection, request, namespace, memory)
         budget_s = options.get("budget_s", 30.0)
         deadline = Deadline.after(budget_s, self.timers.now())
         workers = Backends(

@@ -25,6 +25,7 @@ Flags for a worker that differs from others with the same policies:
   in each Nth call
 - ``--log FILE``: a line for each call as it comes in, with the review's uid and the policy, which outlives a
   worker that is killed
+- ``--chains``: evaluates a call with ``after`` on the object that the earlier call leaves
 - ``--health``: serves grpc.health.v1; SIGUSR1 turns SERVING into NOT_SERVING and back
 """
 
@@ -46,6 +47,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import jsonpatch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from gateway.pb import worker_pb2
@@ -83,6 +85,17 @@ def respond(script: dict[str, Any], payload: bytes, namespace: bytes) -> worker_
     if "big" in script:
         response.warnings.append("x" * script["big"])
     return response
+
+
+def patched(request: bytes, response: worker_pb2.ReviewResponse) -> bytes:
+    """Return *request* with the object that a call with *response* leaves."""
+    if response.allowed and response.patch:
+        # A patch may be invalid, or be no JSON.
+        with contextlib.suppress(Exception):
+            document = json.loads(request)
+            document["object"] = jsonpatch.apply_patch(document["object"], json.loads(response.patch))
+            return json.dumps(document).encode()
+    return request
 
 
 def labels(request: dict[str, Any]) -> dict[str, str]:
@@ -151,7 +164,10 @@ class Stream:
 
 
 class Worker:
-    def __init__(self, override: dict[str, Any], every: int, log: Path | None) -> None:
+    def __init__(
+        self, override: dict[str, Any], every: int, log: Path | None, *, has_chains: bool = False
+    ) -> None:
+        self.has_chains = has_chains
         self.override = override
         self.every = every
         self.log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -205,11 +221,16 @@ class Worker:
                 task = stream.tasks.pop(number, None)
                 if task is not None:
                     task.cancel()
+            left: dict[int, asyncio.Future[bytes]] = {}
             for call in batch.calls:
                 SEEN["calls"] += 1
+                SEEN["chained"] += call.after != 0
                 payload = batch.payloads[call.payload]
                 script = self.script(call.policy, payload.admission_request)
-                task = asyncio.create_task(self.answer(script, call.id, payload, stream))
+                before = left[call.after] if call.after and self.has_chains else None
+                left[call.id] = asyncio.get_running_loop().create_future()
+                answering = self.answer(script, call.id, payload, stream, left[call.id], before)
+                task = asyncio.create_task(answering)
                 if script.get("stubborn"):
                     stream.stubborn.add(task)
                     task.add_done_callback(stream.stubborn.discard)
@@ -217,8 +238,16 @@ class Worker:
                     stream.tasks[call.id] = task
 
     async def answer(
-        self, script: dict[str, Any], number: int, payload: worker_pb2.Payload, stream: Stream
+        self,
+        script: dict[str, Any],
+        number: int,
+        payload: worker_pb2.Payload,
+        stream: Stream,
+        left: asyncio.Future[bytes],
+        before: asyncio.Future[bytes] | None,
     ) -> None:
+        """Send the verdict of a call, and the object that it leaves to *left*; *before* has its object."""
+        request = payload.admission_request if before is None else await asyncio.shield(before)
         await wait(script)
         if script.get("garbage"):
             await stream.write(b"\xff\xff\xff")
@@ -227,13 +256,15 @@ class Worker:
             stream.ended.set()
             return
         verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
+        verdict.chained = before is not None
         if script.get("others_id"):
             verdict.id = next((other for other in stream.tasks if other != number), number)
         if "status" in script:
             verdict.error.code = grpc.StatusCode[script["status"]].value[0]
             verdict.error.message = script.get("details", "")
         elif not script.get("empty"):
-            verdict.response.CopyFrom(respond(script, payload.admission_request, payload.namespace_object))
+            verdict.response.CopyFrom(respond(script, request, payload.namespace_object))
+        left.set_result(patched(request, verdict.response))
         reply = worker_pb2.VerdictBatch(verdicts=[verdict], draining=bool(script.get("drain")))
         stream.tasks.pop(number, None)
         for _ in range(2 if script.get("twice") else 1):
@@ -305,8 +336,10 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--log", type=Path, metavar="FILE")
     parser.add_argument("--health", action="store_true")
+    parser.add_argument("--chains", action="store_true")
     parsed = parser.parse_args()
-    asyncio.run(serve(Worker(parsed.override, parsed.every, parsed.log), parsed))
+    worker = Worker(parsed.override, parsed.every, parsed.log, has_chains=parsed.chains)
+    asyncio.run(serve(worker, parsed))
 
 
 if __name__ == "__main__":

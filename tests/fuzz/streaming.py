@@ -186,6 +186,9 @@ class Bed:
 
     # -- the owner of the stream ------------------------------------------------------------------
 
+    def refuse(self, group: CallGroup, index: int) -> None:
+        raise AssertionError("there are no chains")
+
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
         assert not self._is_over, "a verdict after the end"
         assert isinstance(verdict, Allowed | Denied | Failed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -12,14 +15,15 @@ from gateway.core.conditions import AccessCheck
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
+from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.core.response import encode
 from gateway.core.review import decode
-from gateway.core.verdict import Failed, FailureReason
+from gateway.core.verdict import Allowed, Failed, FailureReason
 from tests.core.build import known
 from tests.properties.strategies import DECISIONS, NAMESPACES, Case
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gateway.core.annotations import AuditLevel
     from gateway.core.call import Call
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
 
+NONE: Final[Mapping[Call, Call]] = MappingProxyType({})
 NO_ROOM = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: no room", 429)
 
 
@@ -39,10 +44,13 @@ class Trace:
     made: list[Call] = field(default_factory=list)
     """In the order of the evaluation."""
     out: list[Call] = field(default_factory=list)
+    after: dict[Call, Call] = field(default_factory=dict)
+    """The calls of chains, each with the call that it follows."""
     tasks: list[ConditionTask] = field(default_factory=list)
     """Open checks of conditions."""
     all_tasks: list[ConditionTask] = field(default_factory=list)
     withdrawn: list[Call] = field(default_factory=list)
+    dropped: list[Call] = field(default_factory=list)
     shown: list[Json | None] = field(default_factory=list)
     """The object after each step that changed it."""
 
@@ -52,6 +60,11 @@ class Trace:
         assert len(set(map(id, calls)) - set(map(id, self.made))) == len(calls), "the same call twice"
         self.made += calls
         self.out += calls
+        for call in calls:
+            if call.after is not None:
+                assert call.after in calls, "a chain in two batches"
+                assert call.after.payload is call.payload
+                self.after[call] = call.after
         has_condition_tasks = self.evaluation.has_condition_tasks
         tasks = self.evaluation.take_condition_tasks()
         assert has_condition_tasks is bool(tasks)
@@ -69,9 +82,15 @@ class Trace:
             self.shown.append(current)
         # Open calls are needed: the review is not over, and their object is the current one.
         assert not (self.evaluation.done and self.out), "calls left behind"
-        assert all(call.payload.object is current for call in self.out), "a call about an outdated object"
+        for call in self.out:
+            if call.after is None:
+                assert call.payload.object is current, "a call about an outdated object"
+            else:
+                assert self.evaluation.wants(call.after), "a call after an unwanted one"
         for call in unwanted:
-            assert self.evaluation.done or call.payload.object is not current, "a required call was withdrawn"
+            assert self.evaluation.done or call in self.after or call.payload.object is not current, (
+                "a required call was withdrawn"
+            )
 
     def answer(self, level: AuditLevel = "Metadata") -> bytes:
         return encode(self.request.api_version, self.request.uid, decide(self.evaluation, level))
@@ -83,8 +102,24 @@ def shown(call: Call) -> Json | None:
     return held
 
 
-def verdict_of(case: Case, call: Call) -> Verdict:
-    return case.answer(call.invocation.webhook.name, shown(call))
+def verdict_of(case: Case, call: Call, after: Mapping[Call, Call] = NONE) -> Verdict:
+    """The worker's verdict; *after* has the calls that follow others."""
+    return case.answer(call.invocation.webhook.name, evaluated(case, call, after))
+
+
+def evaluated(case: Case, call: Call, after: Mapping[Call, Call]) -> Json | None:
+    """The object on which the worker evaluates *call*."""
+    if call not in after:
+        return shown(call)
+    before = after[call]
+    held = evaluated(case, before, after)
+    verdict = case.answer(before.invocation.webhook.name, held)
+    if isinstance(verdict, Allowed) and verdict.patch:
+        with contextlib.suppress(PatchSyntaxError, PatchConflict):
+            # The API server's checks are not made by a worker.
+            patched: Any = apply_patch(copy.deepcopy(held), parse_patch(verdict.patch))
+            return patched if isinstance(patched, dict) else held
+    return held
 
 
 def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -> Trace:
@@ -95,12 +130,18 @@ def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -
     return trace
 
 
-def drive(case: Case, order: Sequence[int], *, remembering: bool = False) -> Trace:
-    """Run *case* to its end; calls end in the given order."""
+def drive(
+    case: Case, order: Sequence[int], *, remembering: bool = False, chains: Sequence[bool] = ()
+) -> Trace:
+    """Run *case* to its end; calls end in the given order.
+
+    *chains* are repeated: for each verdict in a chain, whether the worker has evaluated the chain.
+    """
     trace = begin(case, decode(orjson.dumps(review_of(case))), remembering=remembering)
     step = 0
     while not trace.evaluation.done:
-        end_one(case, trace, order[step] if step < len(order) else 0)
+        has_chains = not chains or chains[step % len(chains)]
+        end_one(case, trace, order[step] if step < len(order) else 0, has_chains=has_chains)
         step += 1
     for task in trace.tasks:
         assert not trace.evaluation.complete_condition_task(task, result_of(task)), "calls after the end"
@@ -111,21 +152,26 @@ def result_of(task: ConditionTask) -> AccessDecision | ConditionResult:
     return DECISIONS[task] if isinstance(task, AccessCheck) else task()
 
 
-def end_one(case: Case, trace: Trace, choice: int) -> None:
-    """End the open call or check that *choice* selects."""
+def end_one(case: Case, trace: Trace, choice: int, *, has_chains: bool = True) -> None:
+    """End the open call or check that *choice* selects; without *has_chains* a call of a chain is dropped."""
     position = choice % (len(trace.out) + len(trace.tasks))
     if position < len(trace.out):
         call = trace.out.pop(position)
-        trace.take(trace.evaluation.receive(call, verdict_of(case, call)))
+        if call in trace.after and not has_chains:
+            trace.dropped.append(call)
+            trace.take(trace.evaluation.drop(call))
+        else:
+            trace.take(trace.evaluation.receive(call, verdict_of(case, call, trace.after)))
     else:
         task = trace.tasks.pop(position - len(trace.out))
         trace.take(trace.evaluation.complete_condition_task(task, result_of(task)))
 
 
-def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
+def drive_in_little_room(case: Case, order: Sequence[int], room: int, *, remembering: bool = False) -> Trace:
     """Run *case* with at most *room* open calls; further ones are refused, as by a pool."""
     request = decode(orjson.dumps(review_of(case)))
-    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request))
+    memory = case.memory(request) if remembering else None
+    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request), memory)
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
     tasks: list[ConditionTask] = []
@@ -138,14 +184,16 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int) -> Trace:
             call = queue.pop(0)
             if not evaluation.wants(call):
                 continue
-            if len(trace.out) < room:
+            if call.after is not None:
+                trace.after[call] = call.after
+            if len(trace.out) < room and (call.after is None or call.after in trace.out):
                 trace.out.append(call)
             else:
                 queue += evaluation.receive_refusal(call, NO_ROOM)
         elif trace.out:
             position = order[step] % len(trace.out) if step < len(order) else 0
             call = trace.out.pop(position)
-            queue += evaluation.receive(call, verdict_of(case, call))
+            queue += evaluation.receive(call, verdict_of(case, call, trace.after))
         elif tasks:
             task = tasks.pop()
             queue += evaluation.complete_condition_task(task, result_of(task))

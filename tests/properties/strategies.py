@@ -24,7 +24,7 @@ from gateway.core.conditions import (
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, Failed, FailureReason
-from gateway.core.webhook import Rule
+from gateway.core.webhook import Rule, WorkerRef
 from tests.core.build import ANYTHING, document, resource, webhook
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webh
             f"w{number}.policies.test",
             phase=phase,
             configuration=f"c{number // 2}",
+            client=WorkerRef(draw(st.sampled_from(["pool"] * 5 + ["other"])), f"w{number}"),
             rules=(draw(rules),),
             namespace_selector=draw(selectors),
             object_selector=draw(selectors),
@@ -349,6 +350,10 @@ class Case:
         return memory
 
 
+habits = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=3) | st.just(
+    [(place, 9) for place in range(5)]
+)
+
 MOSTLY_MUTATING: tuple[Phase, ...] = ("mutate", "mutate", "mutate", "mutate", "validate")
 
 
@@ -361,12 +366,15 @@ def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
         webhooks,
         draw(requests()),
         [draw(behaviours) for _ in webhooks],
-        draw(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=3)),
+        draw(habits),
     )
 
 
 orders = st.lists(st.integers(0, 7), max_size=24)
 """The index of the open call that ends next; after the last index, the oldest."""
+
+chains = st.sampled_from([[True], [True], [False], [True, False], [False, True, True]])
+"""For each verdict in a chain, repeated: whether the worker has evaluated the chain."""
 
 
 # Patches, valid and broken, against a document.

@@ -87,6 +87,9 @@ class Causes:
     def _check(self, record: Record, call: Call) -> None:
         simulation, verdict = self._simulation, call.verdict
         hook = call.invocation.webhook
+        if call.after is not None:
+            # The object on which it was evaluated is not known.
+            return
         if verdict is None or verdict == simulation.stage.policies.verdict(hook.name, call.payload.object):
             return
         assert record.evaluation is not None
@@ -105,7 +108,9 @@ class Causes:
         assert isinstance(verdict, Failed), "a verdict that no worker sent"
         if verdict.reason is FailureReason.MALFORMED:
             raise AssertionError("an invalid answer that no worker sent")
-        limit = min(made + hook.timeout_s, record.deadline)
+        before = record.evaluation.after.get(call)
+        began = made if before is None else record.evaluation.ended_at[before]
+        limit = min(began + hook.timeout_s, record.deadline)
         if verdict.reason is FailureReason.DEADLINE:
             assert ended <= limit + MOMENT_S
             if not no_room:

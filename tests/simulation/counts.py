@@ -43,7 +43,12 @@ def check_counts(simulation: Simulation) -> None:
     counting = sum(_is_an_answer(call) for _, call in calls_of(simulation))
     # An invalid answer also counts as answered, but has no verdict if another endpoint was called as well.
     unread = sum(question.is_odd for question in simulation.stage.questions)
-    assert counting <= answered <= counting + unread, f"{answered} calls counted as answered, {counting} were"
+    dropped = sum(
+        len(record.evaluation.dropped) for record in simulation.records.values() if record.evaluation
+    )
+    assert counting <= answered <= counting + unread + dropped, (
+        f"{answered} calls counted as answered, {counting} were"
+    )
 
 
 def _is_an_answer(call: Call) -> bool:
@@ -66,7 +71,8 @@ def check_latency(simulation: Simulation) -> None:
         latencies_s = [_latency_s(simulation, record, outcome.call) for outcome in outcomes if outcome.call]
         taken_s = record.answers[0][0] - record.at
         serially_s = sum(latency_s + ROUND_TRIP_S for latency_s in latencies_s)
-        assert taken_s <= serially_s + ROUND_TRIP_S, (
+        # The gateway waits once for an answer that a worker without chains gives on another object.
+        assert taken_s <= serially_s + ROUND_TRIP_S or record.evaluation.dropped, (
             f"{record.review.uid}: {taken_s} s, a serial run {serially_s} s"
         )
         has_changed |= any(outcome.has_changed for outcome in outcomes)

@@ -53,8 +53,16 @@ class Policies:
         verdict = self._given.get(key)
         if verdict is None:
             dice = random.Random(zlib.crc32(b"%d %s %s" % (self._seed, name.encode(), key[1])))
-            verdict = self._given[key] = _draw(dice, may_patch=name.startswith("m") or dice.random() < 0.1)
+            may_patch = name.startswith("m") or dice.random() < 0.1
+            if name.startswith("m") and self._usually_changes(name) and dice.random() < 0.9:
+                verdict = Allowed(orjson.dumps([{"op": "add", "path": "/y", "value": dice.random()}]))
+            else:
+                verdict = _draw(dice, may_patch=may_patch)
+            self._given[key] = verdict
         return verdict
+
+    def _usually_changes(self, name: str) -> bool:
+        return random.Random(zlib.crc32(b"%d %s" % (self._seed, name.encode()))).random() < 0.4
 
 
 def _draw(dice: random.Random, *, may_patch: bool) -> Verdict:

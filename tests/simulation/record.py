@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.evaluation import Evaluation
 from gateway.core.verdict import Failed
+from gateway.dispatch.calls import with_followers
 from gateway.dispatch.endpoint import WorkerEndpoint
 from gateway.dispatch.transport import WorkerTransport
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.matching import Selection
     from gateway.core.verdict import Verdict
-    from gateway.dispatch.calls import CallGroup
+    from gateway.dispatch.calls import CallGroup, Transport
     from gateway.snapshot import Snapshot
     from tests.simulation.run import Simulation
     from tests.simulation.world import Review
@@ -31,6 +32,10 @@ class Recorded(Evaluation):
         self.made: list[Call] = []
         """Calls in the order in which the evaluation returned them."""
         self.unwanted: list[Call] = []
+        self.dropped: list[Call] = []
+        """Calls of chains that were not evaluated as a part of them."""
+        self.after: dict[Call, Call] = {}
+        """The calls of chains, each with the call before it."""
         self.ended_at: dict[Call, float] = {}
         """Time of each call's first verdict."""
         self.no_room: list[tuple[Call, Failed]] = []
@@ -49,6 +54,11 @@ class Recorded(Evaluation):
             self.in_rotation[call] = self._simulation.in_rotation(self, call)
         return self._made(super().receive(call, verdict))
 
+    def drop(self, call: Call) -> Sequence[Call]:
+        if self.wants(call):
+            self.dropped.append(call)
+        return self._made(super().drop(call))
+
     def receive_refusal(self, call: Call, failure: Failed) -> Sequence[Call]:
         self.no_room.append((call, failure))
         return super().receive_refusal(call, failure)
@@ -62,6 +72,8 @@ class Recorded(Evaluation):
         assert not (calls and self.done), "calls after the end"
         for call in calls:
             self.made.append(call)
+            if call.after is not None:
+                self.after[call] = call.after
             self._simulation.made_at[call] = self._simulation.loop.time()
         return calls
 
@@ -77,6 +89,12 @@ def counting(simulation: Simulation) -> type[WorkerEndpoint]:
         def submit(self, group: CallGroup) -> None:
             simulation.submitted[self.address] += group.open_count
             super().submit(group)
+
+        def _submit_followers(self, group: CallGroup, transport: Transport) -> None:
+            super()._submit_followers(group, transport)
+            simulation.submitted[self.address] += sum(
+                follower.open_count for follower in with_followers(group)[1:]
+            )
 
     return Counting
 

@@ -14,6 +14,7 @@ from unittest import mock
 
 from gateway import admit
 from gateway.admit import Admission
+from gateway.core import speculation
 from gateway.core.deadline import Deadline
 from gateway.dispatch import pool, targets
 from gateway.dispatch.cpu_budget import CpuBudget
@@ -276,6 +277,8 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(admit, "Evaluation", partial(Recorded, simulation)))
         stack.enter_context(mock.patch.object(pool, "WorkerEndpoint", counting(simulation)))
         stack.enter_context(mock.patch.object(WorkerTransport, "_resubmit_unary", repeating(simulation)))
+        # One change is enough for a chain: a run has few reviews.
+        stack.enter_context(mock.patch.object(speculation, "_WEIGHT", 0.6))
         stack.enter_context(mock.patch.object(targets, "look_up", simulation.loop.look_up))
         stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
         # Real CPU time differs from run to run. Virtual time stands still while code runs.

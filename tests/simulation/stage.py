@@ -26,6 +26,7 @@ class WorkerSpec:
     window_bytes: int
     oddities: tuple[str, ...]
     serves_health: bool
+    has_chains: bool
 
 
 @dataclass(eq=False)
@@ -40,6 +41,8 @@ class Question:
     at: float
     latency_s: float = 0.0
     is_odd: bool = False
+    is_chained: bool = False
+    """Whether it was evaluated on the object that an earlier call left."""
     was_late: bool = False
     """Whether the worker itself answered with DEADLINE_EXCEEDED."""
 

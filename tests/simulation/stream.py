@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
+import orjson
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
-from gateway.core.verdict import Failed
+from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from gateway.core.verdict import Allowed, Failed
 from gateway.pb import worker_pb2
 from tests.simulation.policies import ERRORS, response_of
 from tests.simulation.server import ServerCall
@@ -34,6 +37,12 @@ class Stream:
         self._stage = worker.stage
         self._open: dict[int, Question] = {}
         """Unanswered calls by id."""
+        self._requests: dict[int, bytes] = {}
+        """The requests of unanswered calls by id, each with the object on which the call is evaluated."""
+        self._waiting: dict[int, list[worker_pb2.Call]] = {}
+        """Calls of chains that have not begun, by the id of the call before them."""
+        self._dropped: set[int] = set()
+        """Ids of cancelled calls."""
         self._highest = 0
         self._outbox = worker_pb2.VerdictBatch()
         self._has_begun = self._is_serving = self._is_watched = self._is_woken = False
@@ -50,6 +59,7 @@ class Stream:
         """Drop all state, as a process that ends."""
         self.call.is_over = True
         self._open.clear()
+        self._waiting.clear()
         self._outbox = worker_pb2.VerdictBatch()
 
     def drain(self, *, by_goaway: bool) -> None:
@@ -106,17 +116,20 @@ class Stream:
         self._received_at = self._stage.loop.time()
         batch = worker_pb2.ReviewBatch.FromString(message)
         cancelled = set(batch.cancelled)
+        earlier: dict[int, int] = {}
         for one in batch.calls:
-            self._check(one, len(batch.payloads))
+            self._check(one, len(batch.payloads), earlier)
+            earlier[one.id] = one.payload
             if one.id in cancelled:
                 continue
-            payload = batch.payloads[one.payload].admission_request
-            question = self._worker.question(payload, one.policy, one.timeout_millis / 1000)
-            self._open[one.id] = question
-            self._plan(one.id, question)
+            if one.after and self._worker.spec.has_chains:
+                self._waiting.setdefault(one.after, []).append(one)
+            else:
+                self._begin_call(one, batch.payloads[one.payload].admission_request)
         for number in batch.cancelled:
             if self._worker.honours_cancellation:
                 self._open.pop(number, None)
+                self._dropped.add(number)
 
     def half_closed(self, call: ServerCall) -> None:
         """End after the open calls; a watch stays open."""
@@ -129,6 +142,7 @@ class Stream:
         del call
         self._worker.note("has lost a stream")
         self._open.clear()
+        self._waiting.clear()
         self._worker.streams.pop(self, None)
 
     def pinged_too_often(self, call: ServerCall) -> None:
@@ -139,7 +153,28 @@ class Stream:
 
     # -- answering --------------------------------------------------------------------------------
 
-    def _check(self, one: worker_pb2.Call, payloads: int) -> None:
+    def _begin_call(self, one: worker_pb2.Call, request: bytes) -> None:
+        question = self._worker.question(request, one.policy, one.timeout_millis / 1000)
+        question.is_chained = one.after != 0 and self._worker.spec.has_chains
+        self._open[one.id] = question
+        self._requests[one.id] = request
+        self._plan(one.id, question)
+
+    def _begin_waiting(self, number: int, verdict: Verdict | None) -> None:
+        """Begin the calls after call *number*, on the object that *verdict* leaves."""
+        request = self._requests.pop(number)
+        waiting = [one for one in self._waiting.pop(number, ()) if one.id not in self._dropped]
+        if waiting and isinstance(verdict, Allowed) and verdict.patch:
+            document = orjson.loads(request)
+            with contextlib.suppress(PatchSyntaxError, PatchConflict):
+                document["object"] = apply_patch(document["object"], parse_patch(verdict.patch))
+                request = orjson.dumps(document)
+        for one in waiting:
+            self._begin_call(one, request)
+
+    def _check(self, one: worker_pb2.Call, payloads: int, earlier: dict[int, int]) -> None:
+        if one.after and earlier.get(one.after) != one.payload:
+            self._stage.breaches.append(f"call {one.id} after {one.after}, which is not in its batch")
         timeout = one.timeout_millis
         if one.id <= self._highest:
             self._stage.breaches.append(f"id {one.id} is not new")
@@ -174,18 +209,19 @@ class Stream:
         elif oddity == "answers nothing":
             verdict = None
         elif oddity == "is late":
-            self._outbox.verdicts.add(id=number).error.code = 4
+            self._outbox.verdicts.add(id=number, chained=question.is_chained).error.code = 4
             question.was_late = True
             numbers = []
         for at in numbers:
             self._open.get(at, question).is_odd |= at != number
-            self._add(at, verdict)
+            self._add(at, verdict, is_chained=question.is_chained)
+        self._begin_waiting(number, verdict if numbers else None)
         if not self._is_woken:
             self._is_woken = True
             self._stage.loop.call_soon(self.flush)
 
-    def _add(self, number: int, verdict: Verdict | None) -> None:
-        entry = self._outbox.verdicts.add(id=number)
+    def _add(self, number: int, verdict: Verdict | None, *, is_chained: bool) -> None:
+        entry = self._outbox.verdicts.add(id=number, chained=is_chained)
         if isinstance(verdict, Failed):
             entry.error.code, entry.error.message = ERRORS[verdict]
         elif verdict is not None:

@@ -136,9 +136,17 @@ def _pool(draft: _Draft, name: str) -> WorkerPool:
     addresses = [f"10.0.0.{len(draft.worker_specs) + number + 1}" for number in range(count)]
     for address in addresses:
         window_bytes = WIDE_BYTES if draft.is_quiet else dice.choice((WIDE_BYTES, WIDE_BYTES, 8192, 700))
-        has_health = dice.random() < 0.5
+        has_health, has_chains = dice.random() < 0.5, dice.random() < 0.7
         draft.worker_specs.append(
-            WorkerSpec(address, name, is_streaming, window_bytes, oddities if is_odd else (), has_health)
+            WorkerSpec(
+                address,
+                name,
+                is_streaming,
+                window_bytes,
+                oddities if is_odd else (),
+                has_health,
+                has_chains,
+            )
         )
     if dice.random() < 0.3:
         draft.names[f"{name}.test"] = addresses
