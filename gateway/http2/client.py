@@ -2,7 +2,9 @@
 
 The stream to a worker does not use grpc.aio, which passes every read and write through a completion queue, a
 polling thread and a pair of sockets: ten thread switches for a single review, where two suffice. Here a
-message is one write of the event loop, and its answer one read.
+message is one write of the event loop, and its answer one read. ``loadtest.stream_control`` compares both
+with the same batches of four calls on one stream: CPU of 37 us instead of 117 for a batch with one in flight,
+154 instead of 339 at 500 batches a second, and 21 instead of 65 with 16 in flight (one machine, Python 3.11).
 
 Only the needs of one call are implemented: one stream, number 1, for the life of the connection.
 
