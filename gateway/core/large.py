@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import codecs
 import math
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 import orjson
-import re2
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -81,12 +80,9 @@ _NAMED: Final = msgspec.json.Decoder(_Named)
 _OBJECT: Final = msgspec.json.Decoder(_Object)
 _METADATA: Final = msgspec.json.Decoder(_Metadata)
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.encoding = re2.Options.Encoding.LATIN1
-_EXTREME: Final = re2.compile(
+_EXTREME: Final = (
     rb'(?s)\A(?:[^"]|"(?:[^"\\]|\\.)*")*?[\[:,\s]-?'
-    rb"(?:[0-9]{200,}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,})",
-    _OPTIONS,
+    rb"(?:[0-9]{200,}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3,})"
 )
 """The text up to the end of the first number, outside of strings, that may exceed a double."""
 
@@ -188,10 +184,20 @@ def _check_utf8(json: bytes) -> None:
         raise NotJsonError(f"it is not UTF-8: {error.reason}") from None
 
 
+@cache
+def _extreme() -> Any:  # noqa: ANN401 - re2 has no types
+    # Imported late: re2 takes 2 MiB, and small reviews do not need it.
+    import re2
+
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    return re2.compile(_EXTREME, options)
+
+
 def _check_numbers(json: bytes) -> Generator[None, None, None]:
     """Raise NotJsonError if a number is too large; yield after each that may be."""
-    rest = memoryview(json)
-    while (found := _EXTREME.match(rest)) is not None:
+    rest, extreme = memoryview(json), _extreme()
+    while (found := extreme.match(rest)) is not None:
         number = _last_number(rest[: found.end()])
         if math.isinf(float(number)):
             raise NotJsonError(f"number out of range: {number[:40].decode()}")
