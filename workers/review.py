@@ -27,6 +27,9 @@ __all__ = ["Cause", "Denied", "MalformedPayload", "Review"]
 Operations = Sequence[Mapping[str, Any]]
 """A JSON Patch: a sequence of ``{"op", "path", "value"}``."""
 
+_FEW = 100
+"""Operations whose values are checked one by one."""
+
 FORBIDDEN = "FieldValueForbidden"
 """CauseType of Kubernetes for a well-formed value that a policy does not permit."""
 
@@ -308,4 +311,23 @@ class Review:
             raise ValueError("review.object was set, but the request has no object to change")
         if before is not None and not isinstance(after, dict):
             raise ValueError(f"review.object is to stay a dict, found {type(after).__name__}")
+        # Usually the diff with the object itself is right, which saves a parse of what the policy left.
+        operations = diff(before, after)
+        if len(operations) <= _FEW and all(_is_plain(operation.get("value")) for operation in operations):
+            return operations
         return diff(before, orjson.loads(after_json))
+
+
+def _is_plain(value: object) -> bool:
+    """Whether *value* consists of what ``orjson.loads`` returns.
+
+    Anything else, such as a tuple or an IntEnum, is passed over by ``diff`` only where its JSON is equal, and
+    is otherwise part of a value of the patch. Therefore only these values have to be checked.
+    """
+    if type(value) is dict:
+        return all(map(_is_plain, value.values()))
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (str, int, bool)

@@ -48,7 +48,12 @@ def same(left: object, right: object) -> bool:
     if left != right:
         return False
     try:
-        return _text(left) == _text(right) or _text(left, sort=True) == _text(right, sort=True)
+        # Most values are equal to the byte; to look for -0.0 would take as long as to write them.
+        return (
+            orjson.dumps(left) == orjson.dumps(right)
+            or _text(left) == _text(right)
+            or _text(left, sort=True) == _text(right, sort=True)
+        )
     except TypeError:
         return _same_slowly(left, right)
 

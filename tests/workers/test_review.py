@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import enum
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.diff import diff
 from workers import Cause, Denied, Review
 
 Recorded = Callable[[str], Review]
@@ -199,3 +202,36 @@ def test_texts_that_are_no_unicode_are_made_so() -> None:
     review.annotate("key", "\udfff")
     assert review.warnings == ["bad ?"]
     assert review.annotations == {"key": "?"}
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+class Text(str):
+    __slots__ = ()
+
+
+ODD = st.sampled_from(
+    [Level.ONE, Text("x"), math.nan, math.inf, (), (1,), ((1,), [2]), True, 1, 1.0, -0.0, "x"]
+)
+LIKE_JSON: st.SearchStrategy[Any] = st.recursive(
+    ODD | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+        | st.dictionaries(st.sampled_from("abc"), inner, max_size=3).map(OrderedDict)
+    ),
+    max_leaves=15,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), LIKE_JSON), st.dictionaries(st.sampled_from("abc"), LIKE_JSON))
+def test_the_derived_patch_is_that_of_the_json(before: dict[str, Any], after: dict[str, Any]) -> None:
+    after = {**before, **after}
+    before = orjson.loads(orjson.dumps(before))
+    review = Review(orjson.dumps({"object": before}), mutating=True)
+    review.object = after
+    expected = diff(before, orjson.loads(orjson.dumps(after)))
+    assert orjson.dumps(review.changes()) == orjson.dumps(expected)
