@@ -81,7 +81,6 @@ def outcome_of_result(policy: Policy, review: Review, result: object) -> Outcome
         patch = orjson.dumps(changes, option=orjson.OPT_SORT_KEYS) if changes else b""
     except Exception as problem:
         return outcome_of_exception(policy, review, problem)
-    policy.has_changed = patch != b""
     if not patch and not review.warnings and not review.annotations:
         return ALLOWED
     return _limited(

@@ -171,7 +171,7 @@ class Calls:
                 payload,
                 deadline=now + call.timeout_s,
                 mutating=policy.mutating,
-                shares=(payload.calls > 0 or call.link is not None) and not policy.has_changed,
+                shares=(payload.calls > 0 or call.link is not None) and not policy.mutating,
             )
             outcome = self._evaluator.begin(policy, review, partial(self._finished, call, payload, review))
             if isinstance(outcome, Running):

@@ -4,7 +4,8 @@ A policy may change what it gets, and keep parts of it, without effect on any ot
 parsed request goes to another policy only if its fingerprint is the same after the first one: the values with
 their types, the order of keys, and which values are referenced from elsewhere. For a Pod of 6 KB a
 fingerprint costs half as much as parsing it again (7 and 14 us); comparing its JSON would cost a quarter, but
-would not notice a part that a policy kept.
+would not notice a part that a policy kept. A mutating policy gets a request of its own: even if it changes
+nothing, it often assigns an equal value, which is another one for a fingerprint.
 
 ``left_by`` gives the payload of the calls after a call, for chains: the same bytes as the gateway would send.
 

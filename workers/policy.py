@@ -30,8 +30,6 @@ class Policy:
     """Whether it always runs in a thread."""
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
-    has_changed: bool = False
-    """Whether its latest answer had a patch."""
     slowness: Slowness = field(default_factory=Slowness, repr=False)
     was_slow: bool = False
     """Whether it has been logged that it blocks the event loop."""
