@@ -99,9 +99,8 @@ class Evaluation:
         self.is_mutating: Final = selection.phase == "mutate"
         self._memory = memory
         self._payload = Payload(request)
-        # In the mutating phase a patch may change the labels.
-        labels = None if self.is_mutating else lambda: self._payload.labels
-        self._invocations: Final = selection.invocations(request, namespace, labels)
+        self._selection = selection
+        self._invocations = self._select()
         self._calls: list[Call | None] = [None] * len(self._invocations)
         self._index = 0
         self._ahead = 0
@@ -129,7 +128,7 @@ class Evaluation:
 
         A verdict on a call that is no longer wanted changes nothing.
         """
-        if self.done or self._calls[call.index] is not call or call.verdict is not None:
+        if self.done or not self.wants(call) or call.verdict is not None:
             return NO_CALLS
         call.verdict = verdict
         if call.index != self._index:
@@ -138,14 +137,14 @@ class Evaluation:
 
     def wants(self, call: Call) -> bool:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""
-        return self._calls[call.index] is call
+        return call.index < len(self._calls) and self._calls[call.index] is call
 
     def drop(self, call: Call) -> Sequence[Call]:
         """Drop *call*, which the worker did not evaluate as a part of its chain, and return further calls.
 
         The webhook is called again when its turn comes, which may be now.
         """
-        if self.done or self._calls[call.index] is not call:
+        if self.done or not self.wants(call):
             return NO_CALLS
         self._calls[call.index] = None
         self.discarded_ahead += 1
@@ -159,7 +158,7 @@ class Evaluation:
         turn comes. For any other call the *failure* is the verdict.
         """
         if call.is_ahead and call.index != self._index:
-            if self._calls[call.index] is call:
+            if self.wants(call):
                 self._calls[call.index] = None
                 self._discard_orphans(call)
             return NO_CALLS
@@ -213,6 +212,8 @@ class Evaluation:
                     self._replace_object(patched)
                 if patched is not None or call.is_followed:
                     self._discard_outdated(call, is_allowed=type(outcome.verdict) is Allowed)
+                if patched is not None and (invocations := self._select()) is not self._invocations:
+                    self._replace_invocations(invocations)
                 self._conclude(outcome)
             elif self._round == 0 and self.has_changed:
                 self._round = 1
@@ -316,6 +317,25 @@ class Evaluation:
             self._conditions.clear()
         self._ahead = 0
 
+    def _select(self) -> tuple[Invocation, ...]:
+        """Return the webhooks that may match the present object."""
+        return self._selection.invocations(self.request, self.namespace, lambda: self._payload.labels)
+
+    def _replace_invocations(self, invocations: tuple[Invocation, ...]) -> None:
+        """Continue with *invocations*, because the labels may have changed; discard the calls of others."""
+        last_position = self._invocations[self._index - 1].position
+        indices = {invocation.position: index for index, invocation in enumerate(invocations)}
+        for index in range(self._index, len(self._invocations)):
+            if self._invocations[index].position not in indices:
+                self._discard(index)
+        waiting = [call for call in self._calls[self._index :] if call is not None]
+        self._calls = [None] * len(invocations)
+        for call in waiting:
+            call.index = indices[call.invocation.position]
+            self._calls[call.index] = call
+        self._invocations = invocations
+        self._index = sum(invocation.position <= last_position for invocation in invocations)
+
     def _discard_outdated(self, settled: Call, *, is_allowed: bool) -> None:
         """Discard the calls on other objects than the present one, which the call *settled* has left.
 
@@ -360,7 +380,7 @@ class Evaluation:
         if gone.is_followed:
             for call in self._calls[gone.index + 1 :]:
                 after = None if call is None else call.after
-                if call is not None and after is not None and self._calls[after.index] is not after:
+                if call is not None and after is not None and not self.wants(after):
                     self._withdraw(call)
 
     def _withdraw(self, call: Call) -> None:
