@@ -8,7 +8,12 @@ const MAX_DEPTH: usize = 1024;
 
 /// Parses `text`, or says in the parser's words why it is not JSON.
 pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
-    match serde_json::from_slice(text) {
+    // A text that is UTF-8 as a whole needs no look at each string.
+    let parsed = match std::str::from_utf8(text) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(text),
+    };
+    match parsed {
         Err(_) if depth(text) > MAX_DEPTH => Err(format!("it is nested more than {MAX_DEPTH} deep")),
         Err(_) => {
             // Wrong, or just deeper than serde_json's limit; the second look tells which.

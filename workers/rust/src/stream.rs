@@ -66,15 +66,17 @@ struct InFlight {
     followers: Vec<pb::Call>,
 }
 
-/// A call of a batch with chains, for the calls after it.
-struct Link {
-    /// The index of its payload.
-    payload: u32,
-    left: Left,
+/// A payload of a batch, until the last call for it.
+struct Sent {
+    payload: Arc<Payload>,
+    remaining_calls: usize,
+    /// By the id of a call for it; empty in a batch without chains.
+    left: HashMap<u64, Left>,
 }
 
+/// What a call leaves to the calls after it.
 enum Left {
-    /// It has ended and leaves this.
+    /// The payload at its end.
     Ended(Arc<Payload>),
     InFlight,
     Cancelled,
@@ -169,28 +171,47 @@ impl ReviewStream {
     fn accept(&mut self, batch: pb::ReviewBatch, context: &mut Context<'_>) {
         let arrived = Instant::now();
         self.last_batch = arrived;
-        let payloads: Vec<_> = batch
+        let mut payloads: Vec<_> = batch
             .payloads
             .into_iter()
             .map(|payload| Payload::new(payload.admission_request, payload.namespace_object))
+            .map(|payload| Some(Sent { payload, remaining_calls: 0, left: HashMap::new() }))
             .collect();
-        let cancelled: HashSet<u64> = batch.cancelled.into_iter().collect();
+        for call in &batch.calls {
+            if let Some(Some(sent)) = payloads.get_mut(call.payload as usize) {
+                sent.remaining_calls += 1;
+            }
+        }
         let has_chains = batch.calls.iter().any(|call| call.after != 0);
-        let mut links = HashMap::new();
+        let cancelled: HashSet<u64> = batch.cancelled.into_iter().collect();
         for call in batch.calls {
-            let (id, payload) = (call.id, call.payload);
-            let before = links.get(&call.after).filter(|_| call.after != 0);
-            let is_cancelled = matches!(before, Some(Link { left: Left::Cancelled, .. }));
-            let left = if is_cancelled || cancelled.contains(&id) {
-                Left::Cancelled
-            } else if self.in_flight.contains_key(&id) {
+            let (id, position) = (call.id, call.payload as usize);
+            let is_cancelled = cancelled.contains(&id);
+            if !is_cancelled && self.in_flight.contains_key(&id) {
                 let text = format!("call id {id} is used again while its call is in flight");
                 return self.fail(Status::invalid_argument(text));
+            }
+            let Some(Some(sent)) = payloads.get_mut(position) else {
+                if !is_cancelled {
+                    let text =
+                        format!("the call is for payload {position}, the batch has {}", payloads.len());
+                    self.add(id, call.after != 0, error(Code::InvalidArgument, text));
+                }
+                continue;
+            };
+            let before = sent.left.get(&call.after).filter(|_| call.after != 0);
+            let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
+                Left::Cancelled
             } else {
-                self.take(call, &payloads, before, arrived, context)
+                self.take(call, &sent.payload, before, arrived, context)
             };
             if has_chains {
-                links.insert(id, Link { payload, left });
+                sent.left.insert(id, left);
+            }
+            sent.remaining_calls -= 1;
+            if sent.remaining_calls == 0 {
+                // The next payload is parsed into the same memory.
+                payloads[position] = None;
             }
         }
         for id in cancelled {
@@ -202,19 +223,12 @@ impl ReviewStream {
     fn take(
         &mut self,
         call: pb::Call,
-        payloads: &[Arc<Payload>],
-        before: Option<&Link>,
+        sent: &Arc<Payload>,
+        before: Option<&Left>,
         arrived: Instant,
         context: &mut Context<'_>,
     ) -> Left {
         let is_chained = call.after != 0;
-        let Some(sent) = payloads.get(call.payload as usize) else {
-            let (position, count) = (call.payload, payloads.len());
-            let text = format!("the call is for payload {position}, the batch has {count}");
-            self.add(call.id, is_chained, error(Code::InvalidArgument, text));
-            return Left::Ended(Arc::default());
-        };
-        let before = before.filter(|link| link.payload == call.payload);
         if is_chained && before.is_none() {
             let text = format!("no earlier call of the batch has the id {} and the same payload", call.after);
             self.add(call.id, is_chained, error(Code::InvalidArgument, text));
@@ -225,7 +239,7 @@ impl ReviewStream {
             self.add(call.id, is_chained, error(Code::ResourceExhausted, text));
             return Left::Ended(Arc::clone(sent));
         }
-        match before.map(|link| &link.left) {
+        match before {
             None => self.begin(&call, sent, arrived, context),
             Some(Left::Ended(payload)) => self.begin(&call, payload, Instant::now(), context),
             Some(_) => {
