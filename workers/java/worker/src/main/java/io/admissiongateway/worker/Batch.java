@@ -30,6 +30,9 @@ final class Batch {
         int index;
         while ((index = next.getAndIncrement()) < calls.size()) {
             call = calls.get(index);
+            if (!call.isDue(evaluator)) {
+                continue;
+            }
             if (call.policy.isSlow()) {
                 evaluator.runApart(call);
                 continue;
@@ -58,8 +61,8 @@ final class Batch {
         return true;
     }
 
-    /** Whether each call has ended, or was begun. */
-    boolean isBegun() {
-        return next.get() >= calls.size();
+    /** Whether each call was begun, and ends in time. */
+    boolean isWatched() {
+        return next.get() >= calls.size() && calls.stream().allMatch(Call::isWatched);
     }
 }

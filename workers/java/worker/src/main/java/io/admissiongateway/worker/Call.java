@@ -1,5 +1,9 @@
 package io.admissiongateway.worker;
 
+import com.google.protobuf.ByteString;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -10,9 +14,29 @@ import java.util.concurrent.TimeUnit;
  */
 abstract class Call {
     final Policy policy;
-    private final Review review;
+    private final long timeoutNanos;
+
+    /** The call of a chain that leaves the object for this one; null for none. */
+    private final Call before;
+
+    /** Null until the call before it has ended. */
+    private volatile Review review;
+
     private Thread thread;
     private boolean settled;
+
+    /** How it ended; null before, and if it was cancelled. */
+    private Outcome outcome;
+
+    /** What it leaves to the calls after it; null until one of them needs it. */
+    private Payload left;
+
+    /** The calls after it that have not been cancelled. */
+    private Set<Call> dependents = Set.of();
+
+    /** What runs it, in a batch of its own, when the call before it has ended; null if its batch runs it. */
+    private volatile Evaluator heir;
+
     private Future<?> timer;
 
     /** What is to be done if it ends before it has begun; null for nothing. */
@@ -21,6 +45,16 @@ abstract class Call {
     Call(Policy policy, Review review) {
         this.policy = policy;
         this.review = review;
+        timeoutNanos = 0;
+        before = null;
+    }
+
+    /** A call that begins when {@code before} has ended, on the object that it leaves; the timeout counts from then. */
+    Call(Policy policy, Call before, long timeoutNanos) {
+        this.policy = policy;
+        this.before = before;
+        this.timeoutNanos = timeoutNanos;
+        before.addDependent(this);
     }
 
     /** Is told the outcome, at most once; not if the call was cancelled. */
@@ -31,6 +65,21 @@ abstract class Call {
 
     /** As {@link #flush}, by another thread, so that what is answered until then goes out too. */
     abstract void flushSoon();
+
+    /** Whether the call before it has ended; otherwise {@code evaluator} runs it when that happens. */
+    final boolean isDue(Evaluator evaluator) {
+        if (before == null || review != null) {
+            return true;
+        }
+        synchronized (before) {
+            if (before.outcome == null) {
+                heir = evaluator;
+                return false;
+            }
+        }
+        review = new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos);
+        return true;
+    }
 
     /** Runs the policy in this thread, unless the call has ended already. */
     final void run() {
@@ -48,14 +97,19 @@ abstract class Call {
 
     /** Cancels the call; an answer is no longer needed. */
     final void cancel() {
-        review.cancel();
+        cancelReview();
+        if (before != null) {
+            synchronized (before) {
+                before.dependents.remove(this);
+            }
+        }
         settle(null);
         interrupt();
     }
 
     /** Answers that it is too late, and stops it as far as it can be stopped. */
     final void expire() {
-        review.cancel();
+        cancelReview();
         settle(Outcome.TOO_LATE);
         interrupt();
         flushSoon();
@@ -63,7 +117,7 @@ abstract class Call {
 
     /** Has {@code clock} end the call at its deadline. */
     final synchronized void arm(ScheduledExecutorService clock) {
-        if (!settled && timer == null && review.deadline() != Review.NEVER) {
+        if (!settled && timer == null && deadline() != Review.NEVER) {
             timer = clock.schedule(this::expire, Math.max(0, remainingNanos()), TimeUnit.NANOSECONDS);
         }
     }
@@ -83,13 +137,57 @@ abstract class Call {
         return settled;
     }
 
+    /** Whether nothing is left to do so that it ends in time: it has a timer, needs none, or is in another batch. */
+    final synchronized boolean isWatched() {
+        return settled || timer != null || heir != null || (review != null && deadline() == Review.NEVER);
+    }
+
     final long remainingNanos() {
-        return review.deadline() == Review.NEVER ? Review.NEVER : review.deadline() - System.nanoTime();
+        return deadline() == Review.NEVER ? Review.NEVER : deadline() - System.nanoTime();
     }
 
     /** Length of the request's JSON. */
     final int size() {
         return review.size();
+    }
+
+    private long deadline() {
+        Review present = review;
+        return present == null ? Review.NEVER : present.deadline();
+    }
+
+    private void cancelReview() {
+        Review present = review;
+        if (present != null) {
+            present.cancel();
+        }
+    }
+
+    /** The calls after it that have not been cancelled. */
+    final synchronized List<Call> dependents() {
+        return List.copyOf(dependents);
+    }
+
+    private void handOn() {
+        Evaluator evaluator = heir;
+        heir = null;
+        evaluator.run(new Batch(List.of(this)));
+    }
+
+    private synchronized void addDependent(Call dependent) {
+        dependents = dependents.isEmpty() ? new HashSet<>() : dependents;
+        dependents.add(dependent);
+    }
+
+    /** Returns the payload that it leaves: changed if it allowed with a patch. */
+    private synchronized Payload left() {
+        if (left == null) {
+            Payload own = review.payload();
+            boolean isChanged = outcome != null && outcome.response() != null && outcome.response().getAllowed();
+            ByteString patch = isChanged ? outcome.response().getPatch() : ByteString.EMPTY;
+            left = patch.isEmpty() ? own : own.after(patch);
+        }
+        return left;
     }
 
     private synchronized boolean begin() {
@@ -117,11 +215,17 @@ abstract class Call {
 
     private void settle(Outcome outcome) {
         Runnable forget;
+        List<Call> waiting;
         synchronized (this) {
             if (settled) {
                 return;
             }
             settled = true;
+            this.outcome = outcome;
+            waiting =
+                    dependents.isEmpty()
+                            ? List.of()
+                            : dependents.stream().filter(call -> call.heir != null).toList();
             forget = abandoned;
             abandoned = null;
             if (timer != null) {
@@ -133,6 +237,7 @@ abstract class Call {
         }
         if (outcome != null) {
             answer(outcome);
+            waiting.forEach(Call::handOn);
         }
     }
 }

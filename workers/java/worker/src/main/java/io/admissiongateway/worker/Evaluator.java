@@ -137,7 +137,7 @@ final class Evaluator {
             }
             if (batch.takeFromStuckRunner()) {
                 submit(batch);
-            } else if (batch.isBegun()) {
+            } else if (batch.isWatched()) {
                 batches.remove();
             }
             batch.calls.get(0).flush();

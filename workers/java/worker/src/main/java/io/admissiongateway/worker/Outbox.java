@@ -15,13 +15,13 @@ final class Outbox {
     private long nextBytes;
 
     /** Adds a verdict to the next message. */
-    void add(long id, Outcome outcome) {
+    void add(long id, boolean chained, Outcome outcome) {
         int size = VERDICT_BYTES + outcome.size();
         if (nextBytes + size > Outcome.MAX_MESSAGE_BYTES) {
             seal();
         }
         nextBytes += size;
-        Verdict.Builder verdict = next.addVerdictsBuilder().setId(id);
+        Verdict.Builder verdict = next.addVerdictsBuilder().setId(id).setChained(chained);
         if (outcome.error() != null) {
             verdict.setError(outcome.error());
         } else {

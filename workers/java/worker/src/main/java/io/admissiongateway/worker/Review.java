@@ -277,6 +277,10 @@ public final class Review {
         return deadline;
     }
 
+    Payload payload() {
+        return payload;
+    }
+
     int size() {
         return payload.size();
     }

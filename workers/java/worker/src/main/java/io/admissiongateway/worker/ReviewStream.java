@@ -139,42 +139,84 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             payloads.add(new Payload(payload.getAdmissionRequest(), payload.getNamespaceObject()));
         }
         Set<Long> cancelled = batch.getCancelledCount() == 0 ? Set.of() : new HashSet<>(batch.getCancelledList());
+        boolean hasChains = batch.getCallsList().stream().anyMatch(call -> call.getAfter() != 0);
+        Map<Long, Link> links = new HashMap<>();
         synchronized (this) {
             lastBatch = arrived;
             for (Worker.Call call : batch.getCallsList()) {
-                if (cancelled.contains(call.getId())) {
-                    continue;
-                }
-                if (inFlight.containsKey(call.getId())) {
+                Link before = call.getAfter() == 0 ? null : links.get(call.getAfter());
+                before = before != null && before.payload() == call.getPayload() ? before : null;
+                Link link;
+                if (cancelled.contains(call.getId()) || (before != null && before.isCancelled())) {
+                    link = new Link(call.getPayload(), null, true);
+                } else if (inFlight.containsKey(call.getId())) {
                     String id = Long.toUnsignedString(call.getId());
                     fail("call id " + id + " is used again while its call is in flight");
                     return List.of();
+                } else {
+                    link = new Link(call.getPayload(), accept(call, payloads, before, arrived, calls), false);
                 }
-                Outcome refused = refused(call, payloads.size());
-                if (refused != null) {
-                    outbox.add(call.getId(), refused);
-                    continue;
+                if (hasChains) {
+                    links.put(call.getId(), link);
                 }
-                Policy policy = policies.get(call.getPolicy());
-                long timeout = TimeUnit.MILLISECONDS.toNanos(Integer.toUnsignedLong(call.getTimeoutMillis()));
-                Payload payload = payloads.get(call.getPayload()).use();
-                StreamCall accepted =
-                        new StreamCall(call.getId(), policy, new Review(payload, policy.mutating, arrived + timeout));
-                inFlight.put(call.getId(), accepted);
-                calls.add(accepted);
             }
             for (Long id : cancelled) {
-                StreamCall call = inFlight.remove(id);
-                if (call != null) {
-                    unwanted.add(call);
-                }
+                remove(id, unwanted);
             }
         }
         return calls;
     }
 
-    /** Returns the outcome of a rejected call; null if it is accepted. */
-    private Outcome refused(Worker.Call call, int payloads) {
+    /**
+     * Adds a call to {@code calls}, or rejects it.
+     *
+     * @param before what the call before it in its chain leaves; null for none
+     * @return the call that leaves the object for the calls after this one; null: the object is the one that was sent
+     */
+    private StreamCall accept(
+            Worker.Call call, List<Payload> payloads, Link before, long arrived, List<StreamCall> calls) {
+        StreamCall leaving = before == null ? null : before.call();
+        Outcome refused = refused(call, payloads.size(), before);
+        if (refused != null) {
+            outbox.add(call.getId(), call.getAfter() != 0, refused);
+            return leaving;
+        }
+        Policy policy = policies.get(call.getPolicy());
+        long timeout = TimeUnit.MILLISECONDS.toNanos(Integer.toUnsignedLong(call.getTimeoutMillis()));
+        Payload payload = payloads.get(call.getPayload()).use();
+        StreamCall accepted;
+        if (leaving == null) {
+            accepted = new StreamCall(call, policy, new Review(payload, policy.mutating, arrived + timeout));
+        } else {
+            accepted = new StreamCall(call, policy, leaving, timeout);
+        }
+        inFlight.put(accepted.id, accepted);
+        calls.add(accepted);
+        return accepted;
+    }
+
+    /** Removes a call in flight, and all that depend on its object; puts them into {@code unwanted}. */
+    private void remove(Long id, List<StreamCall> unwanted) {
+        int first = unwanted.size();
+        StreamCall cancelled = inFlight.remove(id);
+        if (cancelled != null) {
+            unwanted.add(cancelled);
+        }
+        for (int index = first; index < unwanted.size(); index++) {
+            for (Call call : unwanted.get(index).dependents()) {
+                if (call instanceof StreamCall dependent && inFlight.remove(dependent.id, dependent)) {
+                    unwanted.add(dependent);
+                }
+            }
+        }
+    }
+
+    /**
+     * Returns the outcome of a rejected call; null if it is accepted.
+     *
+     * @param before the call before it in its chain; null for none
+     */
+    private Outcome refused(Worker.Call call, int payloads, Link before) {
         if (!policies.containsKey(call.getPolicy())) {
             return Outcome.unknownPolicy(call.getPolicy(), policies.keySet());
         }
@@ -182,6 +224,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             String position = Integer.toUnsignedString(call.getPayload());
             String text = "the call is for payload " + position + ", the batch has " + payloads;
             return Outcome.error(Status.Code.INVALID_ARGUMENT, text);
+        }
+        if (call.getAfter() != 0 && before == null) {
+            String text = "no earlier call of the batch has the id %s and the same payload";
+            return Outcome.error(
+                    Status.Code.INVALID_ARGUMENT, String.format(text, Long.toUnsignedString(call.getAfter())));
         }
         if (call.getTimeoutMillis() == 0) {
             return Outcome.TOO_LATE;
@@ -242,16 +289,33 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     private synchronized void answered(StreamCall call, Outcome outcome) {
         if (inFlight.remove(call.id, call)) {
-            outbox.add(call.id, outcome);
+            outbox.add(call.id, call.chained, outcome);
         }
     }
 
+    /**
+     * What a call of a batch leaves to the calls after it.
+     *
+     * @param payload the index of its payload
+     * @param call the call that leaves the object; null if the object is the one that was sent
+     * @param isCancelled whether the calls after it are cancelled too
+     */
+    private record Link(int payload, StreamCall call, boolean isCancelled) {}
+
     private final class StreamCall extends Call {
         final long id;
+        final boolean chained;
 
-        StreamCall(long id, Policy policy, Review review) {
+        StreamCall(Worker.Call call, Policy policy, Review review) {
             super(policy, review);
-            this.id = id;
+            id = call.getId();
+            chained = call.getAfter() != 0;
+        }
+
+        StreamCall(Worker.Call call, Policy policy, StreamCall before, long timeoutNanos) {
+            super(policy, before, timeoutNanos);
+            id = call.getId();
+            chained = true;
         }
 
         @Override
