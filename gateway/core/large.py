@@ -6,8 +6,8 @@ skipped parts, including escapes, but neither UTF-8 nor whether a number exceeds
 separately. The interpreter's recursion limit bounds nesting a little below orjson's 1,024 levels.
 ``gateway.core.reading`` handles deeper nesting, and strings that are not Unicode.
 
-A review of 6 KB would gain nothing. With cold caches parsing it takes 25 us, and so does its outline: 7 us for
-msgspec, the rest for the check of numbers.
+A review of 6 KB would gain nothing. With cold caches parsing it takes 25 us, and so does its outline: 7 us
+for msgspec, the rest for the check of numbers.
 
 Each function that reads the whole body is a generator, and yields after each reading, which takes tens of
 milliseconds at most for 7 MiB.
