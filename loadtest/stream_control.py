@@ -58,7 +58,7 @@ class OwnClient:
         return self
 
     def received(self, message: bytes | bytearray) -> Iterator[int]:
-        """Take an answer; yield how many calls it answers, which pays for the input."""
+        """Take an answer; yield how many calls it answers, for the CPU budget."""
         yield self._received(message)
 
     def writable(self) -> None:

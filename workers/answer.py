@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.http2.messages import MAX_MESSAGE_BYTES
 from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
 from workers.review import Denied, MalformedPayload, Review, clean_text
@@ -29,9 +30,6 @@ Outcome = pb.ReviewResponse | pb.Error
 
 ALLOWED: Final = pb.ReviewResponse(allowed=True)
 """The most frequent answer. All reviews share it, so it must not be changed."""
-
-MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-"""Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB."""
 
 MAX_RESPONSE_BYTES: Final = MAX_MESSAGE_BYTES - 128
 """Leaves room for the fields of the verdict and the batch."""

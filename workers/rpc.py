@@ -74,7 +74,7 @@ class RpcHost(Protocol):
 
 
 class Load:
-    """What all RPCs of a worker have stored."""
+    """The open RPCs of a worker, and the bytes that they have stored."""
 
     def __init__(self) -> None:
         self.rpcs = 0

@@ -1,9 +1,9 @@
-"""Judges whether a policy blocks the event loop, so that it has to run in a thread.
+"""Decides whether a policy has to run in threads because it blocks the event loop.
 
-One long run proves nothing: on a busy machine the kernel preempts a thread for milliseconds, and a
-hypervisor that steals time makes any code seem to compute longer. Such a pause hits the code that happens to
-run, so it hits a short policy in one of thousands of runs, and hardly ever again soon after. Three long runs
-in short order are the policy's own. The judgement is revised from time to time.
+One long run is no proof: on a busy machine the kernel preempts a thread for milliseconds, and code seems to
+compute longer when a hypervisor steals time. Such a pause occurs in one of thousands of runs of a short
+policy, and hardly ever again soon after. Therefore a policy moves to threads after three long runs with few
+short ones between them. It moves back after a pause, which is longer each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INLINE_LIMIT_S: Final = 0.005
 """The longest time for which a policy may block the event loop; 200 such runs a second would fill it."""
 
 LONG_RUNS: Final = 3
-"""Long runs that convict a policy, less those that the short runs meanwhile outweigh."""
+"""Long runs after which a policy moves to threads, less those that the short runs meanwhile outweigh."""
 
 SHORT_RUNS: Final[dict[Cause, int]] = {"blocked": 50, "computed": 4}
 """Short runs that outweigh a long one. Stolen time looks like computing, never like waiting for a disk or
@@ -26,8 +26,8 @@ a network, which only some runs of a policy may do."""
 
 FIRST_PAUSE_S: Final = 10.0
 MAX_PAUSE_S: Final = 3600.0
-"""Seconds for which a convicted policy runs in threads: the first time, and at most. After a pause one more
-long run begins another one of twice the length."""
+"""Pause of a policy from the event loop: seconds for which it runs in threads, the first time and at most.
+After a pause, one more long run begins another pause of twice the length."""
 
 
 class LoopWatch:
@@ -85,7 +85,9 @@ class Slowness:
             self._pause_s = FIRST_PAUSE_S
 
     def note_long(self, cause: Cause, now: float) -> bool:
-        """Note a long run that ended at monotonic time *now*; return whether it convicts the policy."""
+        """Note a long run that ended at monotonic time *now*; return whether the policy has to move to
+        threads.
+        """
         runs = self._long_runs.get(cause, 0.0) + 1
         self._long_runs[cause] = min(runs, LONG_RUNS - 1)
         if runs < LONG_RUNS:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from gateway.http2.messages import MAX_MESSAGE_BYTES
 from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
-from workers.answer import ALLOWED, MAX_MESSAGE_BYTES, Outcome
+from workers.answer import ALLOWED, Outcome
 from workers.calls import Calls, ProtocolViolation
 
 if TYPE_CHECKING:

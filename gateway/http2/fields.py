@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     Pseudo = Mapping[bytes, tuple[re.Pattern[bytes], str]]
-    """Pseudo-header fields: the valid values, and what they are."""
+    """Pseudo-header fields: their valid values, and the term for these."""
 
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -38,7 +38,7 @@ _OPTIONAL: Final = frozenset({b":authority"})
 
 
 def read_fields(block: Iterable[tuple[bytes, bytes]], pseudo: Pseudo) -> dict[str, str]:
-    """Return the fields of a *block* by name; *pseudo* says of what kind it is.
+    """Return the fields of a *block* by name; *pseudo* has the pseudo-header fields of its kind.
 
     Raises:
         Violation: a field is malformed. The text names the rule and the field, and contains no value.

@@ -1,4 +1,4 @@
-"""What both ends of an HTTP/2 connection share: frames, header blocks, control frames, and their bounds.
+"""The common part of both ends of an HTTP/2 connection: frames, header blocks, and their bounds.
 
 ``hpack`` decodes header blocks. ``h2`` is not used: it stops reading after a GOAWAY, with which servers
 announce their shutdown, and a review that came alone cost a worker 1.27 to 1.44 times as much CPU with it

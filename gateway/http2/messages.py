@@ -67,6 +67,6 @@ class MessageReader:
         return partial
 
     def discard(self) -> None:
-        """Forget what was received."""
+        """Discard the body."""
         self.partial.clear()
         self._wanted_bytes = _MESSAGE_HEAD.size

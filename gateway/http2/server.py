@@ -181,12 +181,12 @@ class Http2Server(Endpoint):
         self.output += number_frame(WINDOW_UPDATE, 0, WINDOW_BYTES - FIRST_WINDOW_BYTES)
 
     def announce_shutdown(self) -> None:
-        """Ask the client to open no further streams; those that it opens nevertheless are served."""
+        """Announce the shutdown to the client; streams that it opens nevertheless are served."""
         if not self.is_over:
             self._go_away(NO_ERROR, LARGEST_WINDOW_BYTES)
 
     def close(self) -> None:
-        """Tell the client which streams were served, and ignore further input. Streams stay as they are."""
+        """Send the number of the last served stream, and ignore further input. Streams stay as they are."""
         if not self.is_over:
             self._go_away(NO_ERROR, self._last_stream)
             self.is_over = True

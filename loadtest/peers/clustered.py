@@ -1,4 +1,4 @@
-"""Peers that read their policies from an API server, which runs beside them and is not asked meanwhile.
+"""Peers that read their policies from an API server, which runs beside them and serves nothing else.
 
 - Gatekeeper has the flags of its own manifest, without certificate rotation and audit, and makes no
   ValidatingAdmissionPolicies. Its policies are constraint templates in CEL and in Rego.

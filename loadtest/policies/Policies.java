@@ -65,7 +65,7 @@ public final class Policies {
         }
     }
 
-    /** Serves them; {@code --help} says where. */
+    /** Serves them; {@code --help} lists the options. */
     public static void main(String[] args) {
         PolicyServer server = new PolicyServer();
         for (String label : LABELS) {

@@ -26,7 +26,7 @@ CLOSE_S = 0.5
 
 
 class AioRpc:
-    """What the SDK's handlers need of an RPC: what they send waits in a queue."""
+    """The RPC of the SDK's handlers. Messages that they send wait in a queue."""
 
     def __init__(self, deadline: float = float("inf")) -> None:
         self.deadline = deadline

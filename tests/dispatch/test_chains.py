@@ -63,7 +63,7 @@ def test_a_worker_without_chains_is_called_serially(
             assert labels(evaluation) == set("abcd")
             assert evaluation.kept_ahead == 0
         report = await bed.report()
-        # The first review has three calls too many: the gateway does not know yet.
+        # The first review has three calls too many: no verdict has shown yet that the worker has no chains.
         assert report.get("chained", 0) == (0 if flags else 3)
         assert report["scripts"] == 3 * 4 + report.get("chained", 0) + 1
 

@@ -52,8 +52,6 @@ def broken(report: dict[str, Any], allowed: set[str]) -> list[str]:
         for rule in report["rules"]
         if rule["result"] != "holds"
         and not (rule["result"] == "notChecked" and {rule["rule"], rule["group"]} & allowed)
-        # An SDK may still lack them.
-        and not (rule["result"] == "notServed" and rule["group"] == "Chains")
     ]
 
 

@@ -241,7 +241,7 @@ def test_chains_equal_a_serial_run(
     message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=request.json)])
     for number in range(1, len(steps) + 1):
         message.calls.add(id=number, policy=str(number - 1), timeout_millis=60_000, after=after[number - 1])
-    for _ in range(2):  # in the second turn it is known which policies change objects
+    for _ in range(2):  # the policies keep no state that changes the second turn
         kept.clear()
         outcomes = asyncio.run(_outcomes(server, message))
         assert [step.seen for step, _, _ in steps] == serial

@@ -1,4 +1,4 @@
-"""Which long runs convict a policy of blocking the event loop."""
+"""Which long runs move a policy to threads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from workers.slowness import FIRST_PAUSE_S, LONG_RUNS, MAX_PAUSE_S, Cause, Slowness
 
 
-def convictions(slowness: Slowness, runs: int, long_share: float, cause: Cause) -> int:
-    """Return how often a policy is convicted of whose runs a random share is long."""
+def moves(slowness: Slowness, runs: int, long_share: float, cause: Cause) -> int:
+    """Return how often a policy moves to threads if a random share of its *runs* is long."""
     draw = random.Random(1).random
     found = 0
     for _ in range(runs):
@@ -22,19 +22,19 @@ def convictions(slowness: Slowness, runs: int, long_share: float, cause: Cause) 
 
 
 @pytest.mark.parametrize("cause", ["blocked", "computed"])
-def test_a_policy_that_is_always_slow_is_convicted_after_few_runs(cause: Cause) -> None:
+def test_a_policy_that_is_always_slow_moves_after_few_runs(cause: Cause) -> None:
     slowness = Slowness()
     assert [slowness.note_long(cause, 100.0) for _ in range(LONG_RUNS)] == [False] * (LONG_RUNS - 1) + [True]
     assert slowness.until == 100.0 + FIRST_PAUSE_S
 
 
-def test_a_policy_that_waits_in_one_of_ten_runs_is_convicted() -> None:
-    assert convictions(Slowness(), 100, 0.1, "blocked") > 0
+def test_a_policy_that_waits_in_one_of_ten_runs_moves() -> None:
+    assert moves(Slowness(), 100, 0.1, "blocked") > 0
 
 
-def test_stolen_time_does_not_convict() -> None:
+def test_stolen_time_moves_no_policy() -> None:
     """A policy of 10 us, of which a hypervisor takes the CPU every 10 ms."""
-    assert convictions(Slowness(), 1_000_000, 0.001, "computed") == 0
+    assert moves(Slowness(), 1_000_000, 0.001, "computed") == 0
 
 
 def test_long_runs_long_ago_do_not_count() -> None:
@@ -46,7 +46,7 @@ def test_long_runs_long_ago_do_not_count() -> None:
             slowness.note_short()
 
 
-def test_a_conviction_ends_and_a_single_long_run_renews_it() -> None:
+def test_after_a_pause_a_single_long_run_begins_a_longer_one() -> None:
     slowness = Slowness()
     for _ in range(LONG_RUNS - 1):
         slowness.note_long("blocked", 0.0)
@@ -58,5 +58,5 @@ def test_a_conviction_ends_and_a_single_long_run_renews_it() -> None:
     assert pauses[-1] == MAX_PAUSE_S
     while slowness:
         slowness.note_short()
-    assert convictions(slowness, LONG_RUNS, 1.0, "blocked") == 1
+    assert moves(slowness, LONG_RUNS, 1.0, "blocked") == 1
     assert slowness.until == FIRST_PAUSE_S
