@@ -1,4 +1,4 @@
-"""The gateway beside what users would take instead, with the same policies (``loadtest.policies``).
+"""The gateway beside its alternatives, with the same policies (``loadtest.policies``).
 
 ``python -m loadtest.peers`` checks all answers, measures, prints tables and judges targets. Modules:
 ``programs`` builds the peers, ``setups`` configures and starts them, ``targets`` has the limits.

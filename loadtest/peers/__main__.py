@@ -45,7 +45,7 @@ CLUSTERED_ROUNDS: Final = 1
 SUBJECTS: Final[Sequence[type[Subject]]] = (*ALONE, Floor, *CLUSTERED)
 """In the order of the report; the first is the reference."""
 SETTLE_TIMEOUT_S: Final = 20.0
-"""How long a set of policies may take to be in force."""
+"""Time for a set of policies to take effect."""
 HEADINGS: Final = ("server", "reviews/s", "of the first", "CPU, us", "of the first", "median ms", "p99 ms")
 TITLES: Final = {
     "v1": "V1, one validating policy",
@@ -66,7 +66,7 @@ def name_of(which: str, connections: int, subject: str) -> str:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found."""
+    """The results."""
 
     missing: dict[str, str] = field(default_factory=dict)
     """Subjects that cannot be started, and cases whose answers were wrong, with the reason."""

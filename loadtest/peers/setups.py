@@ -1,4 +1,4 @@
-"""The gateway and its peers: how each is set up.
+"""The gateway and its peers, with the set-up of each.
 
 One process each, which answers over TLS; a gateway also has a worker. Nothing is tuned beyond what the
 project's own installation sets:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """What all subjects share."""
+    """The files and processes that all subjects share."""
 
     stack: ExitStack
     """Ends all processes."""

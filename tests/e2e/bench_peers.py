@@ -1,4 +1,4 @@
-"""``make e2e-bench``, third part: what users would take instead of the gateway, through a kube-apiserver.
+"""``make e2e-bench``, third part: the gateway and its alternatives behind a kube-apiserver.
 
 Pod creates (dry run) with the same four and ten real policies (``loadtest.policies``): evaluated by the API
 server itself (ValidatingAdmissionPolicy), by the gateway, and by its peers (``loadtest.peers``), each of
@@ -60,7 +60,7 @@ HEADINGS: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """A set of policies, and what evaluates it."""
+    """A set of policies, and the program that evaluates it."""
 
     title: str
     which: str = ""
@@ -75,7 +75,7 @@ class Case:
 
 @dataclass
 class Started:
-    """The subjects that run, and why others do not."""
+    """The subjects that run, and the reasons for which others do not."""
 
     cases: list[Case] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)

@@ -161,7 +161,7 @@ ONE: Final[Mapping[Phase, Case]] = {
     "mutate": Case("1 Go webhook, mutating", "mutate", 1),
     "validate": Case("1 Go webhook, validating", "validate", 1),
 }
-"""What ten policies are compared with, in the same phase."""
+"""The reference for ten policies of the same phase."""
 BEHIND: Final = (
     Case("gateway, 10 mutating, Go worker", "mutate", POLICIES, "go"),
     Case("gateway, 10 validating, Go worker", "validate", POLICIES, "go"),

@@ -1,4 +1,4 @@
-"""What makes a control plane a cluster: kube-controller-manager, kube-scheduler, and nodes that kwok plays.
+"""The rest of a cluster: kube-controller-manager, kube-scheduler, and nodes that kwok simulates.
 
 Limits of clients are set so high that the API server decides how fast Pods come into being.
 """

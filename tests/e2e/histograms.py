@@ -1,4 +1,4 @@
-"""Histograms of the Prometheus text format: what was observed between two moments."""
+"""Histograms of the Prometheus text format: the observations between two moments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Histogram:
         return cls(buckets, sums["sum"], sums["count"])
 
     def since(self, earlier: Histogram) -> Histogram:
-        """Return what was observed after *earlier*."""
+        """Return the observations after *earlier*."""
         buckets = {bound: count - earlier.buckets.get(bound, 0.0) for bound, count in self.buckets.items()}
         return Histogram(buckets, self.total_s - earlier.total_s, self.count - earlier.count)
 

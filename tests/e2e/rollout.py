@@ -1,9 +1,9 @@
 """``make e2e-bench``, second part: the rollout of Deployments in a cluster, until all their Pods run.
 
 Each case has a cluster of its own: kube-apiserver, etcd, kube-controller-manager, kube-scheduler, and nodes
-that kwok plays. The ReplicaSet controller creates the Pods, those of each ReplicaSet in batches that double,
-so webhooks are called as they are in production: by many creates at once, between the bindings, status
-updates and events of the Pods that exist already, which no webhook matches.
+that kwok simulates. The ReplicaSet controller creates the Pods, those of each ReplicaSet in batches that
+double, so webhooks are called as they are in production: by many creates at once, between the bindings,
+status updates and events of the Pods that exist already, which no webhook matches.
 
 Controllers and nodes do not limit their requests; the API server does, by priority and fairness with its
 defaults. What decides is the machine, whose cores all processes share: compare the ratios, which are formed
@@ -52,7 +52,7 @@ HEADINGS: Final = (
 
 
 class DoesNotEnd(Exception):
-    """Some Pods do not run; the text says how many, and why not."""
+    """Some Pods do not run; the text has their number and the reason."""
 
 
 def roll_out(cluster: Cluster, pods: int, replicas: int = REPLICAS) -> float:

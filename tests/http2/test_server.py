@@ -289,7 +289,6 @@ def test_a_violation_on_a_stream_ends_only_that(read: bytes, code: int) -> None:
 
 def test_streams_above_the_limit_are_refused() -> None:
     server = started()
-    # Each DATA frame of some size makes up for the frames that only open streams.
     for number in range(1, 2 * MAX_STREAMS + 3, 2):
         server.receive(opened(number))
     assert len(server.http2.streams) == MAX_STREAMS

@@ -19,7 +19,7 @@ func after(earlier uint64, call *pb.Call) *pb.Call {
 }
 
 // newCounter returns a probe with policies that count in a label: "add" adds one, "say" denies with the number, and "set"
-// changes what it gets although it is not mutating, and says its number too.
+// changes what it gets although it is not mutating, and denies with the number too.
 func newCounter() *probe {
 	p := newProbe()
 	labels := func(review *Review) map[string]any {

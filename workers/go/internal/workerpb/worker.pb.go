@@ -762,7 +762,7 @@ type Verdict struct {
 	//	*Verdict_Response
 	//	*Verdict_Error
 	Outcome isVerdict_Outcome `protobuf_oneof:"outcome"`
-	// Whether `after` of the call was obeyed. A worker that does not know `after`
+	// Whether the worker applied `after` of the call. A worker without chains
 	// evaluates the payload as it was sent, and leaves this false.
 	Chained       bool `protobuf:"varint,4,opt,name=chained,proto3" json:"chained,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -25,16 +25,16 @@ abstract class Call {
     private Thread thread;
     private boolean settled;
 
-    /** How it ended; null before, and if it was cancelled. */
+    /** Null before its end, and if it was cancelled. */
     private Outcome outcome;
 
-    /** What it leaves to the calls after it; null until one of them needs it. */
+    /** The payload that it leaves to the calls after it; null until one of them needs it. */
     private Payload left;
 
     /** The calls after it that have not been cancelled. */
     private Set<Call> dependents = Set.of();
 
-    /** What runs it, in a batch of its own, when the call before it has ended; null if its batch runs it. */
+    /** Runs it, in a batch of its own, when the call before it has ended; null if its batch runs it. */
     private volatile Evaluator heir;
 
     private Future<?> timer;
