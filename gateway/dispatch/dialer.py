@@ -1,6 +1,6 @@
 """Connections to one address of a worker: its TLS, gRPC channels, and connections for streams.
 
-grpcio takes 9 MiB of memory, and a gateway whose workers serve the stream does not need it: it is imported
+grpcio takes 8 MiB of memory, and a gateway whose workers serve the stream does not need it: it is imported
 before the first channel is opened.
 
 Source: gRPC core's channel arguments (grpc/impl/channel_arg_names.h) and the keepalive guide.

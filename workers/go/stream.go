@@ -261,7 +261,7 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 		text := fmt.Sprintf("the call is for payload %d, the batch has %d", asked.Payload, payloads)
 		return errorOutcome(codes.InvalidArgument, text), true
 	case asked.After != 0 && !isKnown:
-		text := fmt.Sprintf("the call is after %d, which is no earlier call of the batch for its payload", asked.After)
+		text := fmt.Sprintf("no earlier call of the batch has the id %d and the same payload", asked.After)
 		return errorOutcome(codes.InvalidArgument, text), true
 	case len(s.inFlight) >= maxInFlight || s.running >= maxRunning:
 		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), true

@@ -10,7 +10,7 @@ import { clone, parseJson } from "./json.js";
 import { keyOf, type Call, type Id, type Payload } from "./messages.js";
 import { applyPatch } from "./patch.js";
 
-/** A payload of a batch, or what a call leaves of it. */
+/** A payload of a batch, as it was sent or as a call leaves it. */
 export interface ChainPayload extends Payload {
   /** The object after the patches of earlier calls; absent if they have not changed it. Never changed itself. */
   readonly object?: object;
@@ -19,7 +19,7 @@ export interface ChainPayload extends Payload {
 /** A call that others of its batch follow. */
 export class Link {
   isCancelled = false;
-  /** What the call leaves; undefined until it has ended. */
+  /** The payload that the call leaves; undefined until it has ended. */
   leaves: ChainPayload | undefined;
   readonly followers: PendingCall[] = [];
 

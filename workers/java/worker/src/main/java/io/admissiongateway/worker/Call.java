@@ -9,7 +9,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * One policy asked about one review. It ends once: with the policy's outcome, at its deadline, or cancelled without
+ * One review by one policy. It ends once: with the policy's outcome, at its deadline, or cancelled without
  * an outcome. The latter two interrupt the policy's thread.
  */
 abstract class Call {
@@ -57,7 +57,7 @@ abstract class Call {
         before.addDependent(this);
     }
 
-    /** Is told the outcome, at most once; not if the call was cancelled. */
+    /** Takes the outcome, at most once; not called if the call was cancelled. */
     abstract void answer(Outcome outcome);
 
     /** Sends what was answered, if it has not gone out already. */
