@@ -1,4 +1,4 @@
-"""Real policies: the same in several languages, as people write them, in four sets.
+"""Real policies: the same in several languages, in four sets.
 
 ``v1``, ``v4`` and ``v10`` have one, four and ten validating policies: a required label, no privileged
 containers, no tag ``latest``, limits for all containers, and six more required labels. ``m4`` has four

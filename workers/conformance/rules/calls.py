@@ -46,7 +46,7 @@ async def call_slow_neighbour(worker: Worker) -> None:
             [(5, "deny-latest-tag")], [numbered_pod(7)], action="another batch, while sleeps is in flight"
         )
         expect_own(stream.action, 7, await stream.verdict(5))
-        _expect_asleep(stream, 1, 3)
+        expect_no_verdict(stream, 1, 3)
 
 
 @DEADLINES.rule("answers DEADLINE_EXCEEDED at once for a timeout of 0", samples=("sleeps",))
@@ -86,7 +86,7 @@ async def call_longest_timeout(worker: Worker) -> None:
         await stream.send(calls, [numbered_pod(2)], timeout_ms=_LONGEST_MS, action=action)
         expect_own(action, 2, await stream.verdict(2))
         await stream.until(lambda: 1 in stream.answers, _SILENCE_S)
-        _expect_asleep(stream, 1)
+        expect_no_verdict(stream, 1)
 
 
 @DEADLINES.rule("sends no verdict for a cancelled call", section="Cancellation", samples=("sleeps",))
@@ -98,7 +98,7 @@ async def call_cancelled(worker: Worker) -> None:
         await stream.send([], [], cancelled=[1], action=action)
         expect_kind("the call that was not cancelled", await stream.verdict(2), "DEADLINE_EXCEEDED")
         await stream.until(lambda: 1 in stream.answers, _SILENCE_S)
-        _expect_asleep(stream, 1)
+        expect_no_verdict(stream, 1)
 
 
 @DEADLINES.rule("does not answer a call that is cancelled in the same batch", section="Cancellation")
@@ -109,7 +109,7 @@ async def call_cancelled_at_once(worker: Worker) -> None:
         await stream.send([(1, worker.policy), (2, worker.policy)], [pod()], cancelled=[1], action=action)
         expect_baseline(worker.facts, action, await stream.verdict(2))
         await stream.until(lambda: 1 in stream.answers, _SILENCE_S)
-        _expect_asleep(stream, 1)
+        expect_no_verdict(stream, 1)
 
 
 @DEADLINES.rule("ignores cancelled ids that are not in flight", section="Cancellation")
@@ -166,7 +166,8 @@ async def call_too_many(worker: Worker) -> str:
     return f"{len(taken)} accepted"
 
 
-def _expect_asleep(stream: Stream, *numbers: int) -> None:
+def expect_no_verdict(stream: Stream, *numbers: int) -> None:
+    """Raise a Violation if one of the calls has a verdict, or the stream has ended."""
     for number in numbers:
         answer = stream.answers.get(number)
         if answer is not None:

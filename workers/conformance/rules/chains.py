@@ -8,9 +8,10 @@ import orjson
 
 from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.pb import worker_pb2 as pb
-from workers.conformance.answers import describe, expect_kind, expect_same
+from workers.conformance.answers import expect_kind, expect_same
 from workers.conformance.requests import numbered_pod, pod
 from workers.conformance.rule import ANSWER_S, Group, Violation, expect
+from workers.conformance.rules.calls import expect_no_verdict
 from workers.conformance.rules.unary import STATUSES, UNKNOWN, expect_own, needed
 from workers.conformance.stream import CallSpec
 from workers.conformance.worker import CHAINS as FEATURE
@@ -137,7 +138,7 @@ async def chain_order(worker: Worker) -> None:
         expect_own(stream.action, 4, await stream.verdict(4))
         stream.action = action
         await stream.until(lambda: 3 in stream.answers, _SILENCE_S)
-        _expect_no_verdict(stream, 2, 3)
+        expect_no_verdict(stream, 2, 3)
 
 
 @CHAINS.rule(
@@ -189,7 +190,7 @@ async def chain_cancelled(worker: Worker) -> None:
         expect_kind(f"{action}: call 4", answers[4], "DEADLINE_EXCEEDED")
         expect_own(f"{action}: call 7", 1, answers[7])
         await stream.until(lambda: bool({1, 2, 3, 5, 6} & stream.answers.keys()), _SILENCE_S)
-        _expect_no_verdict(stream, 1, 2, 3, 5, 6)
+        expect_no_verdict(stream, 1, 2, 3, 5, 6)
         # Their ids are free again.
         calls = [CallSpec(1, "deny-latest-tag"), CallSpec(3, "deny-latest-tag", after=1)]
         await stream.send(calls, [numbered_pod(1)], action="calls with the ids of cancelled calls")
@@ -210,7 +211,7 @@ async def chain_cancelled_at_once(worker: Worker) -> None:
         await stream.send(calls, [pod()], cancelled=[1], action=action)
         expect_baseline(worker.facts, action, (await _verdicts(stream, [4]))[4])
         await stream.until(lambda: bool({1, 2, 3} & stream.answers.keys()), _SILENCE_S)
-        _expect_no_verdict(stream, 1, 2, 3)
+        expect_no_verdict(stream, 1, 2, 3)
 
 
 @CHAINS.rule(
@@ -371,12 +372,3 @@ async def _verdicts(stream: Stream, numbers: Iterable[int]) -> dict[int, Answer]
         found = f"a verdict without chained for call {number} after {stream.after[number]}"
         expect(holds, stream.action, found, "chained: true, whatever the outcome")
     return answers
-
-
-def _expect_no_verdict(stream: Stream, *numbers: int) -> None:
-    for number in numbers:
-        answer = stream.answers.get(number)
-        if answer is not None:
-            raise Violation(stream.action, f"a verdict for call {number}: {describe(answer)}", "no verdict")
-    if stream.ended is not None:
-        raise Violation(stream.action, stream.describe_end(), "an open stream")
