@@ -32,8 +32,9 @@ authorizer holds for the rest of the review.
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore leaves an annotation instead; (5) the patch
 turns the original object into the final one, and is absent when nothing changed; (6) every denial's webhook
-is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) each webhook
-is called at most once in a round for each state of the object, so the walk ends.
+is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) in a round
+each webhook is called at most once for each state of the object, and in chains at most once after each call,
+so the walk ends.
 
 Source: kubernetes/apiserver plugin/webhook/{mutating,validating}/dispatcher.go, mutating/
 reinvocationcontext.go.

@@ -1,7 +1,8 @@
 """How often webhooks change objects, to avoid speculative calls that would be discarded.
 
 A speculative call of a mutating webhook, before its turn, is wasted if an earlier webhook changes the object.
-This memory decides only the number and the time of calls, never the answer.
+Behind one that usually does, the gateway sends a chain, or waits. This memory decides only the number and the
+time of calls, never the answer.
 """
 
 from __future__ import annotations
