@@ -170,7 +170,7 @@ class Http2Server(Endpoint):
         self._has_preface = False
         self._unacknowledged_bytes = 0
         self._writers: deque[ServerStream] = deque()
-        """Streams with data that their own windows allow."""
+        """Streams with data that their own windows allow; also some that have ended, or are there twice."""
         self._is_pumping = False
         settings = {
             frames.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
@@ -337,14 +337,23 @@ class Http2Server(Endpoint):
 
     def add_writer(self, stream: ServerStream) -> None:
         """Write data of *stream*, which had none."""
-        self._writers.append(stream)
+        self._append_writer(stream)
         self.pump()
 
     def _open_window(self, stream: ServerStream, increment: int) -> None:
         was_open = stream.window > 0
         stream.window += increment
         if stream.unsent and not was_open and stream.window > 0:
-            self._writers.append(stream)
+            self._append_writer(stream)
+
+    def _append_writer(self, stream: ServerStream) -> None:
+        writers = self._writers
+        writers.append(stream)
+        if len(writers) > 2 * MAX_STREAMS:
+            # While the connection's window is closed, a client can open and cancel streams without end.
+            waiting = dict.fromkeys(writer for writer in writers if writer.is_open)
+            writers.clear()
+            writers.extend(waiting)
 
     def pump(self) -> None:
         """Write as much as windows and output allow, a frame of each stream in turn."""

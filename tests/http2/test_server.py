@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from typing import TYPE_CHECKING
 
@@ -340,6 +341,19 @@ def test_streams_share_the_connections_window_frame_by_frame() -> None:
     server.http2.pump()
     order = [stream for kind, stream, _ in cut(bytes(server.http2.output)[len(output) :]) if kind == raw.DATA]
     assert order == [1, 3, 5, 1]
+
+
+def test_streams_that_are_cancelled_while_the_connections_window_is_closed_are_forgotten() -> None:
+    server = started()
+    server.receive(opened(1) + raw.data(bytes(65_535)) + raw.frame(raw.DATA, b"", raw.END_STREAM, 1))
+    for number in range(3, 8 * MAX_STREAMS, 2):
+        body = raw.frame(raw.DATA, b"x", raw.END_STREAM, number)
+        reset = raw.frame(raw.RST_STREAM, struct.pack(">L", frames.CANCEL), 0, number)
+        server.receive(opened(number) + body + reset)
+        server.http2.begin_period()
+    server.requests.clear()
+    assert server.error() is None
+    assert sum(isinstance(found, ServerStream) for found in gc.get_objects()) <= 2 * MAX_STREAMS
 
 
 def test_a_shutdown_is_announced_and_later_requests_are_served_until_the_end() -> None:
