@@ -128,7 +128,8 @@ class PolicyWorker:
         self._streams.add(stream)
         self.idle.clear()
         if self._draining:
-            stream.drain()
+            # Later, because the RPC sends nothing before it has its handler.
+            self._evaluator.loop.call_soon(stream.drain)
         return stream
 
     def _stream_ended(self, stream: ReviewStream) -> None:

@@ -252,6 +252,35 @@ def test_answers_that_wait_for_a_window_are_bounded(
     uvloop.run(scenario())
 
 
+def test_a_stream_that_is_opened_during_the_shutdown_gets_the_drain_notice(connect: Connect) -> None:
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def wait(review: Review) -> None:
+        started.set()
+        await gate.wait()
+
+    async def scenario() -> None:
+        server = server_of(wait)
+        async with connect(server) as client:
+            one = await client()
+            one.open(1)
+            one.send(review())
+            await started.wait()
+            stopping = asyncio.create_task(server.stop(60))
+            while (await one.frame())[0] != raw.GOAWAY:
+                pass
+            one.open(3, path=SERVICE + "ReviewStream")
+            # Before the stream ends because it is quiet.
+            while (found := await one.frame())[0] != raw.DATA:
+                assert "grpc-status" not in str(found)
+            assert found[1] == 3
+            assert pb.VerdictBatch.FromString(found[2][5:]).draining
+            gate.set()
+            await stopping
+
+    uvloop.run(scenario())
+
+
 def test_rpcs_leave_no_reference_cycles(connect: Connect) -> None:
     async def scenario() -> None:
         server = server_of()
