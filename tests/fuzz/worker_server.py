@@ -144,32 +144,37 @@ async def _connect(serving: Serving, source: Source) -> None:
     received = b"" if source.chance(16) else PREFACE + raw.frame(raw.SETTINGS)
     one.data_received(received)
     received_bytes = len(received)
-    for _ in range(24):
-        if source.is_empty or transport.is_closed:
-            break
-        event = source.byte() % 16
-        if event < 12:
-            sent = _client(source)
-            received_bytes += len(sent)
-            for piece in source.pieces(sent):
-                if not transport.is_closed:
-                    one.data_received(piece)
-        elif event < 13:
-            one.pause_writing()
-        elif event < 15:
-            one.resume_writing()
-        elif source.chance(4):
-            one.drain()
-        for _ in range(source.byte() % 4):
-            await asyncio.sleep(0)
-        http2 = one._http2
-        assert len(http2.streams) <= _STREAMS
-        assert load.rpcs <= _STREAMS
-        assert 0 <= load.stored_bytes <= _STORED_BYTES
-        assert http2._unproductive_frames <= 60 + _STREAMS
-        # An answer is at most a patch; the texts of statuses are shorter.
-        assert transport.written_bytes + http2.unsent_bytes <= 300 + 60 * received_bytes
-    one.connection_lost(None)
+    is_drained = False
+    try:
+        for _ in range(24):
+            if source.is_empty or transport.is_closed:
+                break
+            event = source.byte() % 16
+            if event < 12:
+                sent = _client(source)
+                received_bytes += len(sent)
+                for piece in source.pieces(sent):
+                    if not transport.is_closed:
+                        one.data_received(piece)
+            elif event < 13:
+                one.pause_writing()
+            elif event < 15:
+                one.resume_writing()
+            elif not is_drained and source.chance(4):
+                is_drained = True
+                one.drain()
+            for _ in range(source.byte() % 4):
+                await asyncio.sleep(0)
+            http2 = one._http2
+            assert len(http2.streams) <= _STREAMS
+            assert load.rpcs <= _STREAMS
+            assert 0 <= load.stored_bytes <= _STORED_BYTES
+            assert http2._unproductive_frames <= 60 + _STREAMS
+            # An answer is at most a patch; the texts of statuses are shorter.
+            assert transport.written_bytes + http2.unsent_bytes <= 300 + 60 * received_bytes
+    finally:
+        # A server that stops waits for the end of its connections.
+        one.connection_lost(None)
     assert (load.rpcs, load.stored_bytes, one._http2.unsent_bytes) == (0, 0, 0)
     assert not one._http2.streams
     assert serving._worker.idle.is_set()
