@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.http2.status import StatusCode
 from workers.answer import Outcome, error
 from workers.evaluation import Evaluator, Running
-from workers.payload import Payload
+from workers.payload import MAX_CHAINED_BYTES, TOO_LARGE, Payload
 from workers.review import Review
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ class Calls:
         cancelled = set(batch.cancelled)
         links = _prepare(batch, payloads)
         self._evaluator.mark()
+        chained = 0
         for message in batch.calls:
             number = message.id
+            chained += message.after > 0
             before = links.get(message.after) if message.after else None
             link = None
             if number in links:
@@ -120,6 +122,9 @@ class Calls:
                     link.is_cancelled = True
             elif number in self._in_flight:
                 raise ProtocolViolation(f"call id {number} is used again while its call is in flight")
+            elif message.after and chained > MAX_IN_FLIGHT:
+                # Each may leave a payload, which is stored until the end of the batch.
+                self._refuse_above_limit(_Call(message, None))
             else:
                 self._accept(message, _Call(message, link), before, payloads, arrived)
         for number in cancelled:
@@ -164,6 +169,9 @@ class Calls:
         policy = self._policies.get(call.policy)
         if policy is None:
             self._report(call.number, unknown_policy(call.policy, self._policies), call.is_chained)
+        elif payload is TOO_LARGE:
+            text = f"a call before this one leaves a request of more than {MAX_CHAINED_BYTES} bytes"
+            self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
         elif self._is_full:
             self._refuse_above_limit(call)
         else:

@@ -15,7 +15,7 @@ Source: marshal.c of CPython (``w_ref``): a value is marked unless there is only
 from __future__ import annotations
 
 import marshal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -23,6 +23,11 @@ from gateway.core.diff import same
 
 if TYPE_CHECKING:
     from workers.answer import Outcome
+
+MAX_CHAINED_BYTES: Final = 512 * 1024
+"""Length of a changed request above which the calls after the change are refused, so that the requests of a
+chain cannot grow without end. Their verdicts would not count: the object of a chain has at most 64 KiB, and
+the gateway sends requests of at most 64 KiB on a stream."""
 
 JsonObject = dict[str, Any]
 
@@ -108,8 +113,9 @@ class Payload:
     def left_by(self, outcome: Outcome, *, is_derived: bool) -> Payload:
         """Return the payload of the calls after a call with *outcome*.
 
-        It is the payload itself unless *outcome* allows with a patch that applies. *is_derived*: the patch is
-        one that ``Review.changes`` derived, and therefore changes something.
+        It is the payload itself unless *outcome* allows with a patch that applies, and ``TOO_LARGE`` above
+        ``MAX_CHAINED_BYTES``. *is_derived*: the patch is one that ``Review.changes`` derived, and therefore
+        changes something.
         """
         patch = getattr(outcome, "patch", b"") if getattr(outcome, "allowed", False) else b""
         if not patch:
@@ -128,4 +134,10 @@ class Payload:
             return self  # the gateway fails the call
         if not is_derived and same(patched, self.original().get("object")):
             return self
+        if len(json) > MAX_CHAINED_BYTES:
+            return TOO_LARGE
         return Payload(json, self.namespace_json, request)
+
+
+TOO_LARGE: Final = Payload(b"")
+"""The payload of calls that are refused."""

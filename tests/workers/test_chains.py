@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +19,10 @@ from gateway.work_queue import finish
 from tests.waiting import until
 from workers import Denied, PolicyServer, Review
 from workers.answer import Outcome
-from workers.calls import Calls
+from workers.calls import MAX_IN_FLIGHT, Calls
 from workers.evaluation import Evaluator
 from workers.invoke import run
+from workers.payload import MAX_CHAINED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,6 +250,46 @@ def test_chains_equal_a_serial_run(
         assert outcomes == expected
         for step, _, _ in steps:
             step.seen.clear()
+
+
+@pytest.mark.parametrize("is_explicit", [False, True])
+def test_the_requests_of_a_chain_are_bounded(is_explicit: bool) -> None:
+    server = PolicyServer()
+    sizes = []
+
+    @server.policy("double", mutating=True)
+    def double(review: Review) -> None:
+        sizes.append(review.size_bytes)
+        if is_explicit:
+            review.patch = [{"op": "copy", "from": "/spec", "path": f"/spec/{len(sizes)}"}]
+        else:
+            review.object["spec"] = [review.object["spec"]] * 2
+
+    message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"object":{"spec":{}}}')])
+    for number in range(1, 60):
+        message.calls.add(id=number, policy="double", timeout_millis=60_000, after=number - 1)
+    outcomes = asyncio.run(_outcomes(server, message))
+    assert MAX_CHAINED_BYTES / 4 < max(sizes) <= MAX_CHAINED_BYTES
+    assert [type(outcomes[number]) for number in range(1, 60)] == [
+        *[pb.ReviewResponse] * len(sizes),
+        *[pb.Error] * (59 - len(sizes)),
+    ]
+
+
+def test_the_chained_calls_of_a_batch_are_bounded() -> None:
+    server = PolicyServer()
+
+    @server.policy("count", mutating=True)
+    def count(review: Review) -> None:
+        review.object["count"] += 1
+
+    number_of_calls = MAX_IN_FLIGHT + 10
+    message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"object":{"count":0}}')])
+    for number in range(1, number_of_calls + 1):
+        message.calls.add(id=number, policy="count", timeout_millis=60_000, after=number - 1)
+    outcomes = asyncio.run(_outcomes(server, message))
+    refused = [number for number, outcome in outcomes.items() if isinstance(outcome, pb.Error)]
+    assert refused == list(range(MAX_IN_FLIGHT + 2, number_of_calls + 1))
 
 
 def _plain(step: Step, *, mutating: bool) -> Any:
