@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pb import worker_pb2 as pb
 from workers.answer import Outcome, deadline_exceeded, outcome_of_exception
 from workers.invoke import outcome_of, run
+from workers.review import Review
 from workers.slowness import INLINE_LIMIT_S, LoopWatch
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from workers.invoke import Unfinished
     from workers.policy import Policy
-    from workers.review import Review
 
     Finish = Callable[[Outcome], None]
 
@@ -38,6 +38,8 @@ LARGE_REVIEW_BYTES: Final = 64 * 1024
 
 THREADS: Final = min(32, 4 * (os.cpu_count() or 1) + 4)
 """Threads for blocking policies. They mostly wait, so there are more threads than CPUs."""
+
+_NO_REVIEW: Final = Review(b"")
 
 log = logging.getLogger("workers")
 
@@ -152,8 +154,9 @@ class Running:
 
     def _call(self) -> None:
         """Body of the thread."""
-        is_needed = self._finish is not None and self._review.remaining_s > 0
-        result = run(self._policy, self._review) if is_needed else deadline_exceeded()
+        review = self._review
+        is_needed = self._finish is not None and review.remaining_s > 0
+        result = run(self._policy, review) if is_needed else deadline_exceeded()
         self._evaluator.loop.call_soon_threadsafe(self._thread_done, result)
 
     def _thread_done(self, result: Outcome | Unfinished) -> None:
@@ -185,6 +188,8 @@ class Running:
 
     def _settle(self, outcome: Outcome | None) -> None:
         finish, self._finish = self._finish, None
+        # A cancelled call stays in the queue of the threads until one is free.
+        self._review = _NO_REVIEW
         if self._timer is not None:
             self._timer.cancel()
         if finish is not None and outcome is not None:

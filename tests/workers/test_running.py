@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import threading
@@ -16,6 +17,7 @@ import pytest
 import uvloop
 
 from workers import Denied, PolicyServer, Review, unary
+from workers.evaluation import THREADS, Evaluator, Running
 from workers.slowness import LONG_RUNS, LoopWatch
 
 Code = Callable[[Any], grpc.StatusCode]
@@ -83,6 +85,35 @@ def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None
             await stream.close()
 
     uvloop.run(scenario())
+
+
+def test_a_call_that_ends_before_a_thread_is_free_stores_no_review() -> None:
+    server = PolicyServer()
+    let_go = threading.Event()
+
+    @server.policy("blocks", blocking=True)
+    def blocks(review: Review) -> None:
+        let_go.wait(10)
+
+    async def scenario() -> None:
+        evaluator, policy = Evaluator(), server.policies["blocks"]
+        kept = [evaluator.begin(policy, Review(b"{}"), lambda _: None) for _ in range(THREADS)]
+        reviews = [Review(b"{}"), Review(b"{}", deadline=time.monotonic() + 0.001)]
+        ended = asyncio.Event()
+        cancelled, _ = [evaluator.begin(policy, review, lambda _: ended.set()) for review in reviews]
+        assert isinstance(cancelled, Running)
+        cancelled.cancel()
+        await ended.wait()
+        assert not [
+            holder
+            for review in reviews
+            for holder in gc.get_referrers(review)
+            if isinstance(holder, Running) and holder not in kept
+        ]
+        let_go.set()
+        await evaluator.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_plain_function_that_blocks_moves_to_a_thread(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
