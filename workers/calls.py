@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     """Gets the id of a call, its outcome, and whether the call followed another one."""
 
 MAX_IN_FLIGHT: Final = 4096
-"""Limit of waiting calls for each stream: four times the default maxInFlight of the gateway."""
+"""Limit of waiting calls for each stream, and of calls in a batch, whose policies run without a pause: four
+times the default maxInFlight of the gateway."""
+
+MAX_BATCH_ITEMS: Final = 65_536
+"""Calls and cancellations in a batch above which the stream is ended: refusals take time too."""
 
 
 class ProtocolViolation(Exception):
@@ -101,18 +105,18 @@ class Calls:
         """Begin the calls of *batch*, which *arrived* at that monotonic time, and cancel others.
 
         Raises:
-            ProtocolViolation: the id of a call in flight is used again.
+            ProtocolViolation: the id of a call in flight is used again, or the batch is too long.
         """
+        if len(batch.calls) + len(batch.cancelled) > MAX_BATCH_ITEMS:
+            raise ProtocolViolation(f"a batch has more than {MAX_BATCH_ITEMS} calls and cancellations")
         payloads = [
             Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
         ]
         cancelled = set(batch.cancelled)
         links = _prepare(batch, payloads)
         self._evaluator.mark()
-        chained = 0
-        for message in batch.calls:
+        for position, message in enumerate(batch.calls):
             number = message.id
-            chained += message.after > 0
             before = links.get(message.after) if message.after else None
             link = None
             if number in links:
@@ -122,8 +126,7 @@ class Calls:
                     link.is_cancelled = True
             elif number in self._in_flight:
                 raise ProtocolViolation(f"call id {number} is used again while its call is in flight")
-            elif message.after and chained > MAX_IN_FLIGHT:
-                # Each may leave a payload, which is stored until the end of the batch.
+            elif position >= MAX_IN_FLIGHT:
                 self._refuse_above_limit(_Call(message, None))
             else:
                 self._accept(message, _Call(message, link), before, payloads, arrived)

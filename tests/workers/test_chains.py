@@ -19,7 +19,7 @@ from gateway.work_queue import finish
 from tests.waiting import until
 from workers import Denied, PolicyServer, Review
 from workers.answer import Outcome
-from workers.calls import MAX_IN_FLIGHT, Calls
+from workers.calls import MAX_BATCH_ITEMS, MAX_IN_FLIGHT, Calls, ProtocolViolation
 from workers.evaluation import Evaluator
 from workers.invoke import run
 from workers.payload import MAX_CHAINED_BYTES
@@ -276,20 +276,23 @@ def test_the_requests_of_a_chain_are_bounded(is_explicit: bool) -> None:
     ]
 
 
-def test_the_chained_calls_of_a_batch_are_bounded() -> None:
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_the_calls_of_a_batch_are_bounded(is_chain: bool) -> None:
     server = PolicyServer()
 
     @server.policy("count", mutating=True)
     def count(review: Review) -> None:
         review.object["count"] += 1
 
-    number_of_calls = MAX_IN_FLIGHT + 10
     message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"object":{"count":0}}')])
-    for number in range(1, number_of_calls + 1):
-        message.calls.add(id=number, policy="count", timeout_millis=60_000, after=number - 1)
+    for number in range(1, MAX_IN_FLIGHT + 11):
+        message.calls.add(id=number, policy="count", timeout_millis=60_000, after=is_chain * (number - 1))
     outcomes = asyncio.run(_outcomes(server, message))
     refused = [number for number, outcome in outcomes.items() if isinstance(outcome, pb.Error)]
-    assert refused == list(range(MAX_IN_FLIGHT + 2, number_of_calls + 1))
+    assert refused == list(range(MAX_IN_FLIGHT + 1, MAX_IN_FLIGHT + 11))
+    message.cancelled.extend(range(MAX_BATCH_ITEMS))
+    with pytest.raises(ProtocolViolation):
+        asyncio.run(_outcomes(server, message))
 
 
 def _plain(step: Step, *, mutating: bool) -> Any:
