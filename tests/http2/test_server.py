@@ -353,6 +353,7 @@ def test_streams_that_are_cancelled_while_the_connections_window_is_closed_are_f
         server.http2.begin_period()
     server.requests.clear()
     assert server.error() is None
+    gc.collect()
     assert sum(isinstance(found, ServerStream) for found in gc.get_objects()) <= 2 * MAX_STREAMS
 
 
