@@ -8,8 +8,9 @@ The stages do not call each other; each returns a value, and only ``_Review`` ha
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from gateway.core.answer import NO_ORIGIN, Answer
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.large import LARGE_BYTES
@@ -22,8 +23,8 @@ from gateway.errors import Overloaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from gateway.core.answer import Origin
     from gateway.core.deadline import Deadline
-    from gateway.core.decision import Decision
     from gateway.core.matching import Selection
     from gateway.core.review import AdmissionRequest
     from gateway.core.webhook import Phase
@@ -32,22 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
-    """A finished review: the bytes that answer it, and their origin."""
-
-    body: bytes
-    """JSON of an AdmissionReview."""
-    decision: Decision
-    evaluation: Evaluation
-
-
 class ReviewObserver(Protocol):
-    """Is notified of the end of each review, for metrics."""
+    """Is notified of the end of each review, for metrics and records."""
 
-    def review_answered(
-        self, phase: Phase, decision: Decision, evaluation: Evaluation, seconds: float
-    ) -> None:
-        """A review of *phase* was answered after so many *seconds*."""
+    def review_answered(self, answer: Answer, seconds: float) -> None:
+        """A review ended with *answer* after so many *seconds*."""
 
     def review_cancelled(self, phase: Phase) -> None:
         """A review of *phase* was cancelled before its answer."""
@@ -67,15 +57,17 @@ class Admission:
         deadline: Deadline,
         answered: Callable[[Answer], None],
         failed: Callable[[Exception], None],
+        origin: Origin = NO_ORIGIN,
     ) -> Callable[[], None]:
         """Review *body* by the webhooks of *selection*, and return a function that cancels the review.
 
+        *origin* is the HTTP request, for records.
         *deadline* is on the clock of ``snapshot.backends.now``. *answered* or *failed* is called once,
         perhaps before this returns, and not after the review was cancelled. The error is a ReviewError if
         *body* is not a review that can be answered, Unavailable if its time was over too early, and otherwise
         a bug.
         """
-        review = _Review(self, selection, deadline, answered, failed)
+        review = _Review(self, selection, deadline, answered, failed, origin)
         review.start(body)
         return review.cancel
 
@@ -89,6 +81,7 @@ class _Review:
         "_cancel_stage",
         "_deadline",
         "_failed",
+        "_origin",
         "_request",
         "_selection",
         "_started_at",
@@ -105,12 +98,14 @@ class _Review:
         deadline: Deadline,
         answered: Callable[[Answer], None],
         failed: Callable[[Exception], None],
+        origin: Origin,
     ) -> None:
         self._admission = admission
         self._selection = selection
         self._deadline = deadline
         self._answered = answered
         self._failed = failed
+        self._origin = origin
         self._started_at = admission.snapshot.backends.now()
 
     def cancel(self) -> None:
@@ -183,12 +178,12 @@ class _Review:
     def _decide(self, evaluation: Evaluation) -> None:
         """Answer by the outcomes of *evaluation*."""
         self._leave_stage()
-        request, snapshot, phase = self._request, self._admission.snapshot, self._selection.phase
+        request, snapshot = self._request, self._admission.snapshot
         decision = decide(evaluation, snapshot.audit_level)
         body = encode(request.api_version, request.uid, decision)
-        self._answered(Answer(body, decision, evaluation))
-        seconds = snapshot.backends.now() - self._started_at
-        self._admission.observer.review_answered(phase, decision, evaluation, seconds)
+        answer = Answer(body, decision, evaluation, self._selection, self._origin, self._started_at)
+        self._answered(answer)
+        self._admission.observer.review_answered(answer, snapshot.backends.now() - self._started_at)
         for webhook, key, reason in decision.dropped_annotations:
             log.warning("audit annotation dropped: webhook %s, key %r: %s", webhook, key, reason)
 

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 from gateway.admit import Admission
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.model import summary
+from gateway.core.answer import Origin
 from gateway.errors import ConfigError
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
@@ -26,8 +27,9 @@ from gateway.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from gateway.admit import Answer
+    from gateway.admit import ReviewObserver
     from gateway.config.model import Config, WorkerPool
+    from gateway.core.answer import Answer
     from gateway.core.deadline import Deadline
     from gateway.core.matching import Selection
     from gateway.options import Options
@@ -119,7 +121,7 @@ class Gateway:
 
     def application(self, snapshot: Snapshot) -> Callable[[Exchange, Selection, Deadline], Cancel]:
         """Return the function that the front end calls for each review by *snapshot*."""
-        review = Admission(snapshot, self.metrics).review
+        review = Admission(snapshot, self._observer(snapshot)).review
         fail = self._front_end.router.fail
 
         def answered(exchange: Exchange, answer: Answer) -> None:
@@ -129,9 +131,16 @@ class Gateway:
             request = exchange.request
             # Not kept for as long as the review waits: the parsed request is kept as well.
             body, request.body = request.body, b""
-            return review(selection, body, deadline, partial(answered, exchange), partial(fail, exchange))
+            origin = Origin(request.target, request.headers.get(b"traceparent"))
+            return review(
+                selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
+            )
 
         return app
+
+    def _observer(self, snapshot: Snapshot) -> ReviewObserver:
+        """Return the observer of the reviews by *snapshot*."""
+        return self.metrics
 
     # -- the configuration ------------------------------------------------------------------------
 

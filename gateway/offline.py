@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.admit import Admission, Answer, needs_namespace
+from gateway.admit import Admission, needs_namespace
 from gateway.config.parsing import parse_yaml
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.config.model import Config
+    from gateway.core.answer import Answer
     from gateway.core.matching import Selection
     from gateway.core.webhook import Phase
     from gateway.kubernetes.namespaces import ClusterNamespaces

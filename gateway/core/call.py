@@ -152,12 +152,15 @@ class Call:
         "after",
         "applied",
         "elapsed_s",
+        "endpoint",
         "index",
         "invocation",
         "is_ahead",
         "is_followed",
         "is_matched",
+        "is_repeated",
         "payload",
+        "started_at",
         "verdict",
     )
 
@@ -187,4 +190,11 @@ class Call:
         self.applied: Applied | None = None
         """The result of the verdict's patch, if that was applied before the verdict's turn."""
         self.elapsed_s = 0.0
-        """Seconds until the verdict; for metrics, set by the driver and never read here."""
+        """Seconds until the verdict. It and the next three are for metrics and records: the driver sets them,
+        and nothing here reads them."""
+        self.started_at = 0.0
+        """When the first attempt was made, in seconds on the monotonic clock."""
+        self.endpoint = ""
+        """Address of the worker or HTTPS server whose verdict counted."""
+        self.is_repeated = False
+        """Whether it was retried or hedged at another endpoint."""

@@ -29,6 +29,8 @@ MAX_CALLS: Final = 64
 class Endpoint(Protocol):
     """One address that takes calls: a worker, or an HTTPS server."""
 
+    address: str
+    """HOST:PORT, the path of a socket, or the URL of an HTTPS server."""
     calls: InFlightCalls
 
     @property

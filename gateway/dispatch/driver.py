@@ -119,7 +119,10 @@ class EvaluationDriver:
                 return
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
         now = self._now()
-        call.elapsed_s = now - group.first_started_at
+        call.started_at = started_at = group.first_started_at
+        call.elapsed_s = now - started_at
+        call.endpoint = group.endpoint.address
+        call.is_repeated = group.is_second_attempt or other is not None
         for follower in group.followers:
             if follower.after is call:
                 follower.endpoint.calls.restart(follower, now, self._deadline.capped(follower.timeout_s, now))

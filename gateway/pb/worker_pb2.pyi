@@ -110,18 +110,20 @@ class Payload(_message.Message):
     def __init__(self, admission_request: _Optional[bytes] = ..., namespace_object: _Optional[bytes] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("id", "payload", "policy", "timeout_millis", "after")
+    __slots__ = ("id", "payload", "policy", "timeout_millis", "after", "traceparent")
     ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MILLIS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     payload: int
     policy: str
     timeout_millis: int
     after: int
-    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ..., after: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("verdicts", "draining")

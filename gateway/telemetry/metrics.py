@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from gateway.core.answer import Answer
     from gateway.core.conditions import Excluded
-    from gateway.core.decision import Decision
-    from gateway.core.evaluation import Evaluation
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
@@ -143,10 +142,11 @@ class Metrics:
             pool = self._pools[name] = PoolMetrics(self, name)
         return pool
 
-    def review_answered(self, phase: str, decision: Decision, evaluation: Evaluation, seconds: float) -> None:
-        """Count one review that was answered, and the outcomes of its webhooks."""
+    def review_answered(self, answer: Answer, seconds: float) -> None:
+        """Count one review that was answered after *seconds*, and the outcomes of its webhooks."""
+        evaluation = answer.evaluation
         operation = evaluation.request.operation
-        self._reviews[phase, operation, decision.allowed].observe(seconds)
+        self._reviews[answer.selection.phase, operation, answer.decision.allowed].observe(seconds)
         self.outcomes(operation, evaluation.outcomes)
         if evaluation.exclusions:
             self.exclusions(operation, evaluation.exclusions)

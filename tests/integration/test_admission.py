@@ -23,7 +23,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.admit import Answer
+    from gateway.core.answer import Answer
     from gateway.snapshot import FoundNamespace
 
 LARGE = "x" * (LARGE_BYTES + 1)

@@ -39,7 +39,7 @@ from tests.simulation.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gateway.admit import Answer
+    from gateway.core.answer import Answer
     from gateway.core.call import Call
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool

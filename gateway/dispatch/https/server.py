@@ -75,6 +75,7 @@ class HttpsServer:
         self.calls = InFlightCalls(MAX_IN_FLIGHT, timers)
         self._now = timers.now
         self.client = client
+        self.address = client.url
         self.user = user
         self._metrics = metrics
         try:
