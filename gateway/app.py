@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, gene
 
 from gateway.admit import Admission
 from gateway.cluster_follower import Cluster, ClusterFollower
+from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.errors import ConfigError
@@ -207,11 +208,11 @@ class Gateway:
             self._on_config(config)
             await prepared.wait_until_ready()
             # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
-            paths = await asyncio.to_thread(Paths, config)
+            paths, digest_ = await asyncio.to_thread(lambda: (Paths(config), digest(config)))
         except BaseException:
             await self._pools.discard(prepared)
             raise
-        return self._pools.use(prepared, paths, cluster.view)
+        return self._pools.use(prepared, paths, digest_, cluster.view)
 
     def _log_change(self, files: Config, config: Config) -> None:
         old = self.config

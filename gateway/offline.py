@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.admit import Admission, needs_namespace
+from gateway.config.digest import digest
 from gateway.config.parsing import parse_yaml
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
@@ -73,7 +74,7 @@ async def review(config: Config, body: bytes, phases: Sequence[Phase]) -> tuple[
             found = await cluster.get(request.namespace) if is_needed else None
             view = ClusterView({} if found is None else {found.name: found}, None, cluster.authorize)
         prepared = await pools.prepare(config)
-        admission = Admission(pools.use(prepared, paths, view), metrics)
+        admission = Admission(pools.use(prepared, paths, digest(config), view), metrics)
         await prepared.wait_until_ready(_READY_WITHIN_S)
         answers: list[Answer] = []
         lines: list[str] = []

@@ -77,6 +77,8 @@ class Snapshot:
     """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
     memory: ChangeMemory
     audit_level: AuditLevel
+    digest: str
+    """The digest of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,12 @@ class Pools:
         unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
         await asyncio.gather(*(backend.close(0.0) for backend in unused))
 
-    def use(self, prepared: PreparedPools, paths: Paths, cluster: ClusterView | None = None) -> Snapshot:
+    def use(
+        self, prepared: PreparedPools, paths: Paths, digest: str, cluster: ClusterView | None = None
+    ) -> Snapshot:
         """Put the *prepared* pools in use, and return the snapshot of their configuration.
 
+        *paths* and *digest* are those of the configuration.
         Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.
         """
         gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
@@ -212,6 +217,7 @@ class Pools:
             None if cluster is None else cluster.look_up,
             ChangeMemory(),
             config.gateway.audit_level,
+            digest,
         )
 
     def fingerprint(self) -> object:

@@ -37,6 +37,11 @@ class CompiledConditions:
         self._slots = [None] * max((each.program.slots for each in conditions), default=0)
         self.needs_authorizer = any(each.needs_authorizer for each in conditions)
 
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """Name and expression of each condition, in their order."""
+        return tuple((each.name, each.expression) for each in self._conditions)
+
     def is_excluded(self, namespace: str, operation: str) -> bool:
         """Whether a condition is false for every request for *operation* in *namespace*.
 

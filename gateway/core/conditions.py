@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.core.verdict import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Json = dict[str, object]
 
@@ -90,6 +90,10 @@ class LongEvaluation:
 
 class MatchConditions(Protocol):
     """The compiled conditions of one webhook."""
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """Name and expression of each condition, in their order."""
 
     @property
     def needs_authorizer(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.admit import Admission
+from gateway.config.digest import digest
 from gateway.config.model import Config
 from gateway.core.deadline import Deadline
 from gateway.core.large import LARGE_BYTES
@@ -46,7 +47,8 @@ class Case:
         self.pools = Pools(self.metrics, lambda pool: ())
         view = ClusterView({}, self.look_up, lambda *_: lambda: None)
         prepared = await self.pools.prepare(self.config)
-        self.admission = Admission(self.pools.use(prepared, Paths(self.config), view), self.metrics)
+        snapshot = self.pools.use(prepared, Paths(self.config), digest(self.config), view)
+        self.admission = Admission(snapshot, self.metrics)
 
     def look_up(
         self, name: str, timeout_s: float, found: Callable[[FoundNamespace], None]

@@ -28,7 +28,7 @@ from gateway.core.webhook import Rule, WorkerRef
 from tests.core.build import ANYTHING, document, resource, webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
@@ -121,6 +121,10 @@ class FakeConditions:
     """If this holds, the evaluation of the conditions fails."""
     check: AccessCheck | None = None
     takes_long: bool = False
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        return ()
 
     @property
     def needs_authorizer(self) -> bool:

@@ -14,6 +14,7 @@ from unittest import mock
 
 from gateway import admit
 from gateway.admit import Admission
+from gateway.config.digest import digest
 from gateway.core import speculation
 from gateway.core.deadline import Deadline
 from gateway.dispatch import pool, targets
@@ -129,7 +130,7 @@ class Simulation:
         prepared = await self._pools.prepare(self.world.configs[number][1])
         await prepared.wait_until_ready(within_s)
         self.journal.note("configuration %s is in force", number)
-        self.snapshot = self._pools.use(prepared, Paths(prepared.config))
+        self.snapshot = self._pools.use(prepared, Paths(prepared.config), digest(prepared.config))
         self.pools_seen.update(dict.fromkeys(self._pools._pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:
