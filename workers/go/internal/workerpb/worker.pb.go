@@ -631,7 +631,11 @@ type Call struct {
 	// Id of an earlier call of this batch with the same payload; 0: none. The
 	// policy is evaluated on the object that the earlier call leaves: with its
 	// patch if it allows, otherwise unchanged.
-	After         uint64 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
+	After uint64 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
+	// The gateway's span for this call, as a W3C Trace Context `traceparent`, if
+	// the API server sent one for the review; empty: none. A Review has it in the
+	// metadata `traceparent`.
+	Traceparent   string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +703,13 @@ func (x *Call) GetAfter() uint64 {
 		return x.After
 	}
 	return 0
+}
+
+func (x *Call) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type VerdictBatch struct {
@@ -953,13 +964,14 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\tcancelled\x18\x03 \x03(\x04R\tcancelled\"a\n" +
 	"\aPayload\x12+\n" +
 	"\x11admission_request\x18\x01 \x01(\fR\x10admissionRequest\x12)\n" +
-	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"\x85\x01\n" +
+	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"\xa7\x01\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\rR\apayload\x12\x16\n" +
 	"\x06policy\x18\x03 \x01(\tR\x06policy\x12%\n" +
 	"\x0etimeout_millis\x18\x04 \x01(\rR\rtimeoutMillis\x12\x14\n" +
-	"\x05after\x18\x05 \x01(\x04R\x05after\"k\n" +
+	"\x05after\x18\x05 \x01(\x04R\x05after\x12 \n" +
+	"\vtraceparent\x18\x06 \x01(\tR\vtraceparent\"k\n" +
 	"\fVerdictBatch\x12?\n" +
 	"\bverdicts\x18\x01 \x03(\v2#.admissiongateway.worker.v1.VerdictR\bverdicts\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xc3\x01\n" +
