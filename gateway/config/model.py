@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from gateway.config.logging_settings import LoggingSettings
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -126,6 +128,7 @@ class GatewaySettings:
     """The gateway's credentials for HTTPS webhooks; None: none are sent."""
     kubernetes: KubernetesSettings | None = None
     """None: no cluster is watched, and Namespace documents have all namespaces."""
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
 
 
 @dataclass(frozen=True, slots=True)

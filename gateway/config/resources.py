@@ -24,6 +24,7 @@ from gateway.config.credential_files import (
     read_token_file,
 )
 from gateway.config.kubeconfig import read_kubernetes
+from gateway.config.logging_settings import read_logging
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
     Authentication,
@@ -231,6 +232,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
         webhook_users=read_webhook_users(fields, "webhookKubeConfigFile", folder),
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
+        logging=read_logging(fields.group("logging"), folder),
     )
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes
     if found < least:
