@@ -87,7 +87,7 @@ soak-faults: install
 # pyproject.toml; pip-compile's own reader would drop the markers of the dependencies.
 constraints: install
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
-	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra tracing \
 	  --build-deps-for wheel --no-build-isolation --output-file constraints.txt pyproject.toml
 
 clean:

@@ -44,9 +44,12 @@ def main() -> None:
 
 
 def roots_of(project: dict[str, Any], wanted: str) -> list[str]:
-    """Return the names in the list *wanted*, one of ``LISTS``, of a parsed pyproject.toml."""
+    """Return the names in the list *wanted*, one of ``LISTS``, of a parsed pyproject.toml.
+
+    The running program has the optional dependencies for traces.
+    """
     found: list[str] = (
-        project["project"]["dependencies"]
+        project["project"]["dependencies"] + project["project"]["optional-dependencies"]["tracing"]
         if wanted == "dependencies"
         else project["build-system"]["requires"]
     )
