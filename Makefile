@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs protos bench peers-bench soak soak-faults constraints clean
+.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring protos bench peers-bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -63,6 +63,10 @@ lint: install
 # Writes the pages of docs/ to build/docs. A link or an anchor that leads nowhere is an error.
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# The tables of docs/metrics.md, from the table of metrics.
+monitoring: install
+	$(BIN)/python -m deploy.monitoring
 
 protos: install
 	$(BIN)/python protos/generate.py

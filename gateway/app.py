@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, disable_created_metrics, generate_latest
+from prometheus_client import disable_created_metrics
 
 from gateway.admit import Admission
 from gateway.cluster_follower import Cluster, ClusterFollower
@@ -23,6 +24,7 @@ from gateway.serving.files import FileChanges
 from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
 from gateway.snapshot import Pools
+from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from gateway.options import Options
     from gateway.serving.message import Cancel, Exchange
     from gateway.snapshot import Snapshot
+    from gateway.telemetry.exposition import Exposition
 
 log = logging.getLogger(__name__)
 
@@ -54,22 +57,22 @@ class Gateway:
         targets: Callable[[WorkerPool], Sequence[str]],
         on_config: Callable[[Config], None] = lambda config: None,
         *,
-        reuse_port: bool = False,
+        process: int | None = None,
     ) -> None:
-        """Make a gateway of *options*.
+        """Make a gateway of *options*; *process* is its number if there are several of the same address.
 
         *targets* returns the addresses of a pool's workers. *on_config* is called with each configuration
         before it comes into force.
         """
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.metrics = Metrics()
+        self.metrics = Metrics("" if process is None else str(process))
         self.config: Config | None = None
         """The configuration in force, including the custom resources of the cluster."""
         self._files: Config | None = None
         """The part of it that is from files."""
         self._options = options
         self._on_config = on_config
-        self._reuse_port = reuse_port
+        self._reuse_port = process is not None
         self._not_ready: str | None = STARTING
         self._pools = Pools(self.metrics, targets)
         self._follower = ClusterFollower()
@@ -199,6 +202,9 @@ class Gateway:
             self._log_change(files, combined.config)
             self.config, self._files = combined.config, files
             self.metrics.reload_timestamp.set(time.time())
+            self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
+            self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
+            self.metrics.use(snapshot.digest, chain(combined.config.mutating, combined.config.validating))
         await self._follower.use(cluster, combined)
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
@@ -251,7 +257,7 @@ class Gateway:
             return f"{STARTING}: {not_synced}"
         return self._not_ready or not_synced
 
-    async def _exposition(self) -> tuple[bytes, str]:
+    async def _exposition(self, accept: bytes) -> Exposition:
         metrics, front_end = self.metrics, self._front_end
         is_refused = self._changes.is_refused or self._follower.refused
         metrics.reviews_in_flight.set(front_end.router.in_flight)
@@ -261,7 +267,7 @@ class Gateway:
             metrics.certificate_expiry.set(front_end.certificate_expiry)
         self._pools.count_endpoints()
         metrics.watch = self._follower.watch_state
-        return await asyncio.to_thread(generate_latest, metrics.registry), CONTENT_TYPE_LATEST
+        return await asyncio.to_thread(expose, metrics.registry, accept)
 
 
 def _log_refusal(problem: ConfigError) -> None:

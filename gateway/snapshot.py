@@ -244,10 +244,15 @@ class Pools:
         self._executor.close()
 
     def count_endpoints(self) -> None:
-        """Update the gauge of endpoints by state."""
+        """Update the gauges of endpoints by state, and of their calls in flight."""
         gauge = self._metrics.worker_endpoints
-        gauge.clear()
+        in_flight = self._metrics.worker_calls_in_flight
+        limit = self._metrics.worker_calls_in_flight_limit
+        for one in (gauge, in_flight, limit):
+            one.clear()
         for name, pool in self._pools.items():
             for state in PREFERENCE:
                 count = sum(endpoint.state == state for endpoint in pool.endpoints)
                 gauge.labels(name, state).set(count)
+            in_flight.labels(name).set(sum(endpoint.calls.count for endpoint in pool.endpoints))
+            limit.labels(name).set(len(pool.endpoints) * pool.settings.max_in_flight)

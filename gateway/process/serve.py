@@ -68,7 +68,7 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
     """
     signals = Signals()
     config = options.load()
-    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), reuse_port=True)
+    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), process=number)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
     await _serve_one(signals, gateway, start)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Config
     from gateway.options import Options
+    from gateway.telemetry.exposition import Exposition
 
 log = logging.getLogger(__name__)
 
@@ -206,14 +207,13 @@ class Supervisor:
                 await self._children[number].ended_within(_END_NOTIFIED_S)
             raise
 
-    async def _exposition(self) -> tuple[bytes, str]:
+    async def _exposition(self, accept: bytes) -> Exposition:
         found = await asyncio.gather(*(self._metrics_of(number) for number in range(self._count)))
         expositions = dict(filter(None, found))
         if not expositions:
             raise Unavailable("no process serves")
-        return self._metrics.add(
-            expositions, {child.pid for child in self._children if child.pid is not None}
-        )
+        running = {child.pid for child in self._children if child.pid is not None}
+        return self._metrics.add(expositions, running, accept)
 
     async def _metrics_of(self, number: int) -> tuple[int, bytes] | None:
         """Return the process id and the exposition of process *number*; None: it is down."""

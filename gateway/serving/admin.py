@@ -15,6 +15,8 @@ from gateway.text import printable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gateway.telemetry.exposition import Exposition
+
 logger = logging.getLogger(__name__)
 
 _TEXT = b"text/plain; charset=utf-8"
@@ -33,9 +35,6 @@ ADMIN_BOUNDS = Bounds(
 """The clients of this port are few and send no bodies. Others get no files or memory that reviews need, and
 make room within seconds: a kubelet that cannot connect restarts the gateway."""
 
-Exposition = tuple[bytes, str]
-"""Metrics as bytes, and their media type."""
-
 
 class AdminRoutes:
     """The routes of the admin port."""
@@ -43,14 +42,15 @@ class AdminRoutes:
     def __init__(
         self,
         ready: Callable[[], str | None],
-        metrics: Callable[[], Exposition | Awaitable[Exposition]],
+        metrics: Callable[[bytes], Exposition | Awaitable[Exposition]],
     ) -> None:
         """Serve *ready* and *metrics*, which are called for each request.
 
         Args:
             ready: Returns None when reviews can be answered, otherwise the reason why not.
-            metrics: Returns the exposition, or an awaitable for it. Raises Unavailable if it would be
-                incomplete; the answer is then 503, since a gap in a counter is right and a decrease wrong.
+            metrics: Returns the exposition, or an awaitable for it, for the value of the header ``Accept``.
+                Raises Unavailable if it would be incomplete; the answer is then 503, since a gap in a counter
+                is right and a decrease wrong.
         """
         self._ready = ready
         self._metrics = metrics
@@ -89,7 +89,7 @@ class AdminRoutes:
         return None
 
     def _answer_metrics(self, exchange: Exchange) -> Cancel | None:
-        exposition = self._metrics()
+        exposition = self._metrics(exchange.request.headers.get(b"accept", b""))
         if not inspect.isawaitable(exposition):
             _expose(exchange, exposition)
             return None

@@ -1,30 +1,35 @@
 """The metrics of several gateway processes as one exposition.
 
-Counters and histograms are sums. Gauges are sums too, except those about the configuration, the certificate
-or the cluster, where the lowest value counts: a reload that failed in one process has failed.
+Counters and histograms are sums, with the newest exemplar of each bucket. Gauges are sums too, except those
+about the configuration, the certificate or the cluster, where the lowest value counts: a reload that failed
+in one process has failed. Metrics of the processes themselves have a label for the process instead of a sum.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from gateway.telemetry.definitions import DEFINITIONS
+from gateway.telemetry.exposition import OPENMETRICS, expose
+from gateway.telemetry.process import SUPERVISOR, OwnProcess
+from gateway.telemetry.series import newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from prometheus_client.samples import Sample
+
+    from gateway.telemetry.exposition import Exposition
+
 _TIMEOUT_S: Final = 2.0
-_LOWEST: Final = {
-    "admission_gateway_cluster_namespaces",
-    "admission_gateway_cluster_watch_connected",
-    "admission_gateway_config_last_reload_successful",
-    "admission_gateway_config_last_reload_success_timestamp_seconds",
-    "admission_gateway_tls_certificate_expiry_timestamp_seconds",
-}
+_LOWEST: Final = {definition.name for definition in DEFINITIONS if definition.is_lowest}
 _CUMULATIVE: Final = {"counter", "histogram"}
 
 
@@ -33,7 +38,7 @@ class FetchError(Exception):
 
 
 async def fetch(path: Path, target: str) -> tuple[int, bytes]:
-    """Return status and body of GET *target* at the unix socket *path*.
+    """Return status and body of GET *target* at the unix socket *path*; metrics are in OpenMetrics.
 
     Raises:
         FetchError: the connection is refused, or there is no answer within the timeout.
@@ -43,7 +48,7 @@ async def fetch(path: Path, target: str) -> tuple[int, bytes]:
             reader, writer = await asyncio.open_unix_connection(path)
             try:
                 writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % target.encode())
-                writer.write(b"Connection: close\r\n\r\n")
+                writer.write(b"Accept: %b\r\nConnection: close\r\n\r\n" % OPENMETRICS)
                 head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
             finally:
                 writer.close()
@@ -62,56 +67,55 @@ class ProcessMetrics:
     def __init__(self) -> None:
         self._last: dict[int, bytes] = {}
         """The last expositions of the running processes."""
-        self._ended = b""
+        self._ended: list[Metric] = []
         """The sum of the counters and histograms of ended processes."""
+        self._own = OwnProcess(SUPERVISOR)
 
-    def add(self, expositions: Mapping[int, bytes], running: set[int]) -> tuple[bytes, str]:
-        """Return one exposition for *expositions*, by process id, and its media type.
+    def add(self, expositions: Mapping[int, bytes], running: set[int], accept: bytes = b"") -> Exposition:
+        """Return one exposition for *expositions*, by process id, in a format by the header *accept*.
 
-        Processes that are not in *running* have ended, perhaps just after their exposition.
+        The expositions are in OpenMetrics. Processes that are not in *running* have ended, perhaps just after
+        their exposition.
         """
         self._last.update(expositions)
         for pid in self._last.keys() - running:
-            total = _sum([self._ended, self._last.pop(pid)])
-            self._ended = _exposition(family for family in total if family.type in _CUMULATIVE)
-        return summed([*self._last.values(), self._ended])
+            total = _sum([self._ended, _families(self._last.pop(pid))])
+            self._ended = [family for family in total if family.type in _CUMULATIVE]
+        return expose(_Sum([*map(_families, self._last.values()), self._ended, self._own.collect()]), accept)
 
 
-def summed(expositions: Iterable[bytes]) -> tuple[bytes, str]:
-    """Return one exposition for *expositions* in the Prometheus text format, and its media type."""
-    return _exposition(_sum(expositions)), CONTENT_TYPE_LATEST
+def _families(exposition: bytes) -> Iterable[Metric]:
+    families: Iterable[Metric] = text_string_to_metric_families(exposition.decode())  # type: ignore[no-untyped-call]
+    return families
 
 
-def _sum(expositions: Iterable[bytes]) -> Iterable[Metric]:
-    families: dict[str, Metric] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-    for exposition in expositions:
-        for family in text_string_to_metric_families(exposition.decode()):
-            families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            samples = values.setdefault(family.name, {})
-            for sample in family.samples:
-                key = sample.name, tuple(sample.labels.items())
-                if key not in samples:
-                    samples[key] = sample.value
-                elif sample.name in _LOWEST:
-                    samples[key] = min(samples[key], sample.value)
-                else:
-                    samples[key] += sample.value
-    for name, samples in values.items():
-        for (sample_name, labels), value in samples.items():
-            families[name].add_sample(sample_name, dict(labels), value)
-    return families.values()
+class _Sum(Collector):
+    """The sum of the *parts*, each the families of one process."""
 
-
-class _Collector:
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
+    def __init__(self, parts: Iterable[Iterable[Metric]]) -> None:
+        self._families = _sum(parts)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._families
 
 
-def _exposition(families: Iterable[Metric]) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_Collector(families))
-    return generate_latest(registry)
+def _sum(parts: Iterable[Iterable[Metric]]) -> list[Metric]:
+    families: dict[str, Metric] = {}
+    samples: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], Sample]] = {}
+    for family in chain.from_iterable(parts):
+        families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+        found = samples.setdefault(family.name, {})
+        for sample in family.samples:
+            key = sample.name, tuple(sample.labels.items())
+            before = found.get(key)
+            found[key] = sample if before is None else _added(before, sample)
+    for name, family in families.items():
+        family.samples = list(samples[name].values())
+    return list(families.values())
+
+
+def _added(one: Sample, other: Sample) -> Sample:
+    """Return the sum of two samples of a series, with the newer exemplar."""
+    value = min(one.value, other.value) if one.name in _LOWEST else one.value + other.value
+    exemplar = one.exemplar if other.exemplar is None else newest(one.exemplar, other.exemplar)
+    return one._replace(value=value, exemplar=exemplar)

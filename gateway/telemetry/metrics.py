@@ -1,13 +1,9 @@
-"""All metrics.
-
-Names, types and labels are a public interface (docs/metrics.md). No label has a value of a
-request's object: names come from the configuration, operations from a fixed list.
-
-Source: k8s.io/apiserver admission/metrics, whose series these mirror under the gateway's own prefix.
-"""
+"""The metrics of one process. ``gateway.telemetry.definitions`` has their names, labels and meaning."""
 
 from __future__ import annotations
 
+import platform
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +11,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from gateway import __version__
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
+from gateway.telemetry import definitions
+from gateway.telemetry.process import OwnProcess
 from gateway.telemetry.series import Counts, Timings
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Webhook
+    from gateway.telemetry.definitions import Definition
     from gateway.telemetry.series import Timing
-
-PREFIX: Final = "admission_gateway_"
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 """Up to 30 s, the longest time of a review: shorter histograms would hide the tail."""
@@ -39,6 +38,10 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
+_SAMPLED: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf](?:-|$)"
+)
+"""A valid ``traceparent`` with the sampled flag. Source: W3C Trace Context, 3.2."""
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
@@ -76,8 +79,10 @@ class PoolMetrics:
 class Metrics:
     """All metrics of one process, in their own registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: str = "") -> None:
+        """*process* is the name of the process if there are several, see :class:`OwnProcess`."""
         self.registry = CollectorRegistry()
+        self.registry.register(OwnProcess(process))
         self._reviews: Timings[tuple[str, str, bool]] = Timings(SECONDS)
         """By phase, operation, and whether the request was allowed."""
         self._calls: Timings[tuple[str, str, str, int, bool]] = Timings(SECONDS)
@@ -91,49 +96,40 @@ class Metrics:
         """Reviews whose client disconnected before the answer, by phase."""
         self.refused: Mapping[int, int] = {}
         """Requests that were answered with a status other than 200, by status; the front end counts them."""
-        self.worker_calls = Counts(
-            f"{PREFIX}worker_calls", "Calls made, by gRPC status", ("pool", "endpoint", "code")
-        )
+        self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
+        """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
+        type."""
+        self.worker_calls = Counts(definitions.WORKER_CALLS)
         self.registry.register(self)
         self.registry.register(self.worker_calls)
-        self._rejections = self._counter(
-            "webhook_rejections",
-            "Requests that a webhook rejected",
-            *("name", "type", "operation", "error_type", "rejection_code"),
-        )
-        self._fail_open = self._counter(
-            "webhook_fail_open", "Failed calls that failurePolicy Ignore let pass", "name", "type"
-        )
-        self._exclusions = self._counter(
-            "match_condition_exclusions",
-            "Webhooks that a matchCondition excluded",
-            *("name", "type", "operation"),
-        )
-        self._condition_errors = self._counter(
-            "match_condition_evaluation_errors",
-            "Evaluations of a matchCondition that failed",
-            *("name", "type", "operation"),
-        )
-        speculation = self._counter("speculation", "Speculative calls, by outcome", "outcome")
+        self._rejections = self._counter(definitions.WEBHOOK_REJECTIONS)
+        self._fail_open = self._counter(definitions.WEBHOOK_FAIL_OPEN)
+        self._exclusions = self._counter(definitions.MATCH_CONDITION_EXCLUSIONS)
+        self._condition_errors = self._counter(definitions.MATCH_CONDITION_ERRORS)
+        speculation = self._counter(definitions.SPECULATION)
         self._kept, self._discarded = speculation.labels("kept"), speculation.labels("discarded")
         self.worker_batch_sizes: Timings[str] = Timings(BATCH_SIZES)
         self.worker_queue_seconds: Timings[str] = Timings(QUEUE_SECONDS)
         """By pool."""
-        self.worker_endpoints = self._gauge("worker_endpoints", "Endpoints by state", "pool", "state")
-        self.reviews_in_flight = self._gauge("reviews_in_flight", "Reviews in flight")
-        self.request_bytes_in_flight = self._gauge(
-            "request_bytes_in_flight", "Bytes of request bodies that are being received or reviewed"
-        )
-        self.reload_successful = self._gauge(
-            "config_last_reload_successful", "1 if the last reload was accepted"
-        )
-        self.reload_timestamp = self._gauge(
-            "config_last_reload_success_timestamp_seconds",
-            "When a configuration was last accepted, Unix time",
-        )
-        self.certificate_expiry = self._gauge(
-            "tls_certificate_expiry_timestamp_seconds", "When the serving certificate expires, Unix time"
-        )
+        self.worker_endpoints = self._gauge(definitions.WORKER_ENDPOINTS)
+        self.worker_calls_in_flight = self._gauge(definitions.WORKER_CALLS_IN_FLIGHT)
+        self.worker_calls_in_flight_limit = self._gauge(definitions.WORKER_CALLS_IN_FLIGHT_LIMIT)
+        self.reviews_in_flight = self._gauge(definitions.REVIEWS_IN_FLIGHT)
+        self.reviews_in_flight_limit = self._gauge(definitions.REVIEWS_IN_FLIGHT_LIMIT)
+        self.request_bytes_in_flight = self._gauge(definitions.REQUEST_BYTES_IN_FLIGHT)
+        self.request_bytes_in_flight_limit = self._gauge(definitions.REQUEST_BYTES_IN_FLIGHT_LIMIT)
+        self.reload_successful = self._gauge(definitions.RELOAD_SUCCESSFUL)
+        self.reload_timestamp = self._gauge(definitions.RELOAD_TIMESTAMP)
+        self.certificate_expiry = self._gauge(definitions.CERTIFICATE_EXPIRY)
+        self._gauge(definitions.BUILD_INFO).labels(__version__, platform.python_version()).set(1)
+
+    def use(self, digest: str, webhooks: Iterable[Webhook]) -> None:
+        """Expose the *digest* and the *webhooks* of the configuration in force from now on."""
+        timeouts: dict[tuple[str, ...], int] = {}
+        for webhook in webhooks:
+            key = webhook.name, _TYPES[webhook.phase]
+            timeouts[key] = min(webhook.timeout_s, timeouts.get(key, webhook.timeout_s))
+        self.configuration = digest, timeouts
 
     def pool(self, name: str) -> PoolMetrics:
         """Return the metrics of the worker pool *name*."""
@@ -154,6 +150,23 @@ class Metrics:
             self._kept.inc(evaluation.kept_ahead)
         if evaluation.discarded_ahead:
             self._discarded.inc(evaluation.discarded_ahead)
+        if answer.origin.traceparent is not None:
+            self._exemplify(answer, seconds)
+
+    def _exemplify(self, answer: Answer, seconds: float) -> None:
+        """Give the durations of *answer* its trace id as exemplar, if the trace is sampled."""
+        sampled = _SAMPLED.match(answer.origin.traceparent or b"")
+        if sampled is None:
+            return
+        trace_id, evaluation = sampled[1].decode(), answer.evaluation
+        operation = evaluation.request.operation
+        self._reviews[answer.selection.phase, operation, answer.decision.allowed].exemplify(seconds, trace_id)
+        for outcome in evaluation.outcomes:
+            if outcome.call is not None:
+                webhook, verdict = outcome.invocation.webhook, outcome.verdict
+                code = 200 if isinstance(verdict, Allowed) else _http_code(verdict)
+                timing = self._calls[webhook.name, webhook.phase, operation, code, outcome.rejects]
+                timing.exemplify(outcome.call.elapsed_s, trace_id)
 
     def review_cancelled(self, phase: str) -> None:
         """Count one review whose client disconnected before the answer."""
@@ -183,70 +196,35 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Yield the families that are counted as plain numbers. The name is prometheus_client's."""
         yield self._reviews.histogram(
-            f"{PREFIX}review_duration_seconds",
-            "From the complete body to the answer",
-            ("type", "operation", "allowed"),
-            lambda key: (_TYPES[key[0]], key[1], _word(key[2])),
+            definitions.REVIEW_DURATION, lambda key: (_TYPES[key[0]], key[1], _word(key[2]))
         )
         yield self._calls.histogram(
-            f"{PREFIX}webhook_admission_duration_seconds",
-            "Calls whose verdict counted, from call to verdict",
-            ("name", "type", "operation", "rejected"),
-            lambda key: (key[0], _TYPES[key[1]], key[2], _word(key[4])),
+            definitions.WEBHOOK_DURATION, lambda key: (key[0], _TYPES[key[1]], key[2], _word(key[4]))
         )
         yield self._calls.counter(
-            f"{PREFIX}webhook_requests",
-            "Calls whose verdict counted",
-            ("name", "type", "operation", "code", "rejected"),
+            definitions.WEBHOOK_REQUESTS,
             lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
-        yield self.worker_batch_sizes.histogram(
-            f"{PREFIX}worker_batch_size", "Calls per stream message", ("pool",), lambda pool: (pool,)
-        )
-        yield self.worker_queue_seconds.histogram(
-            f"{PREFIX}worker_queue_seconds",
-            "How long the first call of a batch waited to be written",
-            ("pool",),
-            lambda pool: (pool,),
-        )
+        yield self.worker_batch_sizes.histogram(definitions.WORKER_BATCH_SIZE, lambda pool: (pool,))
+        yield self.worker_queue_seconds.histogram(definitions.WORKER_QUEUE, lambda pool: (pool,))
         yield from self._plain_counters()
+        if self.configuration is not None:
+            digest, timeouts = self.configuration
+            yield _family(definitions.CONFIG_INFO, {(digest,): 1})
+            yield _family(definitions.WEBHOOK_TIMEOUT, timeouts)
         if self.watch is not None:
             is_connected, count = self.watch
-            yield GaugeMetricFamily(
-                f"{PREFIX}cluster_watch_connected",
-                "1 if the watches of the cluster are connected",
-                int(is_connected),
-            )
-            yield GaugeMetricFamily(
-                f"{PREFIX}cluster_namespaces", "Namespaces of the cluster that the gateway has read", count
-            )
+            yield _family(definitions.WATCH_CONNECTED, {(): int(is_connected)})
+            yield _family(definitions.NAMESPACES, {(): count})
 
     def _plain_counters(self) -> Iterator[Metric]:
+        refused, pools = tuple(self.refused.items()), tuple(self._pools.items())
+        yield _family(definitions.REQUESTS_REFUSED, {(str(status),): number for status, number in refused})
         yield _family(
-            "requests_refused",
-            "Requests answered with an HTTP status other than 200",
-            "code",
-            {str(status): number for status, number in tuple(self.refused.items())},
+            definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in _TYPES.items()}
         )
-        yield _family(
-            "reviews_cancelled",
-            "Reviews whose client disconnected before the answer",
-            "type",
-            {kind: self.cancelled[phase] for phase, kind in _TYPES.items()},
-        )
-        pools = tuple(self._pools.items())
-        yield _family(
-            "worker_retries",
-            "Calls retried because their endpoint failed",
-            "pool",
-            {name: pool.retries for name, pool in pools},
-        )
-        yield _family(
-            "worker_hedges",
-            "Calls hedged at another endpoint because the first was slow",
-            "pool",
-            {name: pool.hedges for name, pool in pools},
-        )
+        yield _family(definitions.WORKER_RETRIES, {(name,): pool.retries for name, pool in pools})
+        yield _family(definitions.WORKER_HEDGES, {(name,): pool.hedges for name, pool in pools})
 
     def _allowed_timing(self, invocation: Invocation, operation: str) -> Timing:
         """Return the timing of calls for *invocation*, whose requests all have the same operation."""
@@ -277,18 +255,21 @@ class Metrics:
                 error_type = "gateway_internal_error"
         self._rejections.labels(webhook.name, kind, operation, error_type, str(code)).inc()
 
-    def _counter(self, name: str, text: str, *labels: str) -> LockedCounter:
-        return LockedCounter(PREFIX + name, text, labels, registry=self.registry)
+    def _counter(self, definition: Definition) -> LockedCounter:
+        return LockedCounter(definition.family, definition.help, definition.labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(PREFIX + name, text, labels, registry=self.registry)
+    def _gauge(self, definition: Definition) -> Gauge:
+        return Gauge(definition.family, definition.help, definition.labels, registry=self.registry)
 
 
-def _family(name: str, text: str, label: str, numbers: Mapping[str, int]) -> CounterMetricFamily:
-    """Return a counter of one label, with its *numbers* by value."""
-    family = CounterMetricFamily(PREFIX + name, text, labels=(label,))
-    for value, number in numbers.items():
-        family.add_metric((value,), number)
+def _family(
+    definition: Definition, numbers: Mapping[tuple[str, ...], int]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    """Return a counter or gauge with its *numbers* by label values."""
+    kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+    family = kind(definition.family, definition.help, labels=definition.labels)
+    for values, number in numbers.items():
+        family.add_metric(values, number)
     return family
 
 

@@ -7,25 +7,35 @@ since a scrape of many series takes longer than a review may wait; it first copi
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
+    from gateway.telemetry.definitions import Definition
+
 Key = TypeVar("Key", bound="Hashable")
+
+
+def newest(one: Exemplar | None, other: Exemplar) -> Exemplar:
+    """Return the exemplar with the later time."""
+    return other if one is None or float(one.timestamp or 0) <= float(other.timestamp or 0) else one
 
 
 class Timing:
     """Durations by bucket."""
 
-    __slots__ = ("_bounds", "buckets", "total_s")
+    __slots__ = ("_bounds", "buckets", "exemplars", "total_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
+        self.exemplars: dict[int, Exemplar] | None = None
+        """The last traced duration of each bucket, by the bucket's index; None: there was none."""
         self.buckets = [0] * (len(bounds) + 1)
         """Durations up to each bound and above the one before; the last: above all bounds."""
         self.total_s = 0.0
@@ -40,8 +50,19 @@ class Timing:
         self.buckets[bisect_left(self._bounds, seconds)] += 1
         self.total_s += seconds
 
+    def exemplify(self, seconds: float, trace_id: str) -> None:
+        """Make the duration *seconds*, which was added, the exemplar of its bucket."""
+        if self.exemplars is None:
+            self.exemplars = {}
+        exemplar = Exemplar({"trace_id": trace_id}, seconds, time.time())
+        self.exemplars[bisect_left(self._bounds, seconds)] = exemplar
+
     def add(self, other: Timing) -> None:
         """Add all durations of *other*, which has the same bounds."""
+        for index, exemplar in tuple((other.exemplars or {}).items()):
+            if self.exemplars is None:
+                self.exemplars = {}
+            self.exemplars[index] = newest(self.exemplars.get(index), exemplar)
         self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, other.buckets, strict=True)]
         self.total_s += other.total_s
 
@@ -60,24 +81,26 @@ class Timings(Generic[Key]):
         return timing
 
     def histogram(
-        self, name: str, text: str, labels: Sequence[str], values: Callable[[Key], Sequence[str]]
+        self, definition: Definition, values: Callable[[Key], Sequence[str]]
     ) -> HistogramMetricFamily:
         """Return a histogram; keys with the same label values by *values* are added up."""
         summed: dict[tuple[str, ...], Timing] = {}
         for key, timing in list(self._timings.items()):
             summed.setdefault(tuple(values(key)), Timing(self._bounds)).add(timing)
-        family = HistogramMetricFamily(name, text, labels=labels)
+        family = HistogramMetricFamily(definition.family, definition.help, labels=definition.labels)
         bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
         for label_values, timing in summed.items():
-            buckets = list(zip(bounds, accumulate(timing.buckets), strict=True))
+            exemplars = timing.exemplars or {}
+            buckets = [
+                (bound, count, exemplars[index]) if index in exemplars else (bound, count)
+                for index, (bound, count) in enumerate(zip(bounds, accumulate(timing.buckets), strict=True))
+            ]
             family.add_metric(label_values, buckets, timing.total_s)
         return family
 
-    def counter(
-        self, name: str, text: str, labels: Sequence[str], values: Callable[[Key], Sequence[str]]
-    ) -> CounterMetricFamily:
+    def counter(self, definition: Definition, values: Callable[[Key], Sequence[str]]) -> CounterMetricFamily:
         """Return a counter of the durations of each key."""
-        family = CounterMetricFamily(name, text, labels=labels)
+        family = CounterMetricFamily(definition.family, definition.help, labels=definition.labels)
         for key, timing in list(self._timings.items()):
             family.add_metric(values(key), timing.count)
         return family
@@ -86,8 +109,8 @@ class Timings(Generic[Key]):
 class Counts:
     """Counters by the values of their labels, for events that happen several times per review."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
-        self._family = name, text, labels
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
         self._counts: dict[tuple[str, ...], int] = {}
 
     def add(self, values: tuple[str, ...], number: int = 1) -> None:
@@ -103,8 +126,8 @@ class Counts:
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Yield the one family. The name is prometheus_client's."""
-        name, text, labels = self._family
-        family = CounterMetricFamily(name, text, labels=labels)
+        definition = self._definition
+        family = CounterMetricFamily(definition.family, definition.help, labels=definition.labels)
         for values, count in list(self._counts.items()):
             family.add_metric(values, count)
         yield family

@@ -31,7 +31,7 @@ def get(target: bytes, method: bytes = b"GET") -> bytes:
     return b"%b %b HTTP/1.1\r\nHost: a\r\n\r\n" % (method, target)
 
 
-def exposition() -> tuple[bytes, str]:
+def exposition(accept: bytes = b"") -> tuple[bytes, str]:
     return b"a 1\n", "text/plain; version=1.0.0"
 
 
@@ -93,7 +93,7 @@ def test_readyz_gives_the_reason() -> None:
 
 
 def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> tuple[bytes, str]:
+    def broken(accept: bytes = b"") -> tuple[bytes, str]:
         raise KeyError("x")
 
     wire = Wire(service=AdminRoutes(lambda: None, broken))
@@ -103,10 +103,10 @@ def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_incomplete_metrics_are_503(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    def now() -> tuple[bytes, str]:
+    def now(accept: bytes = b"") -> tuple[bytes, str]:
         raise Unavailable("process 1: does not answer")
 
-    async def later() -> tuple[bytes, str]:
+    async def later(accept: bytes = b"") -> tuple[bytes, str]:
         return now()
 
     answer = refused(b"503 Service Unavailable", "process 1: does not answer")
@@ -122,7 +122,7 @@ def test_incomplete_metrics_are_503(run: Run, caplog: pytest.LogCaptureFixture) 
 
 
 def test_metrics_may_take_time_over_plain_http(run: Run) -> None:
-    async def later() -> tuple[bytes, str]:
+    async def later(accept: bytes = b"") -> tuple[bytes, str]:
         await asyncio.sleep(0)
         return exposition()
 
@@ -136,7 +136,7 @@ def test_metrics_may_take_time_over_plain_http(run: Run) -> None:
 
 
 def test_failure_of_late_metrics_is_500(run: Run) -> None:
-    async def broken() -> tuple[bytes, str]:
+    async def broken(accept: bytes = b"") -> tuple[bytes, str]:
         raise KeyError("x")
 
     async def main() -> None:
@@ -153,7 +153,7 @@ def test_scraper_that_disconnects_cancels_the_scrape(run: Run) -> None:
     async def main() -> None:
         begun, ended = asyncio.Event(), asyncio.Event()
 
-        async def endless() -> tuple[bytes, str]:
+        async def endless(accept: bytes = b"") -> tuple[bytes, str]:
             begun.set()
             try:
                 await asyncio.Event().wait()

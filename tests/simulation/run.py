@@ -24,6 +24,7 @@ from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.transport import WorkerTransport
 from gateway.paths import Paths
 from gateway.snapshot import Pools
+from gateway.telemetry.definitions import WORKER_CALLS
 from gateway.telemetry.metrics import Metrics
 from gateway.work_queue import WorkQueue
 from tests.simulation.counts import KeptCounts
@@ -75,7 +76,7 @@ class Simulation:
         self.repeated: Counter[str] = Counter()
         """Calls retried as unary calls after their stream broke, by address."""
         self.metrics = Metrics()
-        self.metrics.worker_calls = KeptCounts("calls", "of a run", ("pool", "endpoint", "code"))
+        self.metrics.worker_calls = KeptCounts(WORKER_CALLS)
         self.began_at = self.healed_at = 0.0
         self._by_uid: dict[str, list[Question]] = {}
 

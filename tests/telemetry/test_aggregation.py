@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.telemetry.aggregation import ProcessMetrics
+from gateway.telemetry.exposition import OPENMETRICS, expose
+from gateway.telemetry.process import OwnProcess
 
 
 class Process:
@@ -27,7 +30,7 @@ class Process:
             self.took.observe(1.5)
 
     def exposition(self) -> bytes:
-        return generate_latest(self.registry)
+        return expose(self.registry, OPENMETRICS)[0]
 
 
 def values(exposition: bytes) -> dict[str, float]:
@@ -37,6 +40,16 @@ def values(exposition: bytes) -> dict[str, float]:
         for family in text_string_to_metric_families(exposition.decode())
         for sample in family.samples
         if not sample.name.endswith("_created")
+    }
+
+
+def exemplars(exposition: bytes) -> dict[str, tuple[str, float]]:
+    """Return trace id and value of the exemplars, by the bound of the bucket."""
+    return {
+        sample.labels["le"]: (sample.exemplar.labels["trace_id"], sample.exemplar.value)
+        for family in openmetrics_families(exposition.decode())  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar is not None
     }
 
 
@@ -89,3 +102,31 @@ def test_no_counter_ever_falls(steps: list[tuple[int, int, bool]]) -> None:
         before = after
         if is_replaced:
             processes[number] = Process(pid)
+
+
+def test_the_newest_exemplar_of_each_bucket_stays_also_that_of_an_ended_process() -> None:
+    metrics = ProcessMetrics()
+    first, second = Process(1), Process(2)
+    first.took.observe(0.5, {"trace_id": "a"})
+    first.took.observe(1.5, {"trace_id": "b"})
+    second.took.observe(1.25, {"trace_id": "c"})
+    scrape = {process.pid: process.exposition() for process in (first, second)}
+    found, content_type = metrics.add(scrape, {1, 2}, OPENMETRICS)
+    assert content_type.startswith(OPENMETRICS.decode())
+    assert exemplars(found) == {"1.0": ("a", 0.5), "2.0": ("c", 1.25)}
+    second.took.observe(7, {"trace_id": "d"})
+    found, _ = metrics.add({2: second.exposition()}, {2}, OPENMETRICS)
+    assert exemplars(found) == {"1.0": ("a", 0.5), "2.0": ("c", 1.25), "+Inf": ("d", 7)}
+
+
+def test_processes_are_told_apart_with_their_parent() -> None:
+    metrics = ProcessMetrics()
+    scrape = {}
+    for number in range(2):
+        registry = CollectorRegistry()
+        registry.register(OwnProcess(str(number)))
+        scrape[number] = expose(registry, OPENMETRICS)[0]
+    found = values(metrics.add(scrape, {0, 1})[0])
+    for name in ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds", "open_fds", "max_fds"):
+        of_name = {key for key in found if key.startswith(f"process_{name}")}
+        assert of_name == {f"process_{name}[('process', '{one}')]" for one in ("0", "1", "supervisor")}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
 
 from gateway.core.call import Call, Payload
 from gateway.core.matching import Invocation, Selection
@@ -23,7 +22,8 @@ from gateway.core.verdict import (
     FailureReason,
 )
 from gateway.telemetry import metrics as module
-from gateway.telemetry.aggregation import summed
+from gateway.telemetry.aggregation import ProcessMetrics
+from gateway.telemetry.exposition import OPENMETRICS, expose
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
@@ -156,11 +156,11 @@ def test_plain_counters_of_several_processes_are_added_up(
         for name, number in moved.items():
             metrics.pool(name).retries = number
         metrics.cancelled["mutate"] = sum(withdrawn.values())
-        scrapes.append(generate_latest(metrics.registry))
+        scrapes.append(expose(metrics.registry, OPENMETRICS)[0])
     total: Counter[str] = Counter()
     for moved, _ in processes:
         total.update(moved)
-    lines = summed(scrapes)[0].decode().splitlines()
+    lines = ProcessMetrics().add(dict(enumerate(scrapes)), set())[0].decode().splitlines()
     for name, number in total.items():
         assert f'admission_gateway_worker_retries_total{{pool="{name}"}} {float(number)}' in lines
     left = float(sum(sum(withdrawn.values()) for _, withdrawn in processes))

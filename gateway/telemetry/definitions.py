@@ -1,0 +1,217 @@
+"""The table of all metrics: name, type, labels and meaning.
+
+The metrics are made from it, and so are the table of docs/metrics.md, the Grafana dashboard and the alerts
+(``make monitoring``). Names, types and labels are a public interface. No label has a value of a request's
+object: names come from the configuration, operations from a fixed list. The unit of a metric is the end of
+its name, as Prometheus recommends; without one it is a number of what it is named for.
+
+Source: k8s.io/apiserver admission/metrics, whose series these mirror under the gateway's own prefix;
+prometheus.io "Metric and label naming".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+PREFIX: Final = "admission_gateway_"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric."""
+
+    name: str
+    """As it is exposed; that of a histogram without ``_bucket``, ``_count`` or ``_sum``."""
+    kind: Kind
+    text: str
+    """The meaning, in Markdown without links."""
+    labels: tuple[str, ...] = ()
+    is_lowest: bool = False
+    """Of a gauge: whether several processes expose their lowest value; otherwise the sum."""
+
+    @property
+    def family(self) -> str:
+        """The name as prometheus_client takes it."""
+        return self.name.removesuffix("_total") if self.kind == "counter" else self.name
+
+    @property
+    def help(self) -> str:
+        """The meaning as plain text."""
+        return self.text.replace("`", "")
+
+    @property
+    def series(self) -> dict[str, frozenset[str]]:
+        """The names of its series in Prometheus, with their labels."""
+        if self.kind != "histogram":
+            return {self.name: frozenset(self.labels)}
+        ends = {"_bucket": ("le",), "_count": (), "_sum": ()}
+        return {self.name + end: frozenset((*self.labels, *more)) for end, more in ends.items()}
+
+
+DEFINITIONS: Final[list[Definition]] = []
+"""All metrics, in the order of the documentation."""
+
+
+def _define(definition: Definition) -> Definition:
+    DEFINITIONS.append(definition)
+    return definition
+
+
+def _counter(name: str, text: str, *labels: str) -> Definition:
+    return _define(Definition(f"{PREFIX}{name}_total", "counter", text, labels))
+
+
+def _gauge(name: str, text: str, *labels: str, is_lowest: bool = False) -> Definition:
+    return _define(Definition(PREFIX + name, "gauge", text, labels, is_lowest))
+
+
+def _histogram(name: str, text: str, *labels: str) -> Definition:
+    return _define(Definition(PREFIX + name, "histogram", text, labels))
+
+
+# -- reviews --------------------------------------------------------------------------------------
+
+REVIEW_DURATION: Final = _histogram(
+    "review_duration_seconds",
+    "time from the complete body to the answer; buckets up to 30 s",
+    *("type", "operation", "allowed"),
+)
+REVIEWS_IN_FLIGHT: Final = _gauge("reviews_in_flight", "reviews that are not answered yet")
+REVIEWS_IN_FLIGHT_LIMIT: Final = _gauge(
+    "reviews_in_flight_limit", "`limits.maxConcurrentReviews`: above it reviews are refused with 503"
+)
+REQUEST_BYTES_IN_FLIGHT: Final = _gauge(
+    "request_bytes_in_flight", "bytes of request bodies that are being read or reviewed"
+)
+REQUEST_BYTES_IN_FLIGHT_LIMIT: Final = _gauge(
+    "request_bytes_in_flight_limit", "`limits.maxBytesInFlight`: above it reviews are refused with 503"
+)
+REQUESTS_REFUSED: Final = _counter(
+    "requests_refused", "requests answered with another status than 200", "code"
+)
+REVIEWS_CANCELLED: Final = _counter(
+    "reviews_cancelled", "reviews whose client closed the connection before the answer", "type"
+)
+
+# -- webhooks -------------------------------------------------------------------------------------
+
+WEBHOOK_DURATION: Final = _histogram(
+    "webhook_admission_duration_seconds",
+    "duration of the calls whose answer counted; buckets up to 30 s",
+    *("name", "type", "operation", "rejected"),
+)
+WEBHOOK_TIMEOUT: Final = _gauge(
+    "webhook_timeout_seconds",
+    "`timeoutSeconds` of a webhook; the lowest, if configurations have webhooks of one name",
+    *("name", "type"),
+    is_lowest=True,
+)
+WEBHOOK_REQUESTS: Final = _counter(
+    "webhook_requests", "calls whose answer counted", "name", "type", "operation", "code", "rejected"
+)
+WEBHOOK_REJECTIONS: Final = _counter(
+    "webhook_rejections",
+    "requests that a webhook rejected; `error_type` is `no_error` for a denial, `calling_webhook_error` for "
+    "a failure, else `gateway_internal_error`",
+    *("name", "type", "operation", "error_type", "rejection_code"),
+)
+WEBHOOK_FAIL_OPEN: Final = _counter(
+    "webhook_fail_open", "failures that `failurePolicy: Ignore` let pass", "name", "type"
+)
+MATCH_CONDITION_EXCLUSIONS: Final = _counter(
+    "match_condition_exclusions", "webhooks that a matchCondition excluded", "name", "type", "operation"
+)
+MATCH_CONDITION_ERRORS: Final = _counter(
+    "match_condition_evaluation_errors",
+    "matchConditions that could not be evaluated",
+    *("name", "type", "operation"),
+)
+SPECULATION: Final = _counter(
+    "speculation",
+    "calls ahead of their turn, those of chains included, whose answer was `kept` or `discarded`",
+    "outcome",
+)
+
+# -- workers --------------------------------------------------------------------------------------
+
+WORKER_CALLS: Final = _counter(
+    "worker_calls",
+    "all calls that ended, with retries and hedges. For HTTPS webhooks the pool is `https` and the endpoint "
+    "the URL",
+    *("pool", "endpoint", "code"),
+)
+WORKER_RETRIES: Final = _counter("worker_retries", "calls sent again because their endpoint was lost", "pool")
+WORKER_HEDGES: Final = _counter(
+    "worker_hedges", "calls sent to a second endpoint because the first one was slow", "pool"
+)
+WORKER_BATCH_SIZE: Final = _histogram("worker_batch_size", "calls in one message of a stream", "pool")
+WORKER_QUEUE: Final = _histogram(
+    "worker_queue_seconds", "time that the first call of a batch waited to be written", "pool"
+)
+WORKER_CALLS_IN_FLIGHT: Final = _gauge(
+    "worker_calls_in_flight", "calls of a pool that are not answered yet", "pool"
+)
+WORKER_CALLS_IN_FLIGHT_LIMIT: Final = _gauge(
+    "worker_calls_in_flight_limit", "`maxInFlight` of a pool, times its endpoints", "pool"
+)
+WORKER_ENDPOINTS: Final = _gauge("worker_endpoints", "endpoints by state", "pool", "state")
+
+# -- configuration and cluster --------------------------------------------------------------------
+
+CONFIG_INFO: Final = _gauge(
+    "config_info",
+    "always 1; `digest` is the SHA-256 of the configuration in force, equal for equal configurations",
+    "digest",
+    is_lowest=True,
+)
+RELOAD_SUCCESSFUL: Final = _gauge(
+    "config_last_reload_successful",
+    "0 while a configuration, TLS file, credential file or custom resource is refused, or a credential file "
+    "is empty or deleted",
+    is_lowest=True,
+)
+RELOAD_TIMESTAMP: Final = _gauge(
+    "config_last_reload_success_timestamp_seconds",
+    "time of the last accepted configuration, Unix time",
+    is_lowest=True,
+)
+CERTIFICATE_EXPIRY: Final = _gauge(
+    "tls_certificate_expiry_timestamp_seconds",
+    "expiry of the serving certificate, Unix time",
+    is_lowest=True,
+)
+WATCH_CONNECTED: Final = _gauge(
+    "cluster_watch_connected",
+    "1 while changes of namespaces arrive. Only with `kubernetes`; the smallest of all processes",
+    is_lowest=True,
+)
+NAMESPACES: Final = _gauge(
+    "cluster_namespaces",
+    "namespaces known. Only with `kubernetes`; the smallest of all processes",
+    is_lowest=True,
+)
+
+# -- processes ------------------------------------------------------------------------------------
+
+BUILD_INFO: Final = _gauge(
+    "build_info",
+    "always 1; the versions of the gateway and of Python",
+    *("version", "python_version"),
+    is_lowest=True,
+)
+
+
+def _of_process(name: str, kind: Kind, text: str) -> None:
+    """Define a metric of prometheus_client's ProcessCollector. A single process has no label ``process``."""
+    _define(Definition(f"process_{name}", kind, text, ("process",)))
+
+
+_of_process("cpu_seconds_total", "counter", "CPU time, user and system")
+_of_process("resident_memory_bytes", "gauge", "resident memory")
+_of_process("virtual_memory_bytes", "gauge", "virtual memory")
+_of_process("open_fds", "gauge", "open file descriptors")
+_of_process("max_fds", "gauge", "limit of open file descriptors")
+_of_process("start_time_seconds", "gauge", "when the process started, Unix time")
