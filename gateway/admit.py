@@ -156,7 +156,9 @@ class _Review:
             if look_up is not None and needs_namespace(self._selection, request):
                 # Half of the time is left for the webhooks.
                 timeout_s = self._deadline.remaining_s(snapshot.backends.now()) / 2
-                self._cancel_stage = look_up(request.namespace, timeout_s, self._evaluate)
+                trace = self._origin.trace
+                found = self._evaluate if trace is None else trace.look_up("namespace", self._evaluate)
+                self._cancel_stage = look_up(request.namespace, timeout_s, found)
                 return
         except Exception as error:
             self._fail(error)
@@ -171,7 +173,9 @@ class _Review:
         except Exception as error:
             self._fail(error)
             return
-        driver = EvaluationDriver(evaluation, snapshot.backends, self._deadline, self._decide, self._fail)
+        driver = EvaluationDriver(
+            evaluation, snapshot.backends, self._deadline, self._decide, self._fail, self._origin.trace
+        )
         self._cancel_stage = driver.cancel
         driver.start()
 

@@ -16,6 +16,7 @@ from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
+from gateway.core.trace import PassedOn, read_traceparent
 from gateway.errors import ConfigError
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
@@ -135,7 +136,9 @@ class Gateway:
             request = exchange.request
             # Not kept for as long as the review waits: the parsed request is kept as well.
             body, request.body = request.body, b""
-            origin = Origin(request.target, request.headers.get(b"traceparent"))
+            header = request.headers.get(b"traceparent")
+            traceparent = "" if header is None else read_traceparent(header)
+            origin = Origin(request.target, PassedOn(traceparent) if traceparent else None)
             return review(
                 selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
             )

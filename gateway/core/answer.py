@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gateway.core.decision import Decision
     from gateway.core.evaluation import Evaluation
     from gateway.core.matching import Selection
+    from gateway.core.trace import Trace
 
 
 class Origin(NamedTuple):
@@ -15,8 +16,13 @@ class Origin(NamedTuple):
 
     target: bytes
     """The request target: path and query, as sent."""
-    traceparent: bytes | None = None
-    """The header ``traceparent`` as sent, which is not checked yet. Source: W3C Trace Context."""
+    trace: Trace | None = None
+    """None: the request has no valid trace context, and the gateway begins no trace."""
+
+    @property
+    def traceparent(self) -> str:
+        """The trace context of the review, ``00-TRACE-PARENT-FLAGS`` in hex digits; empty if there is none."""
+        return self.trace.traceparent if self.trace is not None else ""
 
 
 NO_ORIGIN: Final = Origin(b"")

@@ -160,7 +160,9 @@ class Call:
         "is_matched",
         "is_repeated",
         "payload",
+        "sent_at",
         "started_at",
+        "traceparent",
         "verdict",
     )
 
@@ -198,3 +200,8 @@ class Call:
         """Address of the worker or HTTPS server whose verdict counted."""
         self.is_repeated = False
         """Whether it was retried or hedged at another endpoint."""
+        self.traceparent = ""
+        """The trace context that is sent; empty: none."""
+        self.sent_at = 0.0
+        """When the last attempt was written, in seconds on the monotonic clock; only if there is a
+        ``traceparent``, and 0 if it was not."""

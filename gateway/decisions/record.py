@@ -63,7 +63,7 @@ class DecisionRecord:
     """Of the answer, in seconds since 1970."""
     uid: str
     trace_id: str
-    """32 hex digits of the API server's trace; empty if it sent none."""
+    """32 hex digits of the API server's trace, or of the gateway's own; empty if there is none."""
     user: str
     operation: str
     kind: Resource
@@ -93,7 +93,7 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
     return DecisionRecord(
         time=time,
         uid=request.uid,
-        trace_id=_trace_id(answer.origin.traceparent),
+        trace_id=answer.origin.traceparent[3:35],
         user=_text(_member(request.document, "userInfo").get("username")),
         operation=request.operation,
         kind=request.kind,
@@ -172,11 +172,6 @@ def _exclusion(invocation: Invocation, excluded: Excluded) -> WebhookRecord:
 def _worker(invocation: Invocation) -> tuple[str, str]:
     client = invocation.webhook.client
     return (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
-
-
-def _trace_id(traceparent: bytes | None) -> str:
-    parts = (traceparent or b"").split(b"-")
-    return parts[1].decode("latin-1") if len(parts) == 4 else ""
 
 
 def _member(document: Json, name: str) -> Json:

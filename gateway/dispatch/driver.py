@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.core.conditions import ConditionTask
     from gateway.core.deadline import Deadline
     from gateway.core.evaluation import Evaluation
+    from gateway.core.trace import Trace
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backends
@@ -63,6 +64,7 @@ class EvaluationDriver:
         "_namespace_json",
         "_now",
         "_resolve",
+        "_trace",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class EvaluationDriver:
         deadline: Deadline,
         done: Callable[[Evaluation], None],
         crashed: Callable[[Exception], None],
+        trace: Trace | None = None,
     ) -> None:
         self._evaluation = evaluation
         self._backends = backends
@@ -86,6 +89,7 @@ class EvaluationDriver:
         self._deadline = deadline
         self._done = done
         self._crashed = crashed
+        self._trace = trace
         self._groups: list[CallGroup] = []
         """All groups of this review, including those whose calls have ended."""
         self._is_over = self._has_hedged = False
@@ -250,6 +254,8 @@ class EvaluationDriver:
         for call in calls:
             if endpoint.calls.free:
                 endpoint.calls.reserve(second, call)
+        if self._trace is not None:
+            self._trace.repeat(second.calls, endpoint.address, is_hedge=is_hedge)
         self._groups.append(second)
         endpoint.submit(second)
         return second
@@ -300,7 +306,10 @@ class EvaluationDriver:
             for task in evaluation.take_condition_tasks():
                 # Half of the time is left for the webhooks.
                 timeout_s = self._deadline.remaining_s(self._now()) / 2
-                self._condition_tasks[task] = self._resolve(task, timeout_s, partial(self._complete, task))
+                complete: Callable[[TaskResult], None] = partial(self._complete, task)
+                if self._trace is not None:
+                    complete = self._trace.look_up(type(task).__name__, complete)
+                self._condition_tasks[task] = self._resolve(task, timeout_s, complete)
             for group in self._groups[first:]:
                 if group.after is None:
                     group.endpoint.submit(group)
@@ -312,6 +321,8 @@ class EvaluationDriver:
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:
         """Reserve room for *call* at an endpoint, the same one for all calls of a step to a backend."""
         webhook = call.invocation.webhook
+        if self._trace is not None:
+            self._trace.begin(call)
         key = webhook.backend, webhook.timeout_s, id(call.after or call.payload)
         group = groups.get(key)
         if group is None or not group.endpoint.calls.free or len(group.calls) == MAX_CALLS:
@@ -361,6 +372,8 @@ class EvaluationDriver:
 
     def _withdraw(self, calls: Iterable[Call]) -> None:
         for call in calls:
+            if self._trace is not None:
+                self._trace.withdraw(call)
             if call in self._applying:
                 self._applying.pop(call)()
             for group in self._groups:

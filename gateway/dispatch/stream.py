@@ -256,6 +256,8 @@ class ReviewStream:
                     )
                     if after:
                         added.after = after
+                    if call.traceparent:
+                        added.traceparent, call.sent_at = call.traceparent, now
                     count += 1
         if count:
             self._metrics.batch_size.observe(count)

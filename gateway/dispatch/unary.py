@@ -172,7 +172,10 @@ class UnaryCalls:
                 else:
                     request = await self._queue.run(_request_in_steps(group, call))
                 timeout_s = max(0.0, group.deadline.remaining_s(self._now()))
-                answer = await self._method(request, timeout=timeout_s)
+                metadata = None
+                if call.traceparent:
+                    metadata, call.sent_at = (("traceparent", call.traceparent),), self._now()
+                answer = await self._method(request, timeout=timeout_s, metadata=metadata)
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
                 return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))

@@ -175,7 +175,8 @@ class HttpsServer:
         timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
             headers, context = await self._credentials.get()
-            request = WebhookRequest(self.client.url, headers, body)
+            trace = (("traceparent", call.traceparent),) if call.traceparent else ()
+            request = WebhookRequest(self.client.url, (*headers, *trace), body)
             idempotent = webhook.side_effects == "None"
             response = await send(
                 request, timeout_text, self.connections, context, slot, may_repeat=idempotent
