@@ -21,7 +21,7 @@ class Origin(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The trace context of the review, ``00-TRACE-PARENT-FLAGS`` in hex digits; empty if there is none."""
+        """The trace context of the review, see ``read_traceparent``; empty if there is none."""
         return self.trace.traceparent if self.trace is not None else ""
 
 

@@ -24,14 +24,24 @@ _TRACEPARENT: Final = re.compile(
 
 
 def read_traceparent(header: bytes) -> str:
-    """Return the trace context in the value of a header ``traceparent``, as version 00. It is empty if invalid.
+    """Return the trace context in the value of a header ``traceparent``; empty if it is invalid.
 
-    The form is ``00-TRACE-PARENT-FLAGS``: 32, 16 and 2 hex digits.
+    It is of version 00: ``00-TRACE-PARENT-FLAGS`` with 32, 16 and 2 hex digits.
     """
     found = _TRACEPARENT.fullmatch(header)
     if found is None or (found[1] == b"00" and found[3] is not None):
         return ""
     return "00" + found[2].decode("ascii")
+
+
+def trace_id_of(traceparent: str) -> str:
+    """Return the 32 hex digits of the trace."""
+    return traceparent[3:35]
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Whether the sampled flag is set."""
+    return traceparent[-1] in "13579bdf"
 
 
 class Trace(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from gateway.core.trace import trace_id_of
 from gateway.core.verdict import Allowed, Denied, DryRunRefused
 from gateway.core.webhook import WorkerRef
 
@@ -93,7 +94,7 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
     return DecisionRecord(
         time=time,
         uid=request.uid,
-        trace_id=answer.origin.traceparent[3:35],
+        trace_id=trace_id_of(answer.origin.traceparent),
         user=_text(_member(request.document, "userInfo").get("username")),
         operation=request.operation,
         kind=request.kind,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gateway import __version__
+from gateway.core.trace import is_sampled, trace_id_of
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 from gateway.telemetry import definitions
 from gateway.telemetry.process import OwnProcess
@@ -38,10 +38,6 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
-_SAMPLED: Final = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f][13579bdf](?:-|$)"
-)
-"""A valid ``traceparent`` with the sampled flag. Source: W3C Trace Context, 3.2."""
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
@@ -150,15 +146,13 @@ class Metrics:
             self._kept.inc(evaluation.kept_ahead)
         if evaluation.discarded_ahead:
             self._discarded.inc(evaluation.discarded_ahead)
-        if answer.origin.traceparent is not None:
-            self._exemplify(answer, seconds)
+        trace = answer.origin.trace
+        if trace is not None and is_sampled(trace.traceparent):
+            self._exemplify(answer, seconds, trace_id_of(trace.traceparent))
 
-    def _exemplify(self, answer: Answer, seconds: float) -> None:
-        """Give the durations of *answer* its trace id as exemplar, if the trace is sampled."""
-        sampled = _SAMPLED.match(answer.origin.traceparent or b"")
-        if sampled is None:
-            return
-        trace_id, evaluation = sampled[1].decode(), answer.evaluation
+    def _exemplify(self, answer: Answer, seconds: float, trace_id: str) -> None:
+        """Give the durations of *answer* its trace id as exemplar."""
+        evaluation = answer.evaluation
         operation = evaluation.request.operation
         self._reviews[answer.selection.phase, operation, answer.decision.allowed].exemplify(seconds, trace_id)
         for outcome in evaluation.outcomes:
