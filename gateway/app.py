@@ -24,6 +24,7 @@ from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
+from gateway.serving.sockets import ADMIN_PORT
 from gateway.snapshot import Pools
 from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
@@ -82,6 +83,8 @@ class Gateway:
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._changes = FileChanges(lambda: (options.fingerprint(), self._pools.fingerprint()))
+        self._cluster_refusal = ""
+        """Why the last change of custom resources is not in force; empty: it is."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -102,7 +105,7 @@ class Gateway:
             ConfigError: the configuration cannot be used, for example because an address is in use.
         """
         routes = AdminRoutes(self._why_not_ready, self._exposition)
-        self._admin = Listener(admin_address, ConnectionTable(routes, ADMIN_BOUNDS))
+        self._admin = Listener(admin_address, ConnectionTable(routes, ADMIN_BOUNDS), role=ADMIN_PORT)
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
@@ -179,7 +182,9 @@ class Gateway:
                 if self._files is not None:
                     await self._put_in_force(self._files)
             except ConfigError as error:
-                _log_refusal(error)
+                if str(error) != self._cluster_refusal:
+                    _log_refusal(error)
+                self._cluster_refusal = str(error)
                 return False
             return True
 
@@ -191,6 +196,7 @@ class Gateway:
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
             combined = await cluster.combine(files)
+            self._options.require_webhooks(combined.config)
             if credentials is None and combined.config == self.config:
                 snapshot = None
             else:
@@ -208,6 +214,7 @@ class Gateway:
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
             self.metrics.use(snapshot.digest, chain(combined.config.mutating, combined.config.validating))
+        self._cluster_refusal = ""
         await self._follower.use(cluster, combined)
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
@@ -262,7 +269,7 @@ class Gateway:
 
     async def _exposition(self, accept: bytes) -> Exposition:
         metrics, front_end = self.metrics, self._front_end
-        is_refused = self._changes.is_refused or self._follower.refused
+        is_refused = self._changes.is_refused or self._cluster_refusal or self._follower.refused
         metrics.reviews_in_flight.set(front_end.router.in_flight)
         metrics.request_bytes_in_flight.set(front_end.connections.bytes.total_bytes)
         metrics.reload_successful.set(not is_refused and front_end.is_current)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.load import fingerprint, load
+from gateway.config.load import fingerprint, load, require_webhooks
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
+    allow_empty: bool = False
+    """Accept a configuration without webhooks."""
 
     @property
     def sources(self) -> Sequence[Path]:
@@ -44,8 +46,23 @@ class Options:
         Raises:
             ConfigError: it cannot be used.
         """
-        config = load(self.sources)
+        config = load(self.sources, filter(None, (self.tls_cert, self.tls_key, self.client_ca)))
         return replace(config, gateway=self._override(config.gateway))
+
+    def require_webhooks(self, config: Config) -> None:
+        """Refuse a *config*, with its custom resources, that has no webhooks, unless that is allowed.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if not self.allow_empty:
+            require_webhooks(config, self.sources)
+
+    def require_webhooks_in_files(self, config: Config) -> None:
+        """As :meth:`require_webhooks`, for a *config* of files alone, which custom resources may complete."""
+        kubernetes = config.gateway.kubernetes
+        if kubernetes is None or not kubernetes.custom_resources:
+            self.require_webhooks(config)
 
     def fingerprint(self) -> object:
         """Return a value that changes with the configuration's files; cheap enough to call every second."""

@@ -47,8 +47,9 @@ def check_literal(node: Node) -> None:
     if isinstance(argument, Literal):
         try:
             _CHECKED[node.function](argument.value)  # type: ignore[operator]
-        except EvaluationError:
-            raise CompileError(f"invalid {node.function} argument", argument.at) from None
+        except EvaluationError as error:
+            # kube-apiserver's message ends before the reason.
+            raise CompileError(f"invalid {node.function} argument: {error}", argument.at) from None
 
 
 def _check_format(node: Call, target: Node) -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     add_config(parser)
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="accept a configuration without webhooks, as serve does"
+    )
     inspection.add_arguments(parser)
     parser.set_defaults(run=run, parser=parser)
 
@@ -25,16 +28,19 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     Raises:
         ConfigError: the configuration is invalid.
     """
-    from gateway.config.load import load
+    from gateway.config.load import load, require_webhooks
     from gateway.config.model import summary
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)
     config = load(parsed.config)
+    kubernetes = config.gateway.kubernetes
+    has_custom_resources = kubernetes is not None and kubernetes.custom_resources
+    if not parsed.allow_empty and not has_custom_resources:
+        require_webhooks(config, parsed.config)
     logs.print_error(*(f"warning: {warning}" for warning in config.warnings))
     if config.gateway.tls.cert_file is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
-    kubernetes = config.gateway.kubernetes
-    if kubernetes is not None and kubernetes.custom_resources and not parsed.cluster:
+    if has_custom_resources and not parsed.cluster:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")

@@ -77,7 +77,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     from gateway.registration.plan import plan
 
     options = _options(parsed, refuse)
-    config = load(parsed.config)
+    config = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)

@@ -37,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(".admission-gateway"),
         help="folder in which --dev keeps its certificate (default: %(default)s)",
     )
+    add(
+        "--allow-empty",
+        action="store_true",
+        help="accept a configuration without webhooks, with which every request is allowed",
+    )
     add("--child", help=argparse.SUPPRESS)
     parser.set_defaults(run=run, parser=parser)
 
@@ -64,6 +69,7 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
         client_ca=parsed.client_ca,
+        allow_empty=parsed.allow_empty,
     )
     if parsed.child:
         number, _, runtime = parsed.child.partition(":")

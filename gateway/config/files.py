@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -75,6 +75,27 @@ def _files_in(folder: Path) -> list[Path]:
         for path in folder.iterdir()
         if path.suffix in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
     )
+
+
+def unread(folder: Path, used: Collection[str]) -> list[str]:
+    """Return the names in *folder* that :func:`list_files` does not read; those of folders end with ``/``.
+
+    Names with a leading dot are left out, and *used* files, and folders with them: real paths of files that
+    the configuration names. Empty if *folder* is a file, or cannot be read.
+    """
+    try:
+        others = sorted({*folder.iterdir()} - {*_files_in(folder)}) if folder.is_dir() else []
+        return [
+            f"{path.name}/" if path.is_dir() else path.name
+            for path in others
+            if not path.name.startswith(".") and not _is_used(os.path.realpath(path), used)
+        ]
+    except (OSError, ValueError):
+        return []
+
+
+def _is_used(path: str, used: Collection[str]) -> bool:
+    return path in used or any(file.startswith(f"{path}/") for file in used)
 
 
 def fingerprint(paths: Sequence[Path]) -> object:

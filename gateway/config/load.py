@@ -6,8 +6,9 @@ names, and references to pools that do not exist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from gateway.config.documents import (
     ADMISSION_GROUP,
@@ -19,7 +20,7 @@ from gateway.config.documents import (
     unreadable,
 )
 from gateway.config.fields import MAX_PROBLEMS, child
-from gateway.config.files import UnusableFileError, fingerprint, list_files, read_file
+from gateway.config.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
 
-__all__ = ["fingerprint", "load", "read"]
+__all__ = ["fingerprint", "load", "read", "require_webhooks"]
+
+MAX_UNREAD_NAMES: Final = 20
 
 NO_AUTHORIZER = (
     "found authorizer, which requires a cluster; expected GatewayConfiguration.kubernetes to name one"
@@ -70,13 +73,62 @@ class _Collected:
     """By kind and name. The name of a GatewayConfiguration is empty here, since there is only one."""
 
 
-def load(paths: Sequence[Path]) -> Config:
+def load(paths: Sequence[Path], also_used: Iterable[Path] = ()) -> Config:
     """Return the configuration in the files and folders *paths*; without a document, one of defaults.
+
+    Other files in the folders are a warning, unless the configuration names them or *also_used* has them.
 
     Raises:
         ConfigError: all problems, in the order of files and documents; the first thousand if there are more.
     """
-    return read(one for file, problem in list_files(paths) for one in _documents(file, problem))
+    config = read(one for file, problem in list_files(paths) for one in _documents(file, problem))
+    used = {os.path.realpath(file) for file in (*paths, *also_used, *_named_files(config))}
+    return replace(config, warnings=(*_unread(paths, used), *config.warnings))
+
+
+def require_webhooks(config: Config, paths: Sequence[Path]) -> None:
+    """Refuse a *config* of *paths* without webhooks, which would allow every request without a check.
+
+    Raises:
+        ConfigError: there is none; the warnings about *config* may have the cause.
+    """
+    if config.mutating or config.validating:
+        return
+    kubernetes = config.gateway.kubernetes
+    places = [str(path) for path in paths]
+    if kubernetes is not None and kubernetes.custom_resources:
+        places.append("the custom resources of the cluster")
+    message = (
+        f"found no webhooks in {', '.join(places)}: every request would be allowed without a check; "
+        "add a webhook configuration, or start serve with --allow-empty if that is intended"
+    )
+    raise ConfigError([Problem("", "", message), *config.warnings])
+
+
+def _named_files(config: Config) -> Iterator[Path]:
+    """Yield the files that *config* names, in the gateway's settings and in pools."""
+    settings = config.gateway
+    tls, authentication = settings.tls, settings.authentication
+    files = [tls.cert_file, tls.key_file, tls.client_ca_file]
+    files += [authentication.token_file, authentication.basic_auth_file]
+    files += [] if settings.kubernetes is None else [settings.kubernetes.kubeconfig]
+    files += [] if settings.webhook_users is None else settings.webhook_users.files
+    for pool in config.pools.values():
+        files += [] if pool.tls is None else [pool.tls.ca_file, pool.tls.cert_file, pool.tls.key_file]
+    yield from filter(None, files)
+
+
+def _unread(paths: Iterable[Path], used: set[str]) -> Iterator[Problem]:
+    for path in paths:
+        if names := unread(path, used):
+            listed = ", ".join(map(shown, names[:MAX_UNREAD_NAMES]))
+            more = f" and {len(names) - MAX_UNREAD_NAMES} more" if len(names) > MAX_UNREAD_NAMES else ""
+            yield Problem(
+                str(path),
+                "",
+                f"not read: {listed}{more}; of a folder only the files directly in it are read, "
+                f"and of these only {one_of(SUFFIXES)}",
+            )
 
 
 def read(found: Iterable[Document]) -> Config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from gateway.config.rule_warnings import rule_warnings
 from gateway.core.rules import NEVER_SENT_RESOURCES
 from gateway.core.webhook import OPERATIONS, Rule, Scope
 from gateway.text import one_of, shown
@@ -35,6 +36,8 @@ def read_rule(fields: Fields) -> Rule:
                     fields.path,
                     f"{resource}.{group} is excluded from admission webhooks; this rule will have no effect",
                 )
+    for path, message in rule_warnings(rule):
+        fields.report.warn(f"{fields.path}.{path}", message)
     fields.finish()
     return rule
 

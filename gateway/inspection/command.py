@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
-from gateway.errors import GatewayError
+from gateway.errors import ConfigError, GatewayError
 from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from gateway.config.model import Config
     from gateway.errors import Problem
@@ -76,6 +77,8 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     now = datetime.datetime.now(datetime.UTC)
     days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
     accepted = parsed.exclude_namespace or ()
+    if not parsed.allow_empty:
+        refused += _no_webhooks(whole, parsed.config)
     found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name, accepted)])
     errors = sum(one.severity == "error" for one in found)
     if parsed.json:
@@ -144,10 +147,23 @@ def inspect(
     return sorted(set(findings))
 
 
+def _no_webhooks(config: Config, paths: Sequence[Path]) -> Sequence[Problem]:
+    """Return the problem of a *config* without webhooks, with custom resources, which ``serve`` refuses."""
+    from gateway.config.load import require_webhooks
+
+    try:
+        require_webhooks(config, paths)
+    except ConfigError as error:
+        return error.problems[:1]
+    return ()
+
+
 def _of_problem(problem: Problem) -> Finding:
-    """Return the finding for a problem of a custom resource."""
+    """Return the finding for a problem of a custom resource, or of the whole configuration."""
     from gateway.inspection.model import Finding
 
+    if not problem.where:
+        return Finding("error", "configuration", problem.message, "serve refuses to start with it")
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Finding("error", problem.where, message, "correct the custom resource")
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.app import DRAINING, STARTING
 from gateway.config.addresses import parse_host_port
-from gateway.errors import ConfigError, Problem, Unavailable
+from gateway.errors import ConfigError, Unavailable
 from gateway.process.children import Child
 from gateway.serving.admin import AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
+from gateway.serving.sockets import ADMIN_PORT, FRONT_END, cannot_listen
 from gateway.serving.tls import server_context
 from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 
@@ -80,15 +81,18 @@ class Supervisor:
         self._admin = Listener(
             config.gateway.admin_listen,
             ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition)),
+            role=ADMIN_PORT,
         )
 
     async def start(self) -> None:
         """Start the processes.
 
         Raises:
-            ConfigError: an address cannot be listened on, or the certificate cannot be used.
+            ConfigError: an address cannot be listened on, the certificate cannot be used, or there are no
+                webhooks.
         """
         server_context(self._config.gateway.tls)
+        self._options.require_webhooks_in_files(self._config)
         await self._admin.start()
         self._held = _hold_port(self._config.gateway.listen)
         self._on_config(self._config)
@@ -140,6 +144,7 @@ class Supervisor:
         state = self._changes.state()
         try:
             config = await asyncio.to_thread(self._options.load)
+            self._options.require_webhooks_in_files(config)
         except ConfigError as error:
             # Each process logs the problems.
             log.debug("configuration refused by the parent process: %s", error)
@@ -247,7 +252,5 @@ def _hold_port(address: str) -> socket.socket:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(where)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        problem = Problem("", "", f"cannot listen on {address}: {reason}")
-        raise ConfigError([problem]) from None
+        raise cannot_listen(address, error, FRONT_END) from None
     return held

@@ -10,7 +10,7 @@ from gateway.serving.bounds import Bounds
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router, RouterSettings
-from gateway.serving.sockets import affordable_connections
+from gateway.serving.sockets import FRONT_END, affordable_connections
 from gateway.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class FrontEnd:
             self._credentials.certificate,
             reuse_port=reuse_port,
             checks=(self._refresh, check),
+            role=FRONT_END,
         )
         await self._listener.start()
 

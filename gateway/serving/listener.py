@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.serving.connection_table import ConnectionTable
+    from gateway.serving.sockets import ListenerRole
     from gateway.serving.tls import ServerCertificate
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Listener:
         *,
         reuse_port: bool = False,
         checks: Sequence[Callable[[], object]] = (),
+        role: ListenerRole | None = None,
     ) -> None:
         """Configure the listener; ``start`` opens the sockets.
 
@@ -53,11 +55,13 @@ class Listener:
             tls: None: plain HTTP.
             reuse_port: Whether other processes listen at the same address and share its connections.
             checks: Called about once a second, to check whether files have changed.
+            role: For messages.
         """
         self._address = address
         self.connections = connections
         self._tls = tls
         self._reuse_port = reuse_port
+        self._role = role
         self._checks = tuple(checks)
         self._sockets: list[socket.socket] = []
         self._accepting = self._warned = False
@@ -100,7 +104,7 @@ class Listener:
             ConfigError: The address cannot be listened on.
         """
         self._loop = asyncio.get_running_loop()
-        self._sockets = open_sockets(self._address, reuse_port=self._reuse_port)
+        self._sockets = open_sockets(self._address, reuse_port=self._reuse_port, role=self._role)
         self.connections.on_room = self._resume_accepting
         self._resume_accepting()
         self._timer = self._loop.call_later(SWEEP_S, self.tick)

@@ -9,6 +9,7 @@ import resource
 import select
 import socket
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
@@ -20,6 +21,33 @@ review opens another."""
 
 _OTHER_FILES = 512
 """File descriptors that are not for clients: workers, reloaded files, the admin port, the event loop."""
+
+
+class ListenerRole(NamedTuple):
+    """What a listener is for, and how its address is changed, for messages."""
+
+    name: str
+    option: str
+    """Of ``serve``."""
+    field: str
+    """Of the GatewayConfiguration."""
+
+
+FRONT_END: Final = ListenerRole("HTTPS front end", "--listen", "listen")
+ADMIN_PORT: Final = ListenerRole("admin port", "--admin-listen", "adminListen")
+
+
+def cannot_listen(address: str, error: OSError | ValueError, role: ListenerRole | None) -> ConfigError:
+    """Return the error of a listener that cannot use *address*; a *role* of None has no option to name."""
+    message = f"cannot listen on {address}"
+    if role is None:
+        message += f": {_reason(error)}"
+    else:
+        message += (
+            f" ({role.name}): {_reason(error)}; "
+            f"{role.option} or {role.field} of the GatewayConfiguration changes the address"
+        )
+    return ConfigError([Problem("", "", message)])
 
 
 def affordable_connections(wanted: int) -> int:
@@ -37,7 +65,9 @@ def affordable_connections(wanted: int) -> int:
     return max(min(wanted, needed - _OTHER_FILES), needed // 2)
 
 
-def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socket]:
+def open_sockets(
+    address: str, *, reuse_port: bool = False, role: ListenerRole | None = None
+) -> list[socket.socket]:
     """Return the sockets that listen at *address*, HOST:PORT or unix:PATH; one for each address of a host.
 
     A socket file without a listening process is replaced.
@@ -58,7 +88,7 @@ def open_sockets(address: str, *, reuse_port: bool = False) -> list[socket.socke
     except (OSError, ValueError) as error:
         for sock in sockets:
             sock.close()
-        raise ConfigError([Problem("", "", f"cannot listen on {address}: {_reason(error)}")]) from None
+        raise cannot_listen(address, error, role) from None
     return sockets
 
 

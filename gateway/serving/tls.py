@@ -11,7 +11,7 @@ import ssl
 import time
 from _ssl import ENCODING_DER
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -33,6 +33,13 @@ _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Forward secrecy and authenticated encryption: what Go's client offers first too. TLS 1.3 has its own."""
 
 
+NO_CERTIFICATE: Final = (
+    "expected the path of a PEM file, found none: serve needs a certificate. Set tls.certFile and "
+    "tls.keyFile of the GatewayConfiguration, or use --tls-cert and --tls-key; --dev makes a certificate "
+    "for development"
+)
+
+
 def server_context(settings: ServerTls, *, trusts_clients: bool = True) -> ssl.SSLContext:
     """Return the context of a server that shows the certificate of *settings*.
 
@@ -44,7 +51,7 @@ def server_context(settings: ServerTls, *, trusts_clients: bool = True) -> ssl.S
     """
     if settings.cert_file is None or settings.key_file is None:
         missing = "tls.certFile" if settings.cert_file is None else "tls.keyFile"
-        raise ConfigError([Problem("", missing, "expected the path of a PEM file, found none")])
+        raise ConfigError([Problem("GatewayConfiguration", missing, NO_CERTIFICATE)])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_TLS12_CIPHERS)

@@ -108,7 +108,7 @@ WORDS = [
         ("{'a': 1, 'b': 'c'} == {}", "1:15: expected type 'int' but found 'string'"),
         ("duration('1x') == duration('1s')", "1:10: invalid duration argument"),
         ("timestamp('now') == timestamp('now')", "1:11: invalid timestamp argument"),
-        ("'a'.matches('[')", "1:13: invalid matches argument"),
+        ("'a'.matches('[')", "1:13: invalid matches argument: error parsing regexp: missing closing ]: `[`"),
         ("int('a') == 1", "1:5: type conversion error from 'string' to 'int'"),
         ("has(object)", "1:5: invalid argument to has() macro"),
         ("[1].all(x.y, true)", "1:10: argument must be a simple name"),

@@ -29,7 +29,7 @@ def test_a_configuration_that_changes_during_the_drain_is_ignored(
 
     async def main() -> None:
         file.write_text(HEAD)
-        options = Options((file,), dev=True, state=tmp_path / "state")
+        options = Options((file,), dev=True, state=tmp_path / "state", allow_empty=True)
         gateway = Gateway(options, lambda pool: [])
         await gateway.start(options.load(), "127.0.0.1:0")
         listener = gateway._front_end._listener

@@ -73,7 +73,7 @@ def test_resources_are_served_followed_and_get_a_status(
 ) -> None:
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     assert gateway.admin("/readyz")[0] == 200
     assert answers(gateway) == (False, "h0.v.test: refused")
     server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 1))
@@ -91,12 +91,27 @@ def test_resources_are_served_followed_and_get_a_status(
     assert all(parameters["type"] == "application/apply-patch+yaml" for parameters in patches)
 
 
-def test_an_invalid_change_is_refused_alone_and_can_be_corrected(
+def test_the_last_webhook_stays_in_force_when_all_resources_are_deleted(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
     gateway = start_gateway(folder)
+    server.remove(VALIDATING, "v")
+    gateway.expect("found no webhooks in .*, the custom resources of the cluster: .*--allow-empty")
+    assert answers(gateway) == (False, "h0.v.test: refused")
+    assert gateway.metric(RELOADED) == 0
+    server.apply(custom("validate", "v", "pods", {"deny": {"message": "another"}}))
+    eventually(lambda: answers(gateway) == (False, "h0.v.test: another"))
+    assert gateway.metric(RELOADED) == 1
+
+
+def test_an_invalid_change_is_refused_alone_and_can_be_corrected(
+    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+) -> None:
+    server.apply(pool("pods", target))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder, "--allow-empty")
     server.apply(custom("validate", "v", "pods", {"deny": {"message": "bad"}}, timeoutSeconds=99))
     server.apply(custom("validate", "w", "pods", {"deny": {"message": "good"}}))
     eventually(lambda: answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: good"))
@@ -128,7 +143,7 @@ def test_a_start_with_invalid_resources_fails_closed(
     server.apply(custom("validate", "v", "pods", DENIED, timeoutSeconds=99))
     server.apply(custom("validate", "i", "pods", DENIED, timeoutSeconds=99, failurePolicy="Ignore"))
     server.apply(custom("mutate", "m", "none", DENIED))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     assert gateway.admin("/readyz")[0] == 200
     assert gateway.metric(RELOADED) == 0
     failed = 'failed calling webhook "h0.{}.test": UNAVAILABLE: no worker pool for the refused {}'
@@ -147,7 +162,7 @@ def test_a_custom_resource_can_always_be_corrected(
 ) -> None:
     """An invalid webhook for everything is not called for the change that corrects it."""
     server.apply(custom("validate", "v", "none", DENIED))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     review = {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -177,7 +192,7 @@ def test_files_take_precedence_over_resources(
     server.apply(pool("pods", "127.0.0.1:9"))
     server.apply(custom("validate", "v", "pods", {"deny": {"message": "taken over"}}))
     server.apply(custom("validate", "w", "pods", {"deny": {"message": "beside"}}))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     assert answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: beside")
     server.wait_for(lambda: conditions(server, "WorkerPool", "pods")[1] == "NameInFiles")
     server.wait_for(lambda: conditions(server, VALIDATING, "v")[1] == "NameInFiles")
@@ -207,7 +222,7 @@ def test_an_invalid_file_does_not_block_resources(
     secure = pool_document("secure", target, tls={"caFile": "../ca.pem"})
     (folder / "c.yaml").write_text(f"{json.dumps(head)}\n---\n{secure}")
     server.apply(pool("pods", target))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     (folder.parent / file).write_text(content)
     gateway.expect(
         "configuration refused, the one in force stays|credentials are unusable, the old ones stay"
@@ -232,6 +247,7 @@ def test_it_does_not_serve_before_the_resources_are_read(
     gateway = Process(
         *(sys.executable, "-m", "gateway", "serve", "--config", str(folder), "--listen", "127.0.0.1:0"),
         *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), "--admin-listen", admin),
+        "--allow-empty",
     )
     processes.callback(gateway.stop)
     why = (
@@ -256,7 +272,7 @@ def test_resources_stay_in_force_while_the_api_server_is_down(
 ) -> None:
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     for verb in ("list", "watch"):
         server.faults[f"{verb} validatingwebhookconfigurations"].extend([refuse(503)] * 2)
     server.faults["watch workerpools"].append(refuse(410, "too old resource version"))
@@ -272,7 +288,7 @@ def test_a_storm_of_changes_costs_few_reloads(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     for number in range(300):
         server.apply(custom("validate", "v", "pods", {"deny": {"message": f"change {number}"}}))
     eventually(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
@@ -284,7 +300,7 @@ def test_two_gateways_write_one_status_and_one_event(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:
     server.apply(pool("pods", target))
-    first, second = start_gateway(folder), start_gateway(folder)
+    first, second = start_gateway(folder, "--allow-empty"), start_gateway(folder, "--allow-empty")
     server.apply(custom("validate", "v", "pods", DENIED, timeoutSeconds=99))
     server.wait_for(lambda: conditions(server, VALIDATING, "v")[0] == "False")
     eventually(lambda: answers(second)[0] is False)
@@ -302,7 +318,7 @@ def test_statuses_that_cannot_be_written_do_not_affect_reviews(
     server.faults["post"].append(refuse(500))
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     assert answers(gateway) == (False, "h0.v.test: refused")
     gateway.expect("cannot write the status of custom resources: the API server answers 403")
     assert "Traceback" not in gateway.log
@@ -315,7 +331,7 @@ def test_custom_resources_can_be_enabled_and_disabled_by_reload(
     server.apply(custom("validate", "v", "pods", DENIED))
     file = folder / "c.yaml"
     file.write_text(settings(kubeconfig="../kubeconfig"))
-    gateway = start_gateway(folder, "--processes", "2")
+    gateway = start_gateway(folder, "--allow-empty", "--processes", "2")
     assert answers(gateway) == (True, "")
     file.write_text(settings(kubeconfig="../kubeconfig", customResources=True))
     eventually(lambda: answers(gateway)[0] is False)
@@ -329,7 +345,7 @@ def test_a_reload_that_waits_for_missing_crds_keeps_the_gateway_ready(
     file = folder / "c.yaml"
     with_resources = file.read_text()
     file.write_text(settings(kubeconfig="../kubeconfig"))
-    gateway = start_gateway(folder)
+    gateway = start_gateway(folder, "--allow-empty")
     eventually(lambda: gateway.admin("/readyz")[0] == 200)
     server.lacks_custom_resources = True
     file.write_text(with_resources)

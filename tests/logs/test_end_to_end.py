@@ -109,7 +109,7 @@ def test_problems_of_a_hostile_configuration_have_a_line_each(
 ) -> None:
     good = pool_document("pool", start_worker().target)
     (tmp_path / "c.yaml").write_text(good)
-    gateway = start_gateway(tmp_path)
+    gateway = start_gateway(tmp_path, "--allow-empty")
     bad = {HOSTILE: HOSTILE, "kind": HOSTILE, "apiVersion": HOSTILE, "metadata": {"name": HOSTILE}}
     file = tmp_path / f"{HOSTILE.replace('/', '')}.yaml"
     file.write_text(yaml.safe_dump(bad))

@@ -112,7 +112,10 @@ def test_a_failed_start_logs_only_its_cause(
         for count in ("1", "2"):
             gateway = start(start_worker().target, "--processes", count, listen=address)
             assert gateway.wait() == 1
-            assert gateway.log == f"cannot listen on {address}: Address already in use\n"
+            assert gateway.log == (
+                f"cannot listen on {address} (HTTPS front end): Address already in use; "
+                "--listen or listen of the GatewayConfiguration changes the address\n"
+            )
     assert list(temporary.iterdir()) == []
 
 

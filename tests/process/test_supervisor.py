@@ -47,7 +47,12 @@ def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
     async def main() -> None:
         write(2)
         options = Options(
-            (file,), dev=True, state=tmp_path / "state", admin_listen="127.0.0.1:0", processes=2
+            (file,),
+            dev=True,
+            state=tmp_path / "state",
+            admin_listen="127.0.0.1:0",
+            processes=2,
+            allow_empty=True,
         )
         drains_s = list[float]()
         parent = Supervisor(

@@ -22,7 +22,7 @@ from gateway.errors import ConfigError
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.devcert import make_development_certificate
 from gateway.serving.routes import Router
-from gateway.serving.tls import ServerCertificate
+from gateway.serving.tls import NO_CERTIFICATE, ServerCertificate
 from tests.serving.kit import (
     PATHS,
     Application,
@@ -209,7 +209,8 @@ def test_unusable_file_is_an_error_that_names_it(
 def test_file_that_is_not_configured_is_an_error(tls_files: ServerTls, field: str, name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ServerCertificate(with_file(tls_files, field, None))
-    assert str(raised.value) == f"{name}: expected the path of a PEM file, found none"
+    assert str(raised.value) == f"GatewayConfiguration: {name}: {NO_CERTIFICATE}"
+    assert "--tls-cert and --tls-key" in NO_CERTIFICATE
 
 
 # -- client certificates --------------------------------------------------------------------------
