@@ -21,7 +21,7 @@ from gateway.dispatch.driver import EvaluationDriver
 from gateway.errors import Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from gateway.core.answer import Origin
     from gateway.core.deadline import Deadline
@@ -41,6 +41,26 @@ class ReviewObserver(Protocol):
 
     def review_cancelled(self, phase: Phase) -> None:
         """A review of *phase* was cancelled before its answer."""
+
+
+class Observers:
+    """Several observers as one."""
+
+    def __init__(self, observers: Sequence[ReviewObserver]) -> None:
+        self._observers = observers
+
+    def review_answered(self, answer: Answer, seconds: float) -> None:
+        """Notify every observer; one that fails is logged and does not affect the others."""
+        for observer in self._observers:
+            try:
+                observer.review_answered(answer, seconds)
+            except Exception:
+                log.exception("internal error: %s failed on an answered review", type(observer).__name__)
+
+    def review_cancelled(self, phase: Phase) -> None:
+        """Notify every observer."""
+        for observer in self._observers:
+            observer.review_cancelled(phase)
 
 
 class Admission:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from functools import partial
 from itertools import chain
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
 
-from gateway.admit import Admission
+from gateway.admit import Admission, Observers
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.digest import digest
 from gateway.config.model import summary
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from gateway.admit import ReviewObserver
-    from gateway.config.model import Config, WorkerPool
+    from gateway.config.model import Config, GatewaySettings, WorkerPool
     from gateway.core.answer import Answer
     from gateway.core.deadline import Deadline
     from gateway.core.matching import Selection
     from gateway.options import Options
+    from gateway.reports.observer import Reporter
     from gateway.serving.message import Cancel, Exchange
     from gateway.snapshot import Snapshot
     from gateway.telemetry.exposition import Exposition
@@ -80,6 +82,7 @@ class Gateway:
         self._follower = ClusterFollower()
         self._front_end = FrontEnd()
         self.metrics.refused = self._front_end.connections.refused
+        self._reporter: Reporter | None = None
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._changes = FileChanges(lambda: (options.fingerprint(), self._pools.fingerprint()))
@@ -122,6 +125,8 @@ class Gateway:
         await self._front_end.drain(drain_s)
         await self._pools.close(0.0)
         await self._follower.use(Cluster())
+        if self._reporter is not None:
+            await self._reporter.close()
         if self._admin is not None:
             await self._admin.close()
 
@@ -150,7 +155,24 @@ class Gateway:
 
     def _observer(self, snapshot: Snapshot) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*."""
-        return self.metrics
+        others = [observer for observer in (self._reporter,) if observer is not None]
+        return Observers([self.metrics, *others]) if others else self.metrics
+
+    def _use_reporter(self, settings: GatewaySettings) -> None:
+        """Write the reports of *settings* from now on."""
+        old = self._reporter
+        wanted = settings.reports, settings.kubernetes
+        if old is not None and (old.settings, old.cluster) == wanted:
+            return
+        self._reporter = None
+        if settings.reports is not None and settings.kubernetes is not None:
+            # Imported late: a gateway without reports does not need the client of the cluster.
+            from gateway.reports.observer import Reporter
+
+            instance = f"{os.uname().nodename}_{os.getpid()}"
+            self._reporter = Reporter(settings.reports, settings.kubernetes, instance)
+        if old is not None:
+            self._keep(old.close())
 
     # -- the configuration ------------------------------------------------------------------------
 
@@ -207,6 +229,7 @@ class Gateway:
             await self._follower.discard(cluster)
             raise
         if snapshot is not None:
+            self._use_reporter(settings)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
             self.config, self._files = combined.config, files
@@ -277,6 +300,7 @@ class Gateway:
             metrics.certificate_expiry.set(front_end.certificate_expiry)
         self._pools.count_endpoints()
         metrics.watch = self._follower.watch_state
+        metrics.findings_dropped = None if self._reporter is None else self._reporter.dropped
         return await asyncio.to_thread(expose, metrics.registry, accept)
 
 

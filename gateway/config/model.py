@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gateway.config.report_settings import ReportSettings
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
     from gateway.core.namespace import Namespace
@@ -129,6 +130,8 @@ class GatewaySettings:
     kubernetes: KubernetesSettings | None = None
     """None: no cluster is watched, and Namespace documents have all namespaces."""
     logging: LoggingSettings = field(default_factory=LoggingSettings)
+    reports: ReportSettings | None = None
+    """None: no reports are written into the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

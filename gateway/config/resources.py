@@ -36,6 +36,7 @@ from gateway.config.model import (
     WorkerTls,
 )
 from gateway.config.names import dns_1123_label, dns_1123_subdomain
+from gateway.config.report_settings import read_reports
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.annotations import AuditLevel
 from gateway.core.durations import format_duration, parse_duration
@@ -233,7 +234,10 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         webhook_users=read_webhook_users(fields, "webhookKubeConfigFile", folder),
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
         logging=read_logging(fields.group("logging"), folder),
+        reports=read_reports(fields.mapping("reports")),
     )
+    if settings.reports is not None and settings.kubernetes is None:
+        fields.problem("reports", "requires kubernetes: the reports are objects of the cluster")
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes
     if found < least:
         reason = f"expected at least maxRequestBytes ({least}), which one request can have"

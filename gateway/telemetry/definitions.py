@@ -194,6 +194,12 @@ NAMESPACES: Final = _gauge(
     is_lowest=True,
 )
 
+FINDINGS_DROPPED: Final = _counter(
+    "findings_dropped",
+    "findings and denials that were not written into a [report or Event](reports.md#losses). Only with "
+    "`reports`",
+)
+
 # -- processes ------------------------------------------------------------------------------------
 
 BUILD_INFO: Final = _gauge(

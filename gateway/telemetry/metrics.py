@@ -88,6 +88,8 @@ class Metrics:
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
         """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
+        self.findings_dropped: int | None = None
+        """Findings that are in no report or Event; None: no reports are configured."""
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.refused: Mapping[int, int] = {}
@@ -210,6 +212,8 @@ class Metrics:
             is_connected, count = self.watch
             yield _family(definitions.WATCH_CONNECTED, {(): int(is_connected)})
             yield _family(definitions.NAMESPACES, {(): count})
+        if self.findings_dropped is not None:
+            yield _family(definitions.FINDINGS_DROPPED, {(): self.findings_dropped})
 
     def _plain_counters(self) -> Iterator[Metric]:
         refused, pools = tuple(self.refused.items()), tuple(self._pools.items())

@@ -35,7 +35,9 @@ SECTIONS = {
     "GatewayConfiguration": "GatewayConfiguration",
     "Namespace": "Namespace",
 }
-OPTIONAL = r"kubernetes\.|logging\.decisionLog\.file\.|spec\.hedge\.|webhooks\[\]\.clientConfig\.service\."
+OPTIONAL = (
+    r"kubernetes\.|reports\.|logging\.decisionLog\.file\.|spec\.hedge\.|webhooks\[\]\.clientConfig\.service\."
+)
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}
 """Fields of a Namespace whose content only Kubernetes and workers read."""

@@ -298,6 +298,19 @@ class _Handler(BaseHTTPRequestHandler):
         document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._write("put", urlsplit(self.path).path, document)
 
+    def do_DELETE(self) -> None:
+        options = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path, wanted = urlsplit(self.path).path, options["preconditions"]["resourceVersion"]
+        with self.server.changed:
+            found = self.server.objects.get(path)
+            is_latest = found is not None and found["metadata"]["resourceVersion"] == wanted
+            if is_latest:
+                del self.server.objects[path]
+        if is_latest:
+            self.answer(200, {"kind": "Status", "status": "Success"})
+        else:
+            self.refuse(409, "the object has been modified")
+
     def _write(self, kind: str, path: str, document: Json) -> None:
         server, name = self.server, document["metadata"]["name"]
         if not self._admit(kind, {"path": path}):

@@ -1,0 +1,1 @@
+"""Reports and Events in the cluster about what webhooks found, see docs/reports.md."""

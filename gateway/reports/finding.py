@@ -1,0 +1,113 @@
+"""What a report or an Event says about one webhook and one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from gateway.core.verdict import Denied, Failed
+from gateway.decisions.record import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.core.answer import Answer
+    from gateway.decisions.record import DecisionRecord, WebhookRecord
+
+Result = Literal["fail", "warn", "error"]
+"""Of a policy: violated, violated with no more than a warning, or not evaluated."""
+
+_SECRET: Final = ("", "Secret")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """The object of a request. An object that is being created has no uid, and may have no name yet."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One webhook's result for one object."""
+
+    result: Result
+    webhook: str
+    configuration: str
+    policy: str
+    """``POOL/POLICY`` of a worker; empty for an HTTPS webhook."""
+    message: str
+    operation: str
+    time: float
+    """In seconds since 1970."""
+    about: ObjectRef
+
+
+def failures(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+    """Yield a finding for each webhook that failed in the review of *answer*.
+
+    A dry run changes nothing in the cluster, so it has no findings.
+    """
+    evaluation = answer.evaluation
+    if evaluation.request.dry_run or not any(type(o.verdict) is Failed for o in evaluation.outcomes):
+        return
+    record = record_of(answer, seconds, time, "")
+    about = _about(record)
+    for webhook in record.webhooks:
+        if webhook.outcome in ("FailedOpen", "FailedClosed"):
+            effect = "the request passed" if webhook.outcome == "FailedOpen" else "the request was rejected"
+            yield _finding("error", f"{webhook.message}; {effect}", webhook, record, about)
+
+
+def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+    """Yield a finding for each webhook that denied a request about an object that exists.
+
+    Secrets are left out: users may read Events who may not read the names of Secrets.
+    """
+    evaluation = answer.evaluation
+    request = evaluation.request
+    if request.dry_run or not any(type(o.verdict) is Denied for o in evaluation.outcomes):
+        return
+    if request.operation not in ("UPDATE", "DELETE") or (request.kind[0], request.kind[2]) == _SECRET:
+        return
+    record = record_of(answer, seconds, time, "")
+    # A large review would have to be parsed for the uid.
+    old = request.old_object if request.outline is None else None
+    metadata = old.get("metadata") if old is not None else None
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    about = _about(record, uid if isinstance(uid, str) else "")
+    for webhook in record.webhooks:
+        if webhook.outcome == "Denied":
+            yield _finding("fail", webhook.message, webhook, record, about)
+
+
+def _finding(
+    result: Result, message: str, webhook: WebhookRecord, record: DecisionRecord, about: ObjectRef
+) -> Finding:
+    policy = f"{webhook.pool}/{webhook.policy}" if webhook.pool else ""
+    return Finding(
+        result,
+        webhook.webhook,
+        webhook.configuration,
+        policy,
+        message,
+        record.operation,
+        record.time,
+        about,
+    )
+
+
+def _about(record: DecisionRecord, uid: str = "") -> ObjectRef:
+    group, version, kind = record.kind
+    is_secret = (group, kind) == _SECRET
+    return ObjectRef(
+        f"{group}/{version}" if group else version,
+        kind,
+        record.namespace,
+        "" if is_secret else record.name,
+        "" if is_secret else uid,
+    )

@@ -1,0 +1,90 @@
+"""Reports and Events in a real API server, with the definitions of OpenReports and the deployed role."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import ALICE
+from tests.e2e.golang import go
+from tests.e2e.objects import pod
+from tests.e2e.setups import PODS, BehindGateway, Hook
+from tests.kit import ROOT
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.cluster import Cluster
+
+MODULE = "github.com/openreports/reports-api"
+GROUP = "/apis/openreports.io/v1alpha1"
+ACCOUNT = "admission-gateway"
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig of the deployed service account with the rights of reports.yaml; reports are defined."""
+    source = json.loads(go("mod", "download", "-json", MODULE, cwd=ROOT / "tests" / "e2e" / "openreports"))
+    applied = cluster.kubectl("apply", "--server-side", f"--filename={source['Dir']}/config/crd")
+    assert applied.returncode == 0, applied.stderr
+    for plural in ("reports", "clusterreports"):
+        eventually(lambda: cluster.api.get(f"{GROUP}/{plural}").status == 200)  # noqa: B023
+    manifest = yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
+    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+    roles = yaml.safe_load_all((ROOT / "deploy" / "reports.yaml").read_text())
+    wanted = [*(one for one in manifest if one["kind"] in kinds), *roles]
+    applied = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
+    assert applied.returncode == 0, applied.stderr
+    token = cluster.kubectl("create", "token", ACCOUNT, f"--namespace={ACCOUNT}").stdout.strip()
+    return cluster.write_kubeconfig(tmp_path_factory.mktemp("account") / "kubeconfig", token=token)
+
+
+def report(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    answer = cluster.api.get(f"{GROUP}/namespaces/{namespace}/reports/admission-gateway")
+    return answer.document if answer.status == 200 else {}
+
+
+def test_failures_are_reported_and_denials_of_existing_objects_have_an_event(
+    cluster: Cluster, namespace: str, account: Path, tmp_path: Path
+) -> None:
+    hooks = [
+        Hook("validate", "open.reports.test", {"status": "INTERNAL"}, fields={"failurePolicy": "Ignore"}),
+        Hook(
+            "validate",
+            "deny.reports.test",
+            {"deny": {"message": "labels are fixed"}},
+            ({**PODS, "operations": ["UPDATE"]},),
+        ),
+    ]
+    settings = {"kubernetes": {"kubeconfig": str(account)}, "reports": {"retention": "1m", "events": True}}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    with BehindGateway(cluster, tmp_path, hooks, "reports", gateway=settings) as setup:
+        created = cluster.api.create(pods, pod("reported"))
+        assert created.status == 201, created
+        uid = created.document["metadata"]["uid"]
+        denied = cluster.kubectl("label", "pod", "reported", "a=b", f"--namespace={namespace}", user=ALICE)
+        assert "labels are fixed" in denied.stderr
+
+        eventually(lambda: report(cluster, namespace))
+        found = report(cluster, namespace)
+        assert found["source"] == "admission-gateway"
+        assert found["summary"]["error"] == len(found["results"])
+        (result,) = (one for one in found["results"] if one["resources"][0]["name"] == "reported")
+        assert result["policy"] == "open.reports.test"
+        assert result["message"].endswith("the request passed")
+        listed = cluster.kubectl("get", "reports", f"--namespace={namespace}").stdout
+        assert "admission-gateway" in listed
+
+        def described() -> str:
+            return cluster.kubectl("describe", "pod", "reported", f"--namespace={namespace}").stdout
+
+        text = 'UPDATE denied by webhook "deny.reports.test": labels are fixed'
+        eventually(lambda: text in described())
+        events = cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").document["items"]
+        assert [one["regarding"]["uid"] for one in events if one["reason"] == "AdmissionDenied"] == [uid]
+        assert "forbidden" not in setup.gateway.log
+        assert "Traceback" not in setup.gateway.log
