@@ -11,6 +11,7 @@ Series = dict[str, tuple[str, tuple[str, ...]]]
 def exposed() -> Series:
     metrics = Metrics("0")
     metrics.watch = (True, 1)
+    metrics.findings_dropped = 0
     metrics.use("digest", ())
     declared = {
         name: tuple(getattr(collector, "_labelnames", ()))
