@@ -155,21 +155,3 @@ func TestAPolicyThatWasStoppedHasNotFailed(t *testing.T) {
 		}
 	}
 }
-
-func TestFailuresAreLoggedOnceASecond(t *testing.T) {
-	var text bytes.Buffer
-	failing := policyOf(func(context.Context, *Review) error { panic("bang") })
-	failing.log = log.New(&text, "worker: ", 0)
-	for range 5 {
-		failing.run(context.Background(), &Review{})
-	}
-	if got := text.String(); strings.Count(got, "worker: ") != 1 || !strings.Contains(got, `policy "tested" failed: panic: bang`) ||
-		!strings.Contains(got, "answer_test.go") {
-		t.Errorf("logged %q", got)
-	}
-	failing.quietUntil = time.Time{}
-	failing.run(context.Background(), &Review{})
-	if !strings.Contains(text.String(), "(4 failures since the last one shown)") {
-		t.Errorf("logged %q", text.String())
-	}
-}

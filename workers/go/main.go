@@ -31,6 +31,8 @@ const usage = `Serves admission policies over gRPC.
   --tls-cert FILE     PEM certificate chain to serve with
   --tls-key FILE      its private key
   --client-ca FILE    let in only clients that it signed
+  --metrics-listen HOST:PORT
+                      serve Prometheus metrics over plain HTTP; off by default
   --grace SECONDS     for calls in flight when told to stop; default 10
   --help
 `
@@ -69,6 +71,9 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}
+	if at := s.MetricsAddress(); at != "" {
+		say("metrics on http://" + at + metricsPath)
+	}
 	say(fmt.Sprintf("serving %d policies on %s", len(s.policies), strings.Join(addresses, ", ")))
 	<-signals
 	ctx, cancel := context.WithTimeout(context.Background(), parsed.grace)
@@ -98,6 +103,7 @@ func parseCommandLine(arguments []string) (commandLine, error) {
 	flags.StringVar(&parsed.CertFile, "tls-cert", "", "")
 	flags.StringVar(&parsed.KeyFile, "tls-key", "", "")
 	flags.StringVar(&parsed.ClientCAFile, "client-ca", "", "")
+	flags.StringVar(&parsed.MetricsListen, "metrics-listen", "", "")
 	flags.Func("grace", "", func(text string) error {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(seconds >= 0) || math.IsInf(seconds, 0) {

@@ -27,10 +27,6 @@ func WithVersion(version string) PolicyOption {
 	return func(registered *policy) { registered.version = version }
 }
 
-// stackInterval is the interval of logged stack traces for each policy: traces of all failures would use too
-// much CPU.
-const stackInterval = time.Second
-
 // policy is a registered policy.
 type policy struct {
 	name        string
@@ -40,6 +36,8 @@ type policy struct {
 	function    PolicyFunc
 	place       string
 	log         *log.Logger
+	// meter is nil without metrics.
+	meter *meter
 
 	// isSlow is set while calls run in goroutines of their own, because one took long.
 	isSlow atomic.Bool
@@ -85,12 +83,16 @@ func (p *policy) answer(ctx context.Context, review *Review, settle func(outcome
 
 // run calls the policy and returns the outcome.
 func (p *policy) run(ctx context.Context, review *Review) (result outcome) {
+	hasReturned := false
 	defer func() {
 		if problem := recover(); problem != nil {
 			result = p.panicked(review, problem)
+		} else if !hasReturned {
+			p.logFailure(review, exited.err.Message, nil)
 		}
 	}()
 	err := p.function(ctx, review)
+	hasReturned = true
 	switch {
 	case review.err != nil:
 		return malformedOutcome(review.err)
@@ -117,8 +119,9 @@ func (p *policy) failed(ctx context.Context, review *Review, err error) outcome 
 		// An error after the cancellation is not a failure of the policy.
 		return stopped
 	}
-	p.logFailure(err.Error(), nil)
-	return internalError(err.Error())
+	text := err.Error()
+	p.logFailure(review, fmt.Sprintf("%T: %s", err, text), nil)
+	return internalError(text)
 }
 
 func (p *policy) panicked(review *Review, problem any) (result outcome) {
@@ -133,25 +136,6 @@ func (p *policy) panicked(review *Review, problem any) (result outcome) {
 		}
 	}
 	text := fmt.Sprint(problem)
-	p.logFailure("panic: "+text, debug.Stack())
+	p.logFailure(review, "panic: "+text, debug.Stack())
 	return internalError(text)
-}
-
-func (p *policy) logFailure(text string, stack []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if now.Before(p.quietUntil) {
-		p.unlogged++
-		return
-	}
-	more := ""
-	if p.unlogged > 0 {
-		more = fmt.Sprintf(" (%d failures since the last one shown)", p.unlogged)
-	}
-	if stack != nil {
-		text += "\n" + strings.TrimSpace(string(stack))
-	}
-	p.log.Printf("policy %q failed%s: %s", p.name, more, text)
-	p.quietUntil, p.unlogged = now.Add(stackInterval), 0
 }

@@ -34,6 +34,7 @@ type Review struct {
 	before          any
 	namespaceObject map[string]any
 	err             error
+	traceparent     string
 
 	patch       []Operation
 	patchSet    bool
@@ -65,6 +66,11 @@ func ParseReview(document []byte, options ...ReviewOption) (*Review, error) {
 
 // ReviewOption is an option of [ParseReview].
 type ReviewOption func(*Review)
+
+// WithTraceparent sets the trace context.
+func WithTraceparent(traceparent string) ReviewOption {
+	return func(review *Review) { review.traceparent = traceparent }
+}
 
 // WithNamespaceObject sets the JSON of the Namespace of the request.
 func WithNamespaceObject(document []byte) ReviewOption {
@@ -171,6 +177,10 @@ func (r *Review) Namespace() string { return r.text("namespace") }
 
 // UID is the unique id of this review; a repetition or reinvocation has another one.
 func (r *Review) UID() types.UID { return types.UID(r.text("uid")) }
+
+// Traceparent is the W3C Trace Context of the gateway's span for this call, with which a policy that traces continues
+// the trace; empty if there is none.
+func (r *Review) Traceparent() string { return validTraceparent(r.traceparent) }
 
 // DryRun reports whether the request will not be stored; a policy must have no side effects then.
 func (r *Review) DryRun() bool {

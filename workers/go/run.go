@@ -19,6 +19,10 @@ type call struct {
 	id      uint64
 	policy  *policy
 	timeout time.Duration
+	// traceparent is not yet validated.
+	traceparent string
+	// started is zero until the policy has begun, and without metrics.
+	started time.Time
 	// payload is nil while the call waits for the call that it is after.
 	payload *payload
 	review  Review
@@ -74,6 +78,7 @@ func (r *run) evaluate() bool {
 	r.keepWatch()
 	for begun := r.next(); begun != nil; begun = r.next() {
 		r.running++
+		begun.started = begun.policy.meter.begin()
 		r.mu.Unlock()
 		r.call(begun)
 		r.mu.Lock()
@@ -111,7 +116,7 @@ func (r *run) next() *call {
 func (r *run) call(begun *call) {
 	result := exited
 	defer func() { r.finish(begun, result) }()
-	begun.review = Review{payload: begun.payload, mutating: begun.policy.mutating}
+	begun.review = Review{payload: begun.payload, mutating: begun.policy.mutating, traceparent: begun.traceparent}
 	if !begun.policy.isSlow.Load() {
 		result = begun.policy.run(&begun.ctx, &begun.review)
 		return
@@ -151,6 +156,7 @@ func (s *stream) settle(ended *call, result outcome) bool {
 		return false
 	}
 	delete(s.inFlight, ended.id)
+	ended.policy.meter.end(ended.started, result)
 	s.out.add(&pb.Verdict{Id: ended.id, Chained: ended.isChained}, result)
 	return true
 }

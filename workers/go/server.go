@@ -28,10 +28,10 @@ type Server struct {
 
 // NewServer returns a server without policies that logs to stderr.
 func NewServer() *Server {
-	return &Server{log: log.New(os.Stderr, "worker: ", 0)}
+	return &Server{log: log.New(os.Stderr, "", 0)}
 }
 
-// LogTo sets the logger. Call it before registering policies.
+// LogTo sets the logger of failures, whose records have their time. Call it before registering policies.
 func (s *Server) LogTo(logger *log.Logger) { s.log = logger }
 
 // Policy registers a policy that allows or denies. The description is one line for people, shown by
@@ -78,6 +78,8 @@ type Options struct {
 	CertFile, KeyFile string
 	// ClientCAFile requires client certificates of this CA.
 	ClientCAFile string
+	// MetricsListen is the HOST:PORT of the metrics, over plain HTTP at /metrics; empty: none.
+	MetricsListen string
 }
 
 // Start serves until [Server.Stop] and returns the addresses, with the chosen port instead of 0.
@@ -99,6 +101,16 @@ func (s *Server) Start(options Options) ([]string, error) {
 	}
 	s.serving = started
 	return started.addresses, nil
+}
+
+// MetricsAddress returns the HOST:PORT of the metrics; empty if there are none.
+func (s *Server) MetricsAddress() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving == nil || s.serving.metrics == nil {
+		return ""
+	}
+	return s.serving.metrics.address
 }
 
 // Stop drains and stops: health becomes NOT_SERVING, streams get the drain notice, and calls in flight are

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pb "admission-gateway.io/worker/internal/workerpb"
@@ -73,10 +74,21 @@ func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full b
 		return stopped
 	}
 	shared := &payload{requestJSON: request.AdmissionRequest, namespaceJSON: request.NamespaceObject}
-	review := &Review{payload: shared, mutating: policy.mutating}
+	review := &Review{payload: shared, mutating: policy.mutating, traceparent: traceparentIn(ctx)}
 	answered := make(chan outcome, 1)
+	started := policy.meter.begin()
 	go policy.answer(ctx, review, func(result outcome) { answered <- result })
-	return <-answered
+	result := <-answered
+	policy.meter.end(started, result)
+	return result
+}
+
+// traceparentIn returns the metadata of a call; empty if there is none.
+func traceparentIn(ctx context.Context) string {
+	if values := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // ReviewStream answers one stream.

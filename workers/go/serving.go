@@ -37,6 +37,8 @@ type serving struct {
 	health    *health.Server
 	server    *grpc.Server
 	addresses []string
+	// metrics is nil if they are not served.
+	metrics *metricsServer
 	// sockets are the files of the unix sockets, as created.
 	sockets map[string]os.FileInfo
 }
@@ -76,16 +78,25 @@ func (s *serving) start(options Options) error {
 		listen = []string{DefaultListen}
 	}
 	var listeners []net.Listener
+	closeAll := func() {
+		for _, opened := range listeners {
+			_ = opened.Close()
+		}
+		s.removeSockets()
+	}
 	for _, text := range listen {
 		listener, err := s.listen(text)
 		if err != nil {
-			for _, opened := range listeners {
-				_ = opened.Close()
-			}
-			s.removeSockets()
+			closeAll()
 			return err
 		}
 		listeners = append(listeners, listener)
+	}
+	if options.MetricsListen != "" {
+		if s.metrics, err = serveMetrics(options.MetricsListen, s.service.ordered); err != nil {
+			closeAll()
+			return err
+		}
 	}
 	s.server = grpc.NewServer(serverOptions(secret)...)
 	s.server.RegisterService(description(), s.service)
@@ -129,6 +140,7 @@ func (s *serving) stop(ctx context.Context) error {
 		close(closing)
 	}()
 	defer s.removeSockets()
+	defer s.metrics.stop()
 	defer s.server.Stop()
 	select {
 	case <-s.service.idle:

@@ -83,6 +83,7 @@ func (s *stream) serve() error {
 	s.expiry.Stop()
 	for _, call := range s.inFlight {
 		call.ctx.cancel()
+		call.policy.meter.cancel(call.started)
 	}
 	clear(s.inFlight)
 	return s.err
@@ -275,7 +276,7 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 func (s *stream) begin(asked *pb.Call, isChained bool) *call {
 	begun := &call{
 		id: asked.Id, policy: s.policies[asked.Policy], isChained: isChained,
-		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond,
+		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond, traceparent: asked.Traceparent,
 	}
 	s.inFlight[begun.id] = begun
 	return begun
@@ -285,6 +286,7 @@ func (s *stream) begin(asked *pb.Call, isChained bool) *call {
 func (s *stream) cancel(cancelled *call) {
 	delete(s.inFlight, cancelled.id)
 	cancelled.ctx.cancel()
+	cancelled.policy.meter.cancel(cancelled.started)
 	for _, later := range cancelled.next {
 		if s.inFlight[later.id] == later {
 			s.cancel(later)
