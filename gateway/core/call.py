@@ -11,7 +11,7 @@ from gateway.core.conditions import ConditionInput
 from gateway.core.diff import same
 from gateway.core.identity import check_identity
 from gateway.core.matching import selectable_labels
-from gateway.core.patch import PatchConflict, apply_in_steps
+from gateway.core.patch import MAX_SHARED, PatchConflict, apply_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -110,9 +110,10 @@ class Payload:
         """
         if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
-        fresh = self.fresh_object()
+        is_shared = len(operations) <= MAX_SHARED
+        document = self.object if is_shared else self.fresh_object()
         yield
-        patched = yield from apply_in_steps(fresh, operations)
+        patched = yield from apply_in_steps(document, operations, is_shared=is_shared)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
         # Two levels down, like the final patch, so that an object that nests too deeply fails here.
@@ -123,9 +124,10 @@ class Payload:
                 f"more than {MAX_GROWTH_BYTES} over the request"
             )
         yield
-        if same(patched, self.object):
+        before = cast("Json", self.object)
+        if same(patched, before):
             return None
-        check_identity(self.request, cast("Json", self.object), patched)
+        check_identity(self.request, before, patched)
         return Payload(self.request, (patched, patched_json))
 
     def drop_parsed(self) -> None:

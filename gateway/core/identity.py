@@ -49,13 +49,18 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
     if not isinstance(old, dict):
         # The options of CONNECT have no metadata.
         return
+    if new is old:
+        # A patch that changes nothing in it leaves the same dict.
+        return
     if new is None:
         new = {}
     if not isinstance(new, dict):
         raise _refused("metadata", new, "an object")
     for field, check in _MEMBERS.items():
         value = new.get(field)
-        if value is None or (value == old.get(field) and field not in _NOT_ONLY_TEXT):
+        if value is None or value is old.get(field):
+            continue
+        if value == old.get(field) and field not in _NOT_ONLY_TEXT:
             continue
         try:
             check(f"metadata.{field}", value)
@@ -150,7 +155,8 @@ def _check_texts(path: str, value: object) -> None:
     if not isinstance(value, dict):
         raise _refused(path, value, "an object of strings")
     for key, text in value.items():
-        _check_text(f"{path}[{shown_briefly(key)}]", text)
+        if not isinstance(text, str):
+            _check_text(f"{path}[{shown_briefly(key)}]", text)
 
 
 def _check_list(path: str, value: object) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.core.call import Payload
+from gateway.work_queue import finish
 from tests.core.build import POD, document, request
 
 if TYPE_CHECKING:
@@ -37,3 +38,16 @@ def test_a_fresh_object_is_an_independent_copy() -> None:
     assert fresh == POD
     fresh["metadata"]["name"] = "changed"
     assert given.object == POD
+
+
+def test_a_patched_object_shares_what_the_patch_leaves_as_it_was() -> None:
+    given = request()
+    before: Any = given.object
+    operations: list[Json] = [{"op": "add", "path": "/metadata/labels/team", "value": "web"}]
+    patched = finish(Payload(given).patched(operations))
+    assert patched is not None
+    after: Any = patched.object
+    assert after["metadata"]["labels"]["team"] == "web"
+    assert given.object is before
+    assert before == POD
+    assert after["spec"] is before["spec"]

@@ -85,6 +85,36 @@ def test_any_patch_applies_to_json_or_conflicts(data: Any, document: Any) -> Non
     assert same(orjson.loads(orjson.dumps(result)), result)
 
 
+@given(data=st.data(), document=objects)
+def test_a_patch_of_a_shared_document_has_the_same_result_and_changes_nothing(
+    data: Any, document: Any
+) -> None:
+    operations = data.draw(patches_against(document))
+    kept = copy.deepcopy((document, operations))
+
+    def applied(*, is_shared: bool) -> bytes | str:
+        try:
+            return orjson.dumps(apply_patch(document, operations, is_shared=is_shared))
+        except PatchConflict as conflict:
+            return str(conflict)
+
+    found = applied(is_shared=True)
+    assert same([document, operations], list(kept))
+    assert found == applied(is_shared=False)
+
+
+@given(data=st.data(), document=objects)
+def test_the_patch_between_objects_that_share_values_is_that_between_their_copies(
+    data: Any, document: Any
+) -> None:
+    try:
+        after = apply_patch(document, data.draw(patches_against(document)), is_shared=True)
+    except PatchConflict:
+        return
+    shared = orjson.dumps(diff(document, after))
+    assert shared == orjson.dumps(diff(document, orjson.loads(orjson.dumps(after))))
+
+
 @given(document=objects)
 def test_a_copy_is_independent_of_its_source(document: Any) -> None:
     document = {**document, "from": {"x": [1]}}
