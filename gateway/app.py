@@ -19,16 +19,21 @@ from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.core.trace import PassedOn, read_traceparent
 from gateway.errors import ConfigError
+from gateway.pages.process import OneProcess
+from gateway.pages.routes import Pages
+from gateway.pages.state import ProcessState, Refusal
 from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
+from gateway.serving.page_access import PageAccess
 from gateway.serving.sockets import ADMIN_PORT
 from gateway.snapshot import Pools
 from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -54,6 +59,8 @@ _FIXED_AT_START: Final = ("listen", "admin_listen", "processes")
 
 class Gateway:
     """A gateway on the running event loop, from :meth:`start` to :meth:`stop`."""
+
+    _page_access: PageAccess
 
     def __init__(
         self,
@@ -81,6 +88,12 @@ class Gateway:
         self._pools = Pools(self.metrics, targets)
         self._follower = ClusterFollower()
         self._front_end = FrontEnd()
+        self._refusal: Refusal | None = None
+        """The last configuration, if it was refused."""
+        self._snapshot_in_force: Snapshot | None = None
+        self._loaded_at = self._started_at = time.time()
+        self._window = Window(self.metrics)
+        self._admin_address = ""
         self.metrics.refused = self._front_end.connections.refused
         self._reporter: Reporter | None = None
         self._admin: Listener | None = None
@@ -107,14 +120,21 @@ class Gateway:
         Raises:
             ConfigError: the configuration cannot be used, for example because an address is in use.
         """
-        routes = AdminRoutes(self._why_not_ready, self._exposition)
-        self._admin = Listener(admin_address, ConnectionTable(routes, ADMIN_BOUNDS), role=ADMIN_PORT)
+        self._admin_address = admin_address
+        self._page_access = PageAccess(config.gateway.pages, admin_address)
+        pages = Pages(OneProcess(self._state, self._window), lambda: self._page_access)
+        routes = AdminRoutes(self._why_not_ready, self._exposition, pages)
+        table = ConnectionTable(routes, ADMIN_BOUNDS)
+        self._admin = Listener(
+            admin_address, table, checks=(lambda: self._page_access.refresh(),), role=ADMIN_PORT
+        )
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
         self._changes.accepted((seen, self._pools.fingerprint_in_use))
         await self._front_end.start(config.gateway.listen, self._check_files, reuse_port=self._reuse_port)
         self._keep(self._follower.follow(self._reload_cluster))
+        self._keep(self._window.keep())
         self._not_ready = None
 
     async def stop(self, drain_s: float) -> None:
@@ -193,7 +213,9 @@ class Gateway:
             try:
                 await self._put_in_force(await asyncio.to_thread(self._options.load))
             except ConfigError as error:
+                self._refusal = Refusal(time.time(), error.problems)
                 return error, self._changes.refused(state, str(error))
+            self._refusal = None
             self._changes.accepted((state[0], self._pools.fingerprint_in_use))
             return None, False
 
@@ -215,6 +237,7 @@ class Gateway:
         settings = files.gateway
         # After a change in the cluster alone, the files are not read again: they may be broken by now.
         credentials = None if files is self._files else self._front_end.load(settings)
+        page_access = None if credentials is None else PageAccess(settings.pages, self._admin_address)
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
             combined = await cluster.combine(files)
@@ -228,12 +251,16 @@ class Gateway:
         except BaseException:
             await self._follower.discard(cluster)
             raise
+        if page_access is not None:
+            self._page_access = page_access
         if snapshot is not None:
             self._use_reporter(settings)
+            self._snapshot_in_force = snapshot
+            self._loaded_at = time.time()
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
             self.config, self._files = combined.config, files
-            self.metrics.reload_timestamp.set(time.time())
+            self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
             self.metrics.use(snapshot.digest, chain(combined.config.mutating, combined.config.validating))
@@ -289,6 +316,21 @@ class Gateway:
         if not_synced and self._not_ready == STARTING:
             return f"{STARTING}: {not_synced}"
         return self._not_ready or not_synced
+
+    def _state(self) -> ProcessState | None:
+        """Return the state for the pages; None: no configuration is in force yet."""
+        if self.config is None or self._snapshot_in_force is None:
+            return None
+        return ProcessState(
+            config=self.config,
+            snapshot=self._snapshot_in_force,
+            loaded_at=self._loaded_at,
+            started_at=self._started_at,
+            refusal=self._refusal,
+            refused_resources=self._follower.refused,
+            not_ready=self._why_not_ready(),
+            in_flight=self._front_end.router.in_flight,
+        )
 
     async def _exposition(self, accept: bytes) -> Exposition:
         metrics, front_end = self.metrics, self._front_end

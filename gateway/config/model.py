@@ -89,6 +89,15 @@ class Authentication:
 
 
 @dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The pages of the admin port."""
+
+    is_enabled: bool = True
+    authentication: Authentication = field(default_factory=Authentication)
+    """Credentials of readers. Without any, the pages are served only on loopback."""
+
+
+@dataclass(frozen=True, slots=True)
 class KubernetesSettings:
     """The cluster whose namespaces are watched, and perhaps its custom resources."""
 
@@ -107,7 +116,8 @@ class GatewaySettings:
     listen: str = "0.0.0.0:8443"
     """HOST:PORT of the HTTPS front end. The host ``[::]`` listens on IPv6."""
     admin_listen: str = "127.0.0.1:9090"
-    """HOST:PORT of /livez, /readyz and /metrics, plain HTTP; loopback by default."""
+    """HOST:PORT of /livez, /readyz, /metrics and the pages, plain HTTP; loopback by default."""
+    pages: PageSettings = field(default_factory=PageSettings)
     processes: int = 1
     tls: ServerTls = field(default_factory=ServerTls)
     authentication: Authentication = field(default_factory=Authentication)

@@ -30,6 +30,7 @@ from gateway.config.model import (
     Authentication,
     GatewaySettings,
     Hedge,
+    PageSettings,
     ServerTls,
     TransportMode,
     WorkerPool,
@@ -219,6 +220,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         processes=fields.integer("processes", default.processes, 1, MAX_PROCESSES),
         tls=_read_server_tls(fields.group("tls"), folder),
         authentication=_read_authentication(fields.group("authentication"), folder),
+        pages=_read_pages(fields.group("pages"), folder),
         max_request_bytes=limits.integer("maxRequestBytes", default.max_request_bytes, *REQUEST_BYTES),
         max_concurrent_reviews=limits.integer(
             "maxConcurrentReviews", default.max_concurrent_reviews, 1, MAX_IN_FLIGHT
@@ -268,12 +270,23 @@ def _read_server_tls(fields: Fields, folder: Path) -> ServerTls:
 
 
 def _read_authentication(fields: Fields, folder: Path) -> Authentication:
-    authentication = Authentication(
+    authentication = _read_credential_files(fields, folder)
+    fields.finish()
+    return authentication
+
+
+def _read_credential_files(fields: Fields, folder: Path) -> Authentication:
+    return Authentication(
         token_file=read_token_file(fields, "tokenFile", folder),
         basic_auth_file=read_basic_auth_file(fields, "basicAuthFile", folder),
     )
+
+
+def _read_pages(fields: Fields, folder: Path) -> PageSettings:
+    is_enabled = fields.boolean("enabled") or not fields.has("enabled")
+    pages = PageSettings(is_enabled, _read_credential_files(fields, folder))
     fields.finish()
-    return authentication
+    return pages
 
 
 def read_namespace(fields: Fields) -> Namespace:

@@ -1,11 +1,11 @@
-"""The admin port: /livez, /readyz and /metrics over plain HTTP, for the kubelet and Prometheus."""
+"""The admin port over plain HTTP: /livez, /readyz and /metrics for the kubelet and Prometheus, and pages."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.errors import Unavailable
 from gateway.serving.bounds import Bounds
@@ -13,7 +13,7 @@ from gateway.serving.message import Cancel, Exchange, HttpRequest, Response, err
 from gateway.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from gateway.telemetry.exposition import Exposition
 
@@ -23,17 +23,32 @@ _TEXT = b"text/plain; charset=utf-8"
 _OK = Response(200, b"ok\n", content_type=_TEXT)
 _PATHS = (b"/livez", b"/readyz", b"/metrics")
 
+_SMALL_BODY_BYTES: Final = 16 * 1024
+
 ADMIN_BOUNDS = Bounds(
     connections=256,
     unproven=160,
     unproven_s=0.0,
     full_divisor=1,
     request_s=5.0,
-    body_bytes=16 * 1024,
-    bytes_in_flight=1024 * 1024,
+    body_bytes=4 * 1024 * 1024,
+    bytes_in_flight=8 * 1024 * 1024,
 )
-"""The clients of this port are few and send no bodies. Others get no files or memory that reviews need, and
-make room within seconds: a kubelet that cannot connect restarts the gateway."""
+"""The clients of this port are few, and send no bodies apart from reviews to explain. Others get no files or
+memory that reviews need, and make room within seconds: a kubelet that cannot connect restarts the gateway."""
+
+
+class PageRoutes(Protocol):
+    """The pages of the admin port."""
+
+    def screen(self, request: HttpRequest) -> Response | None:
+        """Return the refusal for a path, method or client, by the head of *request*."""
+
+    def allows_body(self, request: HttpRequest) -> bool:
+        """Whether *request*, which was not refused, may have a large body."""
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """Return the answer to *request*. Raises Unavailable if there is none now."""
 
 
 class AdminRoutes:
@@ -43,6 +58,7 @@ class AdminRoutes:
         self,
         ready: Callable[[], str | None],
         metrics: Callable[[bytes], Exposition | Awaitable[Exposition]],
+        pages: PageRoutes | None = None,
     ) -> None:
         """Serve *ready* and *metrics*, which are called for each request.
 
@@ -51,9 +67,11 @@ class AdminRoutes:
             metrics: Returns the exposition, or an awaitable for it, for the value of the header ``Accept``.
                 Raises Unavailable if it would be incomplete; the answer is then 503, since a gap in a counter
                 is right and a decrease wrong.
+            pages: Serves all other paths; None: there are none.
         """
         self._ready = ready
         self._metrics = metrics
+        self._pages = pages
         self._tasks: set[asyncio.Task[None]] = set()
         self.draining = False
 
@@ -64,10 +82,19 @@ class AdminRoutes:
     def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
         """Return the refusal for a path or method that is not served."""
         request = exchange.request
-        if request.target.partition(b"?")[0] not in _PATHS:
+        if request.target.partition(b"?")[0] in _PATHS:
+            if request.method not in {b"GET", b"HEAD"}:
+                return error_response(405, "expected GET", headers=b"Allow: GET, HEAD\r\n")
+        elif self._pages is None:
             return error_response(404, "expected /livez, /readyz or /metrics")
-        if request.method not in {b"GET", b"HEAD"}:
-            return error_response(405, "expected GET", headers=b"Allow: GET, HEAD\r\n")
+        elif (refusal := self._pages.screen(request)) is not None:
+            return refusal
+        elif self._pages.allows_body(request):
+            return None
+        # A body in chunks has no length in the head, and no client of the other paths sends one.
+        length = int(request.headers.get(b"content-length", 0))
+        if length > _SMALL_BODY_BYTES or b"transfer-encoding" in request.headers:
+            return error_response(413, f"body over {_SMALL_BODY_BYTES} bytes")
         return None
 
     def authenticate(self, request: HttpRequest, *, is_trusted: bool) -> Response | None:
@@ -82,8 +109,11 @@ class AdminRoutes:
             elif path == b"/readyz":
                 reason = self._ready()
                 exchange.reply(_OK if reason is None else error_response(503, printable(reason, None)))
-            else:
+            elif path == b"/metrics":
                 return self._answer_metrics(exchange)
+            else:
+                assert self._pages is not None
+                return self._start(_reply_later(exchange, self._pages.answer(exchange.request)))
         except Exception as error:
             _fail(exchange, error)
         return None
@@ -93,7 +123,10 @@ class AdminRoutes:
         if not inspect.isawaitable(exposition):
             _expose(exchange, exposition)
             return None
-        task = asyncio.get_running_loop().create_task(_expose_later(exchange, exposition))
+        return self._start(_expose_later(exchange, exposition))
+
+    def _start(self, work: Coroutine[object, object, None]) -> Cancel:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task.cancel
@@ -107,6 +140,13 @@ def _expose(exchange: Exchange, exposition: Exposition) -> None:
 async def _expose_later(exchange: Exchange, exposition: Awaitable[Exposition]) -> None:
     try:
         _expose(exchange, await exposition)
+    except Exception as error:
+        _fail(exchange, error)
+
+
+async def _reply_later(exchange: Exchange, response: Awaitable[Response]) -> None:
+    try:
+        exchange.reply(await response)
     except Exception as error:
         _fail(exchange, error)
 

@@ -35,21 +35,23 @@ logger = logging.getLogger(__name__)
 
 _REALM = b' realm="admission-gateway"'
 _READERS = {
-    b"bearer": (bearer_tokens, "authentication.tokenFile"),
-    b"basic": (basic_credentials, "authentication.basicAuthFile"),
+    b"bearer": (bearer_tokens, "tokenFile"),
+    b"basic": (basic_credentials, "basicAuthFile"),
 }
 
 
 class ClientAuthenticator:
     """The clients that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
 
-    def __init__(self, authentication: Authentication, tls: ServerTls) -> None:
-        """Read the credentials.
+    def __init__(
+        self, authentication: Authentication, tls: ServerTls, field: str = "authentication"
+    ) -> None:
+        """Read the credentials. *field* of the GatewayConfiguration names their files.
 
         Raises:
             ConfigError: A file cannot be read, has no credential, or a malformed one.
         """
-        self._authentication = authentication
+        self._field = field
         self._requests_certificate = tls.client_ca_file is not None
         self._names = frozenset(tls.client_names)
         self._schemes: dict[bytes, Path] = {}
@@ -135,7 +137,8 @@ class ClientAuthenticator:
         """
         digests, revoked = {}, []
         for scheme, path in self._schemes.items():
-            reader, field = _READERS[scheme]
+            reader, name = _READERS[scheme]
+            field = f"{self._field}.{name}"
             entries: list[bytes] = []
             try:
                 entries = reader(read_file(path))

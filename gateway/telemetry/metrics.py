@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -15,7 +15,7 @@ from gateway.core.trace import is_sampled, trace_id_of
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 from gateway.telemetry import definitions
 from gateway.telemetry.process import OwnProcess
-from gateway.telemetry.series import Counts, Timings
+from gateway.telemetry.series import Counts, Numbers, Timings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Webhook
     from gateway.telemetry.definitions import Definition
-    from gateway.telemetry.series import Timing
+    from gateway.telemetry.series import NumbersKey, Timing
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 """Up to 30 s, the longest time of a review: shorter histograms would hide the tail."""
@@ -188,6 +188,29 @@ class Metrics:
                 timing.observe(call.elapsed_s)
             else:
                 self._refused_or_failed(outcome, operation)
+
+    def numbers(self) -> dict[NumbersKey, Numbers]:
+        """Return the counts of each webhook and phase since the start; can run in a thread."""
+        found: defaultdict[NumbersKey, Numbers] = defaultdict(Numbers)
+        for (phase, _, allowed), timing in self._reviews.items():
+            of_phase = found[phase, ""]
+            of_phase.add(timing.buckets.copy())
+            of_phase.denied += 0 if allowed else timing.count
+        for (name, phase, *_), timing in self._calls.items():
+            found[phase, name].add(timing.buckets.copy())
+        phases = {kind: phase for phase, kind in _TYPES.items()}
+        for counter in (self._rejections, self._fail_open):
+            for family in counter.collect():
+                for sample in family.samples:
+                    labels, count = sample.labels, int(sample.value)
+                    of_webhook = found[phases[labels["type"]], labels["name"]]
+                    if counter is self._fail_open:
+                        of_webhook.failed_open += count
+                    elif labels["error_type"] == "no_error":
+                        of_webhook.denied += count
+                    else:
+                        of_webhook.failed_closed += count
+        return found
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families that are counted as plain numbers. The name is prometheus_client's."""

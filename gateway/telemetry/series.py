@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import add, sub
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily
@@ -80,12 +82,16 @@ class Timings(Generic[Key]):
             timing = self._timings[key] = Timing(self._bounds)
         return timing
 
+    def items(self) -> list[tuple[Key, Timing]]:
+        """Return all keys with their timings."""
+        return list(self._timings.items())
+
     def histogram(
         self, definition: Definition, values: Callable[[Key], Sequence[str]]
     ) -> HistogramMetricFamily:
         """Return a histogram; keys with the same label values by *values* are added up."""
         summed: dict[tuple[str, ...], Timing] = {}
-        for key, timing in list(self._timings.items()):
+        for key, timing in self.items():
             summed.setdefault(tuple(values(key)), Timing(self._bounds)).add(timing)
         family = HistogramMetricFamily(definition.family, definition.help, labels=definition.labels)
         bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
@@ -101,9 +107,38 @@ class Timings(Generic[Key]):
     def counter(self, definition: Definition, values: Callable[[Key], Sequence[str]]) -> CounterMetricFamily:
         """Return a counter of the durations of each key."""
         family = CounterMetricFamily(definition.family, definition.help, labels=definition.labels)
-        for key, timing in list(self._timings.items()):
+        for key, timing in self.items():
             family.add_metric(values(key), timing.count)
         return family
+
+
+NumbersKey = tuple[str, str]
+"""Phase and name of a webhook; an empty name for the reviews of the phase."""
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Counts of one webhook, or of the reviews of one phase."""
+
+    buckets: list[int] = field(default_factory=list)
+    """Calls or reviews by duration, as in Timing; empty: none."""
+    denied: int = 0
+    failed_closed: int = 0
+    """Failures that rejected the request, and refused dry runs."""
+    failed_open: int = 0
+
+    def add(self, buckets: list[int]) -> None:
+        """Add calls or reviews by duration."""
+        self.buckets = list(map(add, self.buckets, buckets)) if self.buckets else buckets
+
+    def minus(self, other: Numbers) -> Numbers:
+        """Return what was counted since *other*."""
+        return Numbers(
+            list(map(sub, self.buckets, other.buckets)) if other.buckets else self.buckets,
+            self.denied - other.denied,
+            self.failed_closed - other.failed_closed,
+            self.failed_open - other.failed_open,
+        )
 
 
 class Counts:

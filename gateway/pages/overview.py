@@ -1,0 +1,265 @@
+"""The overview: webhooks in call order with their numbers, endpoints, certificates, configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from dataclasses import asdict
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway import __version__
+from gateway.core.webhook import WorkerRef
+from gateway.dispatch.pool import Pool
+from gateway.pages.certificates import certificates
+from gateway.pages.state import rfc_3339
+from gateway.telemetry.series import Numbers
+from gateway.telemetry.window import percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gateway.core.webhook import Webhook
+    from gateway.errors import Problem
+    from gateway.pages.state import Json, ProcessState
+    from gateway.telemetry.series import NumbersKey
+    from gateway.telemetry.window import Window
+
+API_VERSION: Final = "admission-gateway.io/v1alpha1"
+SHOWN_PROBLEMS: Final = 100
+"""Of a refused configuration, and warnings."""
+NOTE: Final = "Numbers are those of all processes of this gateway. Other replicas are not included."
+
+
+async def part(state: ProcessState, window: Window) -> Json:
+    """Return the part of this process."""
+    seconds, recent, total = await window.read()
+    # In a thread, because it reads and parses certificates.
+    return await asyncio.to_thread(_part, state, seconds, recent, total)
+
+
+def _part(
+    state: ProcessState,
+    seconds: float,
+    recent: Mapping[NumbersKey, Numbers],
+    total: Mapping[NumbersKey, Numbers],
+) -> Json:
+    config = state.config
+    nothing = Numbers()
+
+    def counted(key: NumbersKey) -> Json:
+        return {"recent": asdict(recent.get(key, nothing)), "total": asdict(total.get(key, nothing))}
+
+    refusal = state.refusal
+    return {
+        "process": {
+            "pid": os.getpid(),
+            "startedAt": rfc_3339(state.started_at),
+            "ready": state.not_ready is None,
+            "reason": state.not_ready or "",
+            "digest": state.snapshot.digest,
+            "reviewsInFlight": state.in_flight,
+        },
+        "windowSeconds": seconds,
+        "configuration": {
+            "digest": state.snapshot.digest,
+            "loadedAt": rfc_3339(state.loaded_at),
+            "loadedAtSeconds": state.loaded_at,
+            "refused": None
+            if refusal is None
+            else {"time": rfc_3339(refusal.time), **_problems("problems", refusal.problems)},
+            "refusedResources": state.refused_resources,
+            **_problems("warnings", config.warnings),
+        },
+        "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
+        "webhooks": [
+            _webhook(webhook) | counted((webhook.phase, webhook.name))
+            for webhook in (*config.mutating, *config.validating)
+        ],
+        "pools": [_pool(name, backend) for name, backend in state.snapshot.backends.pools.items()],
+        "servers": [
+            {"url": client.url, "inFlight": server.calls.count}  # type: ignore[attr-defined]
+            for client, server in state.snapshot.backends.servers.items()
+        ],
+        "certificates": certificates(config),
+    }
+
+
+def _problems(name: str, problems: Sequence[Problem]) -> Json:
+    return {
+        name: [
+            {"where": one.where, "field": one.field, "message": one.message}
+            for one in problems[:SHOWN_PROBLEMS]
+        ],
+        f"{name}LeftOut": max(len(problems) - SHOWN_PROBLEMS, 0),
+    }
+
+
+def _webhook(webhook: Webhook) -> Json:
+    client = webhook.client
+    is_worker = isinstance(client, WorkerRef)
+    return {
+        "phase": webhook.phase,
+        "configuration": webhook.configuration,
+        "name": webhook.name,
+        "pool": client.pool if isinstance(client, WorkerRef) else "",
+        "policy": client.policy if isinstance(client, WorkerRef) else "",
+        "url": "" if is_worker else client.url,  # type: ignore[union-attr]
+        "mode": "Enforce",
+        "failurePolicy": webhook.failure_policy,
+        "timeoutSeconds": webhook.timeout_s,
+        "sideEffects": webhook.side_effects,
+    }
+
+
+def _pool(name: str, backend: object) -> Json:
+    assert isinstance(backend, Pool)
+    return {
+        "name": name,
+        "endpoints": [
+            {"address": one.address, "state": one.state, "inFlight": one.calls.count}
+            for one in backend.endpoints
+        ],
+    }
+
+
+# -- the merge ------------------------------------------------------------------------------------
+
+
+def merge(parts: Sequence[Json], processes: int, now: float | None = None) -> Json:
+    """Return the overview of the gateway by the *parts* of those of its *processes* that answered.
+
+    The configuration is that of the first; each process is listed with its own digest. There is at least one
+    part. *now* is in seconds since 1970.
+    """
+    now = time.time() if now is None else now
+    first = parts[0]
+    seconds = sum(part["windowSeconds"] for part in parts) / len(parts)
+    in_flight = sum(part["process"]["reviewsInFlight"] for part in parts)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Overview",
+        "time": rfc_3339(now),
+        "version": __version__,
+        "ready": any(part["process"]["ready"] for part in parts),
+        "scope": {"processes": processes, "answered": len(parts), "note": NOTE},
+        "processes": [part["process"] for part in parts],
+        "configuration": {
+            **first["configuration"],
+            "refused": next((c["refused"] for c in _each(parts, "configuration") if c["refused"]), None),
+            "ageSeconds": round(now - first["configuration"]["loadedAtSeconds"]),
+            "isSameInAllProcesses": len({part["process"]["digest"] for part in parts}) == 1,
+        },
+        "windowSeconds": round(seconds),
+        "reviews": {
+            "inFlight": in_flight,
+            **{
+                phase: _counts([part["reviews"][phase] for part in parts], seconds)
+                for phase in ("mutate", "validate")
+            },
+        },
+        "webhooks": _merged_webhooks(parts, seconds),
+        "pools": _merged_pools(parts),
+        "servers": [
+            {"url": url, "inFlight": sum(in_flight)}
+            for url, in_flight in _grouped(parts, "servers", "url", "inFlight").items()
+        ],
+        "certificates": [
+            one | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
+            for one in first["certificates"]
+        ],
+    }
+
+
+def _each(parts: Iterable[Json], member: str) -> list[Any]:
+    return [part[member] for part in parts]
+
+
+def _grouped(parts: Iterable[Json], member: str, key: str, value: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for part in parts:
+        for one in part[member]:
+            found.setdefault(one[key], []).append(one[value])
+    return found
+
+
+def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:
+    """Return the webhooks of the first part; the others may have another configuration for a moment."""
+    found: dict[tuple[str, str, str], list[Json]] = {}
+    for part in parts:
+        for webhook in part["webhooks"]:
+            found.setdefault(_identity(webhook), []).append(webhook)
+    return [
+        {name: value for name, value in webhook.items() if name not in ("recent", "total")}
+        | _counts(found[_identity(webhook)], seconds)
+        for webhook in parts[0]["webhooks"]
+    ]
+
+
+def _identity(webhook: Json) -> tuple[str, str, str]:
+    return webhook["phase"], webhook["configuration"], webhook["name"]
+
+
+def _counts(counted: Sequence[Json], seconds: float) -> Json:
+    """Return the sums of *counted*, each with ``recent`` and ``total``, as rates and percentiles."""
+    recent, total = (_sum(_each(counted, member)) for member in ("recent", "total"))
+    calls = sum(recent.buckets)
+    return {
+        "recent": {
+            "count": calls,
+            "perSecond": round(calls / seconds, 3) if seconds > 0 else 0.0,
+            **_outcomes(recent),
+            "p50Ms": _milliseconds(recent, 0.5),
+            "p99Ms": _milliseconds(recent, 0.99),
+        },
+        "total": {"count": sum(total.buckets), **_outcomes(total)},
+    }
+
+
+def _sum(counted: Sequence[Json]) -> Numbers:
+    found = Numbers()
+    for one in counted:
+        if one["buckets"]:
+            found.buckets = list(map(add, found.buckets, one["buckets"])) if found.buckets else one["buckets"]
+        found.denied += one["denied"]
+        found.failed_closed += one["failed_closed"]
+        found.failed_open += one["failed_open"]
+    return found
+
+
+def _outcomes(numbers: Numbers) -> Json:
+    return {
+        "denied": numbers.denied,
+        "failedClosed": numbers.failed_closed,
+        "failedOpen": numbers.failed_open,
+    }
+
+
+def _milliseconds(numbers: Numbers, part: float) -> float | None:
+    seconds = percentile(numbers.buckets, part)
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _merged_pools(parts: Sequence[Json]) -> list[Json]:
+    """Return the pools with their endpoints by address, and in how many processes each has which state."""
+    pools: dict[str, dict[str, tuple[Counter[str], list[int]]]] = {}
+    for part in parts:
+        for pool in part["pools"]:
+            addresses = pools.setdefault(pool["name"], {})
+            for one in pool["endpoints"]:
+                states, in_flight = addresses.setdefault(one["address"], (Counter(), []))
+                states[one["state"]] += 1
+                in_flight.append(one["inFlight"])
+    return [
+        {
+            "name": name,
+            "ready": sum(list(states) == ["ready"] for states, _ in addresses.values()),
+            "endpoints": [
+                {"address": address, "states": dict(states), "inFlight": sum(in_flight)}
+                for address, (states, in_flight) in addresses.items()
+            ],
+        }
+        for name, addresses in pools.items()
+    ]

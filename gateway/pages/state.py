@@ -1,0 +1,49 @@
+"""The state of a gateway process, as the pages read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.config.model import Config
+    from gateway.errors import Problem
+    from gateway.snapshot import Snapshot
+
+Json = dict[str, Any]
+"""A JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A configuration that was refused. Times are in seconds since 1970."""
+
+    time: float
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """The state at one moment."""
+
+    config: Config
+    snapshot: Snapshot
+    loaded_at: float
+    """When the configuration came into force, in seconds since 1970."""
+    started_at: float
+    refusal: Refusal | None
+    """The last configuration, if it was refused."""
+    refused_resources: int
+    """Custom resources that are not in force in their present form."""
+    not_ready: str | None
+    """Why the process is not ready; None: it is."""
+    in_flight: int
+    """Reviews in flight."""
+
+
+def rfc_3339(seconds: float) -> str:
+    """Return *seconds* since 1970 as a time in UTC, such as 2026-01-02T03:04:05Z."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,144 @@
+"""Headless Chromium, driven by the Chrome DevTools Protocol over a pipe.
+
+Source: chromedevtools.github.io/devtools-protocol; messages are JSON texts that end in NUL, on file
+descriptors 3 and 4 of the browser (``--remote-debugging-pipe``).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+"""The program; None: it is not installed."""
+
+_FLAGS = (
+    *("--headless", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--disable-extensions", "--disable-background-networking", "--disable-component-update", "--no-sandbox"),
+)
+
+
+class Chromium:
+    """A browser with one page. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        assert CHROMIUM is not None
+        self._profile = tempfile.TemporaryDirectory(prefix="chromium-")
+        from_us, self._to_browser = os.pipe()
+        self._from_browser, to_us = os.pipe()
+        # Chromium reads descriptor 3 and writes descriptor 4.
+        command = f'exec "$0" "$@" 3<&{from_us} 4>&{to_us}'
+        self._child = subprocess.Popen(
+            ["sh", "-c", command, CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+            pass_fds=(from_us, to_us),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(from_us)
+        os.close(to_us)
+        self._buffer = b""
+        self._number = 0
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        """What the page reported: console messages, violations of its policy, requests."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "DOM", "Runtime", "Accessibility", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Chromium:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._to_browser)
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        os.close(self._from_browser)
+        self._profile.cleanup()
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call *method* of the protocol and return its result."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._to_browser, json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._read()
+            if found.get("id") == self._number:
+                assert "error" not in found, (method, found["error"])
+                result: dict[str, Any] = found["result"]
+                return result
+            self.events.append(found)
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            piece = os.read(self._from_browser, 1 << 16)
+            assert piece, "the browser has ended"
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def open(self, url: str) -> None:
+        """Load *url*, and wait until it is loaded."""
+        self.events.clear()
+        self.call("Page.navigate", url=url)
+        self.wait_for("Page.loadEventFired")
+
+    def wait_for(self, method: str) -> None:
+        """Wait for the event *method* since the last navigation."""
+        while not any(event.get("method") == method for event in self.events):
+            self.events.append(self._read())
+
+    def show(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Set the size of the page, and the preferred colours: ``light`` or ``dark``."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        self.call(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+
+    def evaluate(self, expression: str) -> Any:
+        """Return the value of the JavaScript *expression*; the page's policy does not apply to it."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def submit(self, selector: str) -> None:
+        """Submit the form at *selector*, and wait until its answer is loaded."""
+        self.events.clear()
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
+        self.wait_for("Page.loadEventFired")
+
+    def accessibility_tree(self) -> list[tuple[str, str]]:
+        """Return role and name of each node that a screen reader reads."""
+        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node.get("ignored")
+        ]
+
+    def press(self, key: str) -> None:
+        """Press and release *key*, such as Tab."""
+        codes = {"Tab": 9, "Enter": 13}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+
+    def screenshot(self, file: Path) -> None:
+        """Write a PNG of the whole page."""
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(shot["data"]))
