@@ -125,9 +125,7 @@ class Gateway:
         pages = Pages(OneProcess(self._state, self._window), lambda: self._page_access)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
-        self._admin = Listener(
-            admin_address, table, checks=(lambda: self._page_access.refresh(),), role=ADMIN_PORT
-        )
+        self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
@@ -229,7 +227,9 @@ class Gateway:
                 if str(error) != self._cluster_refusal:
                     _log_refusal(error)
                 self._cluster_refusal = str(error)
+                self._refusal = Refusal(time.time(), error.problems)
                 return False
+            self._refusal = None
             return True
 
     async def _put_in_force(self, files: Config) -> None:
@@ -316,6 +316,9 @@ class Gateway:
         if not_synced and self._not_ready == STARTING:
             return f"{STARTING}: {not_synced}"
         return self._not_ready or not_synced
+
+    def _refresh_pages(self) -> None:
+        self._page_access.refresh()
 
     def _state(self) -> ProcessState | None:
         """Return the state for the pages; None: no configuration is in force yet."""

@@ -12,15 +12,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 """The program; None: it is not installed."""
 
 _FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--disable-extensions", "--disable-background-networking", "--disable-component-update", "--no-sandbox"),
+    *("--disable-extensions", "--disable-background-networking", "--no-sandbox"),
 )
 
 
@@ -105,11 +107,13 @@ class Chromium:
     def show(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
         """Set the size of the page, and the preferred colours: ``light`` or ``dark``."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
-        self.call(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of the JavaScript *expression*; the page's policy does not apply to it."""
@@ -136,7 +140,9 @@ class Chromium:
         """Press and release *key*, such as Tab."""
         codes = {"Tab": 9, "Enter": 13}
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key]
+            )
 
     def screenshot(self, file: Path) -> None:
         """Write a PNG of the whole page."""

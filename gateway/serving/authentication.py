@@ -43,9 +43,7 @@ _READERS = {
 class ClientAuthenticator:
     """The clients that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
 
-    def __init__(
-        self, authentication: Authentication, tls: ServerTls, field: str = "authentication"
-    ) -> None:
+    def __init__(self, authentication: Authentication, tls: ServerTls, field: str = "authentication") -> None:
         """Read the credentials. *field* of the GatewayConfiguration names their files.
 
         Raises:

@@ -24,6 +24,7 @@ EVERY_S: Final = 60.0
 KEPT: Final = 5
 """States; the window is so many times ``EVERY_S``, and up to one more."""
 
+
 def percentile(buckets: Sequence[int], part: float) -> float | None:
     """Return the duration in seconds below which *part* (0 to 1) of all lie; None if there are none.
 

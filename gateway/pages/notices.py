@@ -1,0 +1,107 @@
+"""What needs attention in an overview, as the first lines of its page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.pages.state import Json
+
+_EXPIRES_SOON_S: Final = 30 * 86_400.0
+_SHOWN_LINES: Final = 20
+_UNITS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+class Notice(NamedTuple):
+    """One fact that needs attention."""
+
+    level: Literal["bad", "warn"]
+    title: str
+    lines: list[str]
+
+
+def notices(overview: Json) -> list[Notice]:
+    """Return what needs attention in *overview*, the worst first."""
+    found = [
+        *_of_configuration(overview["configuration"]),
+        *_of_processes(overview),
+        *_of_pools(overview["pools"]),
+        *_of_webhooks(overview),
+        *_of_certificates(overview["certificates"]),
+    ]
+    return sorted((notice for notice in found if notice.lines), key=lambda notice: notice.level)
+
+
+def duration(seconds: float) -> str:
+    """Return *seconds* in the largest unit of which there are two or more."""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def is_soon(seconds: float) -> bool:
+    """Whether a certificate that expires in *seconds* needs attention."""
+    return seconds < _EXPIRES_SOON_S
+
+
+def _of_configuration(configuration: Json) -> Iterator[Notice]:
+    refused = configuration["refused"]
+    if refused is not None:
+        title = f"the configuration of {refused['time']} was refused, the one in force stays"
+        yield Notice("bad", title, _lines(refused, "problems"))
+    if configuration["refusedResources"]:
+        yield Notice("bad", "custom resources were refused", [str(configuration["refusedResources"])])
+    yield Notice("warn", "the configuration has warnings", _lines(configuration, "warnings"))
+
+
+def _lines(found: Json, member: str) -> list[str]:
+    lines = [": ".join(filter(None, (one["where"], one["field"], one["message"]))) for one in found[member]]
+    left_out = found[f"{member}LeftOut"]
+    return [*lines, f"and {left_out} more"] if left_out else lines
+
+
+def _of_processes(overview: Json) -> Iterator[Notice]:
+    reasons = [f"process {one['pid']}: {one['reason']}" for one in overview["processes"] if not one["ready"]]
+    scope = overview["scope"]
+    missing = scope["processes"] - scope["answered"]
+    if missing:
+        reasons.append(f"no answer from {missing} of {scope['processes']} processes")
+    yield Notice("bad", "not ready", reasons)
+    digests = {one["digest"][:12] for one in overview["processes"]}
+    if len(digests) > 1:
+        yield Notice("warn", "the processes have different configurations", sorted(digests))
+
+
+def _of_pools(pools: list[Json]) -> Iterator[Notice]:
+    dead = [pool["name"] for pool in pools if not pool["ready"]]
+    yield Notice("bad", "pools without a ready endpoint; failurePolicy decides for their webhooks", dead)
+    partly = [pool["name"] for pool in pools if 0 < pool["ready"] < len(pool["endpoints"])]
+    yield Notice("warn", "pools with an endpoint that is not ready", partly)
+
+
+def _of_webhooks(overview: Json) -> Iterator[Notice]:
+    last = duration(overview["windowSeconds"])
+    for member, title in (("failedClosed", "webhooks failed closed"), ("failedOpen", "webhooks failed open")):
+        lines = [
+            f"{one['name']}: {one['recent'][member]:,}"
+            for one in overview["webhooks"]
+            if one["recent"][member]
+        ]
+        left_out = len(lines) - _SHOWN_LINES
+        if left_out > 0:
+            lines[_SHOWN_LINES:] = [f"and {left_out} more"]
+        yield Notice("bad", f"{title} in the last {last}", lines)
+
+
+def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:
+    gone = [one["use"] for one in certificates if one["problem"] or one["remainingSeconds"] < 0]
+    yield Notice("bad", "certificates that have expired, or cannot be read", gone)
+    soon = [
+        f"{one['use']}: {duration(one['remainingSeconds'])}"
+        for one in certificates
+        if not one["problem"] and one["remainingSeconds"] >= 0 and is_soon(one["remainingSeconds"])
+    ]
+    yield Notice("warn", "certificates that expire within 30 days", soon)
