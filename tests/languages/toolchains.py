@@ -65,7 +65,8 @@ BUILT: Final = (
         product="workers/go/target/samples",
         tools=(Tool("go", (1, 26), ask="version"),),
         build="cd workers/go && go build -o target/samples ./cmd/samples",
-        test="cd workers/go && go vet ./... && go test ./... && cd samples/tracing && go vet ./... && go test ./...",
+        test="cd workers/go && go vet ./... && go test ./... && "
+        "cd samples/tracing && go vet ./... && go test ./...",
     ),
     Language(
         "typescript",

@@ -103,7 +103,11 @@ func parseCommandLine(arguments []string) (commandLine, error) {
 	flags.StringVar(&parsed.CertFile, "tls-cert", "", "")
 	flags.StringVar(&parsed.KeyFile, "tls-key", "", "")
 	flags.StringVar(&parsed.ClientCAFile, "client-ca", "", "")
-	flags.StringVar(&parsed.MetricsListen, "metrics-listen", "", "")
+	flags.Func("metrics-listen", "", func(text string) error {
+		_, err := parseMetricsAddress(text)
+		parsed.MetricsListen = text
+		return err
+	})
 	flags.Func("grace", "", func(text string) error {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(seconds >= 0) || math.IsInf(seconds, 0) {

@@ -41,10 +41,7 @@ type metricsServer struct {
 //
 // The text format is written here: Prometheus' client library would add eight modules to each worker.
 func serveMetrics(text string, policies []*policy) (*metricsServer, error) {
-	at, err := parseAddress(text)
-	if err == nil && at.path != "" {
-		err = errors.New("HOST:PORT is expected")
-	}
+	at, err := parseMetricsAddress(text)
 	var listener net.Listener
 	if err == nil {
 		listener, err = at.listen()
@@ -71,6 +68,14 @@ func (m *metricsServer) stop() {
 	if m != nil {
 		_ = m.server.Close()
 	}
+}
+
+func parseMetricsAddress(text string) (address, error) {
+	at, err := parseAddress(text)
+	if err == nil && at.path != "" {
+		err = errors.New("HOST:PORT is expected")
+	}
+	return at, err
 }
 
 // ServeHTTP answers GET /metrics.

@@ -11,6 +11,7 @@ import { status } from "@grpc/grpc-js";
 
 import { denialIn, type Denied } from "./denied.js";
 import { cleanText, sorted, writeJson } from "./json.js";
+import { logFailure } from "./log.js";
 import {
   reviewResponse,
   type ErrorMessage,
@@ -36,9 +37,6 @@ export const MAX_RESPONSE_BYTES = MAX_MESSAGE_BYTES - 128;
 
 /** Limit of an error's text, which a unary answer has percent-encoded in the trailers of at most 8 KiB. */
 const MAX_ERROR_BYTES = 2000;
-
-/** Interval of logged failures for each policy: logging all failures would use too much CPU. */
-const LOG_INTERVAL_MS = 1000;
 
 /** Tags and lengths around a text, and of the messages that texts are in. */
 const AROUND_A_TEXT = 16;
@@ -93,22 +91,23 @@ export function threw(policy: Policy, review: Review, problem: unknown): Outcome
     const denial = denialIn(problem);
     if (denial !== undefined) return limited(denied(review, denial));
     if (problem instanceof MalformedPayload) return failure(status.INVALID_ARGUMENT, problem.message);
-    log(policy, problem);
-    return failure(status.INTERNAL, textOf(problem));
   } catch {
     // Anything can be thrown, also what refuses to be looked at; the other calls of the batch are to be answered.
-    const text = `a thrown ${typeof problem}`;
-    log(policy, text);
-    return failure(status.INTERNAL, text);
   }
+  logFailure(policy, review, problem);
+  return failure(status.INTERNAL, textOf(problem));
 }
 
 function textOf(problem: unknown): string {
-  if (!(problem instanceof Error)) return String(problem);
-  const name = problem.name === "Error" ? problem.constructor.name : problem.name;
-  const message = String(problem.message);
-  if (message === "") return name;
-  return name === "Error" ? message : `${name}: ${message}`;
+  try {
+    if (!(problem instanceof Error)) return String(problem);
+    const name = problem.name === "Error" ? problem.constructor.name : problem.name;
+    const message = String(problem.message);
+    if (message === "") return name;
+    return name === "Error" ? message : `${name}: ${message}`;
+  } catch {
+    return `a thrown ${typeof problem}`;
+  }
 }
 
 /** Copied and cleaned here: policies get at both lists, and something of theirs may still run and add to them. */
@@ -203,17 +202,4 @@ function beginning(text: string, characters: number): string {
   return Array.from(text.slice(0, 2 * characters))
     .slice(0, characters)
     .join("");
-}
-
-function log(policy: Policy, problem: unknown): void {
-  const now = performance.now();
-  if (now < policy.quietUntil) {
-    policy.unlogged++;
-    return;
-  }
-  const more = policy.unlogged > 0 ? ` (${policy.unlogged} failures since the last one shown)` : "";
-  const trace = problem instanceof Error ? problem.stack : String(problem);
-  console.error(`worker: policy "${policy.name}" failed${more}\n${trace}`);
-  policy.quietUntil = now + LOG_INTERVAL_MS;
-  policy.unlogged = 0;
 }

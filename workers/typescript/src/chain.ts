@@ -32,6 +32,7 @@ export class PendingCall {
   readonly id: Id;
   readonly policy: string;
   readonly timeoutMillis: number;
+  readonly traceparent: string;
   readonly isChained: boolean;
 
   /** `link` is undefined unless other calls follow. */
@@ -43,6 +44,7 @@ export class PendingCall {
     this.id = call.id;
     this.policy = call.policy;
     this.timeoutMillis = call.timeoutMillis;
+    this.traceparent = call.traceparent;
     this.isChained = keyOf(call.after) !== 0;
   }
 

@@ -6,6 +6,7 @@
  */
 
 import { ended, threw, tooLate, type Outcome } from "./answer.js";
+import type { Meter } from "./meter.js";
 import type { Policy } from "./policy.js";
 import type { Review } from "./review.js";
 
@@ -21,6 +22,18 @@ export function begin(
   review: Review,
   finish: (outcome: Outcome) => void,
 ): Outcome | RunningCall {
+  const { meter } = policy;
+  if (meter === undefined) return start(policy, review, finish);
+  const started = review.remainingMs > 0 ? performance.now() : undefined;
+  const outcome = start(policy, review, (later) => {
+    meter.count(later, started);
+    finish(later);
+  });
+  if (!(outcome instanceof RunningCall)) meter.count(outcome, started);
+  return outcome;
+}
+
+function start(policy: Policy, review: Review, finish: (outcome: Outcome) => void): Outcome | RunningCall {
   if (review.remainingMs <= 0) return tooLate();
   const { run } = policy;
   try {
@@ -36,12 +49,15 @@ export function begin(
 /** A running call. `finish` is called once with its outcome, but not after a cancellation. */
 export class RunningCall {
   readonly #review: Review;
+  readonly #meter: Meter | undefined;
   #finish: ((outcome: Outcome) => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(policy: Policy, review: Review, result: Promise<unknown>, finish: (outcome: Outcome) => void) {
     this.#review = review;
     this.#finish = finish;
+    this.#meter = policy.meter;
+    if (this.#meter !== undefined) this.#meter.inFlight++;
     result.then(
       (value) => this.#finish && this.#settle(ended(policy, review, value)),
       (problem) => this.#finish && this.#settle(threw(policy, review, problem)),
@@ -83,6 +99,7 @@ export class RunningCall {
 
   #end(): void {
     clearTimeout(this.#timer);
+    if (this.#meter !== undefined && this.#finish !== undefined) this.#meter.inFlight--;
     this.#finish = undefined;
   }
 }

@@ -5,6 +5,8 @@
 
 import { constants } from "node:os";
 
+import { logUncaught } from "./log.js";
+import { METRICS_PATH } from "./metrics.js";
 import { HELP, parseOptions, type Options } from "./options.js";
 import type { PolicyServer } from "./server.js";
 
@@ -22,17 +24,18 @@ export async function main(server: PolicyServer, argv: readonly string[]): Promi
   }
   let addresses: string[];
   try {
-    addresses = await server.start(options.listen, options.tls);
+    addresses = await server.start(options.listen, options.tls, options.metricsListen);
   } catch (problem) {
     exit(1, (problem as Error).message);
   }
   // An unhandled rejection of a policy must not end the worker.
-  process.on("uncaughtException", (problem) =>
-    console.error("worker: an error that nobody caught\n", problem),
-  );
+  process.on("uncaughtException", logUncaught);
   // The reader of stderr may have closed it; without this, each log line would cause an unhandled error.
   process.stderr.on("error", () => undefined);
   stopOnSignals(() => void server.stop(options.graceMs).then(() => exit(0)));
+  if (server.metricsAddress !== "") {
+    console.error(`worker: metrics on http://${server.metricsAddress}${METRICS_PATH}`);
+  }
   console.error(`worker: serving ${server.policies.size} policies on ${addresses.join(", ")}`);
 }
 

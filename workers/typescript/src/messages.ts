@@ -25,6 +25,8 @@ export interface Call {
   readonly timeoutMillis: number;
   /** Id of an earlier call of the batch; 0: none. */
   readonly after: Id;
+  /** Not validated. */
+  readonly traceparent: string;
 }
 
 export interface ReviewRequestMessage extends Payload {

@@ -3,6 +3,7 @@
 import { parseArgs, type ParseArgsConfig } from "node:util";
 
 import { DEFAULT_LISTEN, parseAddress, type Tls } from "./listen.js";
+import { parseMetricsAddress } from "./metrics.js";
 import { DEFAULT_GRACE_MS } from "./serving.js";
 
 export const HELP = `Serves admission policies over gRPC.
@@ -11,6 +12,8 @@ export const HELP = `Serves admission policies over gRPC.
   --tls-cert FILE    PEM certificate chain to serve with
   --tls-key FILE     its private key
   --client-ca FILE   let in only clients that it signed
+  --metrics-listen HOST:PORT
+                     serve Prometheus metrics over plain HTTP; off by default
   --grace SECONDS    for calls in flight when told to stop; default ${DEFAULT_GRACE_MS / 1000}
   --help             show this
 `;
@@ -18,6 +21,7 @@ export const HELP = `Serves admission policies over gRPC.
 export interface Options {
   listen: string[];
   tls?: Tls;
+  metricsListen?: string;
   graceMs: number;
 }
 
@@ -26,6 +30,7 @@ const KNOWN = {
   "tls-cert": { type: "string" },
   "tls-key": { type: "string" },
   "client-ca": { type: "string" },
+  "metrics-listen": { type: "string" },
   grace: { type: "string", default: String(DEFAULT_GRACE_MS / 1000) },
   help: { type: "boolean", short: "h" },
 } as const satisfies ParseArgsConfig["options"];
@@ -35,6 +40,7 @@ export function parseOptions(argv: readonly string[]): Options | undefined {
   const values = read(argv);
   if (values.help) return undefined;
   const { listen, "tls-cert": cert, "tls-key": key, "client-ca": clientCa } = values;
+  const metricsListen = values["metrics-listen"];
   const hasUnix = listen.map(parseAddress).some((address) => address.path !== undefined);
   if ((cert === undefined) !== (key === undefined)) throw new Error("--tls-cert and --tls-key go together");
   if (clientCa !== undefined && cert === undefined)
@@ -46,6 +52,10 @@ export function parseOptions(argv: readonly string[]): Options | undefined {
   const seconds = values.grace.trim() === "" ? NaN : Number(values.grace);
   if (!(seconds >= 0 && seconds < Infinity)) throw new Error(`"${values.grace}" is not a number of seconds`);
   const options: Options = { listen, graceMs: seconds * 1000 };
+  if (metricsListen !== undefined) {
+    parseMetricsAddress(metricsListen);
+    options.metricsListen = metricsListen;
+  }
   if (cert !== undefined && key !== undefined) {
     options.tls = { cert, key, ...(clientCa !== undefined && { clientCa }) };
   }

@@ -1,5 +1,6 @@
 /** A registered policy. Errors in a registration are thrown at once. */
 
+import type { Meter } from "./meter.js";
 import type { Review } from "./review.js";
 
 /** Allows by returning, denies by throwing `Denied`. */
@@ -22,6 +23,8 @@ export class Policy {
   quietUntil = 0;
   /** Failures since the last logged failure. */
   unlogged = 0;
+  /** Undefined without metrics. */
+  meter: Meter | undefined;
 
   /** @throws TypeError - the name is no printable text, or there is no function of one Review. */
   constructor(

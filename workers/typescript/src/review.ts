@@ -13,6 +13,7 @@ import type {
   KubernetesObject,
   UserInfo,
 } from "./kubernetes.js";
+import { validTraceparent } from "./traceparent.js";
 
 /** The gateway has sent something other than a JSON object. */
 export class MalformedPayload extends Error {}
@@ -22,6 +23,8 @@ export interface ReviewOptions {
   /** Instant of `performance.now()`, in milliseconds; infinite where none is known. */
   deadline?: number;
   mutating?: boolean;
+  /** As it was sent, not validated. */
+  traceparent?: unknown;
   /** The object, if earlier calls of a chain have changed that of the request. */
   object?: object | undefined;
 }
@@ -35,6 +38,11 @@ export class Review {
   patch: readonly Operation[] | undefined;
   /** Until when the gateway waits: an instant of `performance.now()`, in milliseconds. */
   readonly deadline: number;
+  /**
+   * The W3C Trace Context of the gateway's span for this call, with which a policy that traces continues the trace; empty
+   * if there is none.
+   */
+  readonly traceparent: string;
   /** The warnings so far. */
   readonly warnings: string[] = [];
   /** The audit annotations so far. */
@@ -55,6 +63,7 @@ export class Review {
     this.deadline = options.deadline ?? Infinity;
     this.#mutating = options.mutating ?? false;
     this.#object = options.object;
+    this.traceparent = options.traceparent === undefined ? "" : validTraceparent(options.traceparent);
   }
 
   /**
@@ -63,7 +72,7 @@ export class Review {
    */
   static fromJson(
     review: string | object,
-    options: { namespaceObject?: object; timeoutMs?: number } = {},
+    options: { namespaceObject?: object; timeoutMs?: number; traceparent?: string } = {},
   ): Review {
     const document = (typeof review === "string" ? parseJson(review) : plain(review)) as {
       request?: object;
@@ -71,7 +80,12 @@ export class Review {
     const request = document?.request ?? document;
     const namespace = options.namespaceObject === undefined ? "" : text(options.namespaceObject);
     const deadline = performance.now() + (options.timeoutMs ?? Infinity);
-    return new Review(Buffer.from(text(request)), Buffer.from(namespace), { deadline, mutating: true });
+    const { traceparent } = options;
+    return new Review(Buffer.from(text(request)), Buffer.from(namespace), {
+      deadline,
+      mutating: true,
+      traceparent,
+    });
   }
 
   /** The unchanged AdmissionRequest; whole numbers beyond 2^53 in it are bigints. */

@@ -35,21 +35,31 @@ export class PolicyServer {
 
   /**
    * Serves on the addresses (127.0.0.1:50051 where there is none) and returns them, with the port in place of a 0.
+   * `metricsListen` is the HOST:PORT of the metrics, over plain HTTP at /metrics; without it there are none.
    *
    * @throws StartError - an address or a file cannot be used.
    * @throws Error - no policy is registered, or it is serving already.
    */
-  async start(listen: string | readonly string[] = DEFAULT_LISTEN, tls?: Tls): Promise<string[]> {
+  async start(
+    listen: string | readonly string[] = DEFAULT_LISTEN,
+    tls?: Tls,
+    metricsListen?: string,
+  ): Promise<string[]> {
     if (this.#policies.size === 0) throw new Error("no policy is registered: call server.policy(...) first");
     if (this.#serving !== undefined) throw new Error("the server is started already");
     const addresses = [listen].flat().map(parseAddress);
     const serving = (this.#serving = new Serving(this.#policies));
     try {
-      return await serving.start(addresses, tls);
+      return await serving.start(addresses, tls, metricsListen);
     } catch (problem) {
       this.#serving = undefined;
       throw problem;
     }
+  }
+
+  /** HOST:PORT of the metrics; empty if there are none. */
+  get metricsAddress(): string {
+    return this.#serving?.metrics?.address ?? "";
   }
 
   /** Drains for at most `graceMs` milliseconds and stops. Does nothing if it is not serving. */

@@ -103,7 +103,8 @@ export class PolicyWorker {
       if (error !== undefined) callback({ code: error.code, details: error.message });
       else callback(null, response === ALLOWED.response ? ALLOWED_BYTES : reviewResponse.encode(response!));
     };
-    const outcome = this.#begin(call.request, call.getDeadline(), answer);
+    const [traceparent] = call.metadata.get("traceparent");
+    const outcome = this.#begin(call.request, call.getDeadline(), traceparent, answer);
     if (outcome instanceof RunningCall) {
       running = outcome;
       afterPromises(() => outcome.watchDeadline());
@@ -115,6 +116,7 @@ export class PolicyWorker {
   #begin(
     message: Buffer,
     deadline: Date | number,
+    traceparent: unknown,
     finish: (outcome: Outcome) => void,
   ): Outcome | RunningCall {
     let request;
@@ -131,6 +133,7 @@ export class PolicyWorker {
     const review = new Review(request.admissionRequest, request.namespaceObject, {
       deadline: performance.now() + (Number(deadline) - Date.now()),
       mutating: policy.mutating,
+      traceparent,
     });
     return begin(policy, review, finish);
   }

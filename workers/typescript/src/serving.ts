@@ -16,6 +16,7 @@ import { MAX_MESSAGE_BYTES } from "./answer.js";
 import { LONGEST_TIMER_MS } from "./evaluation.js";
 import { Health } from "./health.js";
 import { addressText, claim, credentials, startError, type Address, type Tls } from "./listen.js";
+import { MetricsServer } from "./metrics.js";
 import type { Policy } from "./policy.js";
 import { PolicyWorker } from "./service.js";
 
@@ -44,8 +45,12 @@ export class Serving {
   readonly #server = new Server(OPTIONS);
   readonly #health = new Health();
   readonly #worker: PolicyWorker;
+  readonly #policies: ReadonlyMap<string, Policy>;
+  /** Undefined if they are not served. */
+  metrics: MetricsServer | undefined;
 
   constructor(policies: ReadonlyMap<string, Policy>) {
+    this.#policies = policies;
     this.#worker = new PolicyWorker(policies);
     this.#worker.addTo(this.#server);
     this.#health.addTo(this.#server);
@@ -56,9 +61,17 @@ export class Serving {
    *
    * @throws StartError - an address cannot be bound, or the TLS files cannot be used.
    */
-  async start(addresses: readonly Address[], tls: Tls | undefined): Promise<string[]> {
+  async start(
+    addresses: readonly Address[],
+    tls: Tls | undefined,
+    metricsListen: string | undefined,
+  ): Promise<string[]> {
     const secret = tls === undefined ? ServerCredentials.createInsecure() : credentials(tls);
     try {
+      if (metricsListen !== undefined) {
+        this.metrics = new MetricsServer(this.#policies);
+        await this.metrics.start(metricsListen);
+      }
       const bound: string[] = [];
       for (const address of addresses) {
         await claim(address);
@@ -68,6 +81,7 @@ export class Serving {
       return bound;
     } catch (problem) {
       this.#server.forceShutdown();
+      this.metrics?.stop();
       throw problem;
     }
   }
@@ -90,6 +104,7 @@ export class Serving {
     this.#health.endWatches();
     await within(CLOSE_MS, closed);
     this.#server.forceShutdown();
+    this.metrics?.stop();
   }
 }
 

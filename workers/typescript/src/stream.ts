@@ -160,7 +160,8 @@ export class ReviewStream {
     } else {
       const { mutating } = policy;
       const { admissionRequest, namespaceObject, object } = payload;
-      const options = { deadline: now + call.timeoutMillis, mutating, object };
+      const { traceparent } = call;
+      const options = { deadline: now + call.timeoutMillis, mutating, object, traceparent };
       const review = new Review(admissionRequest, namespaceObject, options);
       const outcome = begin(policy, review, (outcome) => this.#finished(call, payload, outcome));
       if (outcome instanceof RunningCall) {

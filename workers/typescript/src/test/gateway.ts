@@ -2,7 +2,13 @@
 
 import { readFileSync } from "node:fs";
 
-import { Client, credentials, type ChannelCredentials, type ClientDuplexStream } from "@grpc/grpc-js";
+import {
+  Client,
+  credentials,
+  Metadata,
+  type ChannelCredentials,
+  type ClientDuplexStream,
+} from "@grpc/grpc-js";
 import protobuf from "protobufjs";
 
 import { SERVICE, type ReviewResponseMessage } from "../messages.js";
@@ -62,6 +68,7 @@ export class Gateway {
     timeoutMs = 10_000,
     service = SERVICE,
     signal?: AbortSignal,
+    metadata = new Metadata(),
   ): Promise<Buffer> {
     const { path, requestSerialize, responseDeserialize } = bytesMethod(service, method);
     return new Promise((resolve, reject) => {
@@ -70,6 +77,7 @@ export class Gateway {
         requestSerialize,
         responseDeserialize,
         request,
+        metadata,
         { deadline: Date.now() + timeoutMs },
         (problem, answer) => (problem ? reject(problem) : resolve(answer!)),
       );
