@@ -1,4 +1,4 @@
-"""``admission-gateway check``: validates a configuration, and with ``--cluster`` also its registration."""
+"""``admission-gateway check``: validates a configuration, and with an option also its registration."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")
-    return inspection.run(parsed, config) if parsed.cluster else 0
+    return inspection.run(parsed, config) if parsed.cluster or parsed.static is not None else 0

@@ -1,4 +1,4 @@
-"""``admission-gateway manifests``: prints or applies the objects that register the gateway."""
+"""``admission-gateway manifests``: prints, applies or writes the objects that register the gateway."""
 
 from __future__ import annotations
 
@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "events from wildcards; may be repeated",
     )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
+    add(
+        "--static",
+        metavar="FOLDER",
+        type=Path,
+        help="with --url: write the objects as files for the API server's staticManifestsDir "
+        "(Kubernetes 1.37), and print the AdmissionConfiguration that names them",
+    )
     cluster.add_arguments(parser, "to apply to")
     add(
         "--force-conflicts",
@@ -89,6 +96,10 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if parsed.apply:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         result = _apply(made, target, force=parsed.force_conflicts)
+    elif parsed.static is not None:
+        from gateway.registration import static_manifests
+
+        result = static_manifests.write(made, parsed.static)
     else:
         result = _as_yaml(made)
     gaps = [_describe(gap, options.backend.namespace) for gap in made.coverage_gaps]
@@ -129,6 +140,10 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
             refuse(f"argument --include: found {shown(word)}, expected {one_of(INCLUDABLE)}{hint}")
     if KUBE_SYSTEM in parsed.include and KUBE_SYSTEM in parsed.exclude_namespace:
         refuse(f"--include {KUBE_SYSTEM} and --exclude-namespace {KUBE_SYSTEM} contradict each other")
+    if parsed.static is not None and (parsed.url is None or parsed.apply):
+        refuse(
+            "--static needs --url, and excludes --apply: files can name no Service, and are not in the API"
+        )
     for option in ("kubeconfig", "context", "force_conflicts"):
         if getattr(parsed, option) and not parsed.apply:
             refuse(f"--{option.replace('_', '-')} needs --apply")

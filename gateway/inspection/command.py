@@ -1,10 +1,11 @@
-"""``admission-gateway check --cluster``: compares the registration in a cluster with a configuration."""
+"""``check --cluster`` and ``check --static``: compare a registration with a configuration."""
 
 from __future__ import annotations
 
 import datetime
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
@@ -14,7 +15,6 @@ from gateway.kubernetes import select_cluster as cluster
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
     from gateway.config.model import Config
     from gateway.errors import Problem
@@ -26,7 +26,16 @@ _EXPIRY_DAYS: Final = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``--cluster`` to *parser*, that of ``check``."""
     add = parser.add_argument
-    add("--cluster", action="store_true", help="also compare it with the registration in the cluster")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--cluster", action="store_true", help="also compare it with the registration in the cluster"
+    )
+    where.add_argument(
+        "--static",
+        metavar="FOLDER",
+        type=Path,
+        help="also compare it with the registration in files, as manifests --static writes them",
+    )
     cluster.add_arguments(parser, "to check")
     add("--name", help="of the gateway's registrations, if there are several gateways (default: all)")
     add(
@@ -49,9 +58,12 @@ def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], o
     """Refuse options that need ``--cluster``, and invalid values of options."""
     from gateway.config.names import dns_1123_label
 
-    for option in ("kubeconfig", "context", "name", "expiry_days", "exclude_namespace", "json"):
-        if getattr(parsed, option) not in (None, False) and not parsed.cluster:
-            refuse(f"--{option.replace('_', '-')} needs --cluster")
+    for option in ("kubeconfig", "context"):
+        if getattr(parsed, option) is not None and not parsed.cluster:
+            refuse(f"--{option} needs --cluster")
+    for option in ("name", "expiry_days", "exclude_namespace", "json"):
+        if getattr(parsed, option) not in (None, False) and not parsed.cluster and parsed.static is None:
+            refuse(f"--{option.replace('_', '-')} needs --cluster or --static")
     for namespace in parsed.exclude_namespace or ():
         if message := dns_1123_label(namespace):
             refuse(f"argument --exclude-namespace: {message}")
@@ -66,26 +78,52 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
         ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
         GatewayError: no cluster is configured.
     """
+    refused: list[Problem] = []
+    static: list[Finding] = []
+    name = parsed.name
+    if parsed.static is None:
+        seen, whole = _from_cluster(parsed, config, refused)
+    else:
+        from gateway.registration.static_manifests import SUFFIX
+
+        (seen, static), whole = _from_files(parsed.static), config
+        name = None if name is None else name + SUFFIX
+    now = datetime.datetime.now(datetime.UTC)
+    days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
+    accepted = parsed.exclude_namespace or ()
+    if not parsed.allow_empty:
+        refused += _no_webhooks(whole, parsed.config)
+    found = sorted([*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)])
+    errors = sum(one.severity == "error" for one in found)
+    if parsed.json:
+        logs.print_output(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
+    else:
+        place = "cluster" if parsed.static is None else "files"
+        logs.print_output(*found, f"{place}: {errors} errors, {len(found) - errors} warnings")
+    return 1 if errors else 0
+
+
+def _from_cluster(
+    parsed: argparse.Namespace, config: Config, refused: list[Problem]
+) -> tuple[ClusterState, Config]:
+    """Return the state of the cluster, and *config* with its custom resources."""
     import asyncio
 
     from gateway.inspection.collect import collect
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
     seen = asyncio.run(collect(target, parsed.name))
-    refused: list[Problem] = []
-    whole = cluster.with_custom_resources(config, target, refused.append)
-    now = datetime.datetime.now(datetime.UTC)
-    days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
-    accepted = parsed.exclude_namespace or ()
-    if not parsed.allow_empty:
-        refused += _no_webhooks(whole, parsed.config)
-    found = sorted([*map(_of_problem, refused), *inspect(whole, seen, now, days, parsed.name, accepted)])
-    errors = sum(one.severity == "error" for one in found)
-    if parsed.json:
-        logs.print_output(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
-    else:
-        logs.print_output(*found, f"cluster: {errors} errors, {len(found) - errors} warnings")
-    return 1 if errors else 0
+    return seen, cluster.with_custom_resources(config, target, refused.append)
+
+
+def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
+    """Return the state that the files below *folder* describe, and the findings about the files."""
+    from gateway.inspection.model import ClusterState, Finding
+    from gateway.registration import static_manifests
+
+    documents, mistakes = static_manifests.read(folder)
+    advice = "kube-apiserver does not start with it, or continues with the files before it"
+    return ClusterState(documents), [Finding("error", one.place, one.message, advice) for one in mistakes]
 
 
 def inspect(
