@@ -31,7 +31,9 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
     }
     found = load_documents(gateway(logging={"format": "json", "decisions": "All", "decisionLog": log}))
     file = DecisionFile(tmp_path / "decisions.jsonl", 65536, 0)
-    expected = DecisionLogSettings(1.5, 10, True, file, "http://collector:4318/v1/logs")
+    expected = DecisionLogSettings(
+        1.5, 10, secret_names=True, file=file, otlp_endpoint="http://collector:4318/v1/logs"
+    )
     assert found.gateway.logging == LoggingSettings("json", "All", expected)
 
 
