@@ -18,6 +18,8 @@ from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.core.trace import PassedOn, read_traceparent
+from gateway.decisions.observer import DecisionObserver
+from gateway.decisions.recent import RecentDecisions
 from gateway.errors import ConfigError
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages
@@ -81,6 +83,8 @@ class Gateway:
         """The configuration in force, including the custom resources of the cluster."""
         self._files: Config | None = None
         """The part of it that is from files."""
+        self.recent = RecentDecisions()
+        """The recent decisions of this process."""
         self._options = options
         self._on_config = on_config
         self._reuse_port = process is not None
@@ -173,8 +177,10 @@ class Gateway:
 
     def _observer(self, snapshot: Snapshot) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*."""
-        others = [observer for observer in (self._reporter,) if observer is not None]
-        return Observers([self.metrics, *others]) if others else self.metrics
+        observers: list[ReviewObserver] = [self.metrics, DecisionObserver(snapshot.digest, self.recent)]
+        if self._reporter is not None:
+            observers.append(self._reporter)
+        return Observers(observers)
 
     def _use_reporter(self, settings: GatewaySettings) -> None:
         """Write the reports of *settings* from now on."""
@@ -260,6 +266,7 @@ class Gateway:
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
             self.config, self._files = combined.config, files
+            self.recent.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)

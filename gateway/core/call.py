@@ -67,6 +67,11 @@ class Payload:
         return self._object
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of the JSON of the changed object, or of the whole request if no patch changed the object."""
+        return len(self.request.json) if self._changed_json is None else len(self._changed_json)
+
+    @property
     def labels(self) -> tuple[Mapping[str, str], ...]:
         """The labels that objectSelectors are matched with."""
         if self._labels is None:

@@ -116,6 +116,11 @@ class Evaluation:
         """None until the first webhook with conditions."""
 
     @property
+    def payload(self) -> Payload:
+        """The request with the object after the patches of the settled webhooks."""
+        return self._payload
+
+    @property
     def final_object(self) -> Json | None:
         """The object after the patches of the settled webhooks."""
         return self._payload.object

@@ -27,7 +27,7 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
             again = " again" if outcome.round else ""
             yield f"{title}: matched{again}, {_outcome(outcome)}"
         if not outcomes:
-            yield f"{title}: {_mismatch(webhook, evaluation)}"
+            yield f"{title}: {mismatch(webhook, evaluation)}"
 
 
 def _outcome(outcome: Outcome) -> str:
@@ -49,7 +49,8 @@ def _outcome(outcome: Outcome) -> str:
             return f"not called: sideEffects {effects} forbids a dry run, which rejects the request"
 
 
-def _mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
+def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
+    """Return why *webhook*, which has no outcome, was not called by a finished *evaluation*."""
     request = evaluation.request
     if is_never_sent(request):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"

@@ -54,7 +54,9 @@ class _Request(msgspec.Struct, rename="camel"):
     request_kind: msgspec.Raw = _NULL
     request_resource: msgspec.Raw = _NULL
     request_sub_resource: msgspec.Raw = _NULL
+    name: msgspec.Raw = _NULL
     namespace: msgspec.Raw = _NULL
+    user_info: msgspec.Raw = _NULL
     operation: msgspec.Raw = _NULL
     dry_run: msgspec.Raw = _NULL
     object: msgspec.Raw = _NULL
@@ -66,6 +68,7 @@ class _Named(msgspec.Struct):
     version: msgspec.Raw = _NULL
     kind: msgspec.Raw = _NULL
     resource: msgspec.Raw = _NULL
+    username: msgspec.Raw = _NULL
 
 
 class _Object(msgspec.Struct):
@@ -107,7 +110,8 @@ class Outline:
             name: (_scalar if field.endswith("object") else _outlined)(getattr(request, field))
             for field, name in names
         }
-        """The members of the request; objects and arrays are empty, except for kinds and resources."""
+        """The members of the request; objects and arrays are empty, except for kinds, resources and the
+        name of the user."""
         self._object = request.object
         self._old_object = request.old_object
 
@@ -221,7 +225,7 @@ def _last_number(text: memoryview) -> bytes:
 
 
 def _outlined(raw: msgspec.Raw) -> object:
-    """Return the value of *raw*; of an object only the members of kinds and resources, an array as empty."""
+    """Return the value of *raw*; of an object only the members of ``_Named``, an array as empty."""
     if not _is_object(raw):
         return _scalar(raw)
     named = _NAMED.decode(raw)

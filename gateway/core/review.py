@@ -81,6 +81,10 @@ class AdmissionRequest:
     """Group, version and kind, as requested by the client."""
     namespace: str
     """Empty for cluster-scoped objects; for a Namespace its own name."""
+    name: str
+    """Empty if the API server is to make it up. For records, as ``user``: nothing is decided by them."""
+    user: str
+    """``userInfo.username``."""
     dry_run: bool
     has_object: bool
     """Whether there is an object that a patch can change; not on DELETE."""
@@ -244,6 +248,8 @@ def _checked(
     except (KeyError, TypeError):
         raise _malformed(document) from None
     sub_resource, namespace = get("subResource"), get("namespace")
+    name, user = get("name"), get("userInfo")
+    user = user.get("username") if type(user) is dict else None
     requested_sub_resource = sub_resource if requested_resource is None else get("requestSubResource")
     request = AdmissionRequest(
         api_version=api_version,
@@ -255,6 +261,8 @@ def _checked(
         request_sub_resource=cast("str", "" if requested_sub_resource is None else requested_sub_resource),
         kind=kind,
         namespace=cast("str", "" if namespace is None else namespace),
+        name=name if type(name) is str else "",
+        user=user if type(user) is str else "",
         dry_run=get("dryRun") is True,
         has_object=get("object") is not None,
         json=json,

@@ -6,8 +6,10 @@ A record has names, outcomes and times, and nothing of the object besides its ki
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gateway.core.decision import PLAIN_ALLOWED
 from gateway.core.trace import trace_id_of
 from gateway.core.verdict import Allowed, Denied, DryRunRefused
 from gateway.core.webhook import WorkerRef
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from gateway.core.conditions import Excluded
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
-    from gateway.core.review import Json, Resource
+    from gateway.core.review import Resource
     from gateway.core.webhook import Phase
 
 WebhookOutcome = Literal["Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded"]
 """``FailedClosed`` rejects the request, by failurePolicy Fail; ``FailedOpen`` lets it pass, by Ignore.
 ``Excluded``: a matchCondition is false."""
+
+_REJECTIONS: Final = {"Denied", "FailedClosed", "DryRunRefused"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ class WebhookRecord:
     """Whether the call was made before its turn."""
     is_repeated: bool
     """Whether the call was retried or hedged."""
+    mode: str = "Enforce"
+    exception: str = ""
+    """Always empty: there are no exceptions yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,39 @@ class DecisionRecord:
     webhooks: tuple[WebhookRecord, ...]
     """In the order of a serial run; those that match, and those that a condition excluded."""
 
+    @property
+    def outcome(self) -> WebhookOutcome:
+        """That of the deciding webhook."""
+        return "Allowed" if self.deciding is None else self.deciding.outcome
+
+    @property
+    def deciding(self) -> WebhookRecord | None:
+        """The first webhook that rejects the request, or else the first that failed open; None if all
+        allowed it.
+        """
+        failed_open = None
+        for webhook in self.webhooks:
+            if webhook.outcome in _REJECTIONS:
+                return webhook
+            if webhook.outcome == "FailedOpen" and failed_open is None:
+                failed_open = webhook
+        return failed_open
+
+
+def is_noteworthy(answer: Answer) -> bool:
+    """Whether *answer* has a denial, a failure or a fail-open."""
+    decision = answer.decision
+    if decision.status is not None:
+        return True
+    if decision is PLAIN_ALLOWED:
+        return False
+    return any(type(outcome.verdict) is not Allowed for outcome in answer.evaluation.outcomes)
+
+
+def is_secret(kind: Resource) -> bool:
+    """Whether *kind* is that of Secrets, whose names are left out of records where that is configured."""
+    return kind[2] == "Secret" and kind[0] == ""
+
 
 def record_of(answer: Answer, seconds: float, time: float, configuration_digest: str) -> DecisionRecord:
     """Return the record of *answer*, which was given after *seconds* at *time* (seconds since 1970)."""
@@ -95,13 +135,13 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
         time=time,
         uid=request.uid,
         trace_id=trace_id_of(answer.origin.traceparent),
-        user=_text(_member(request.document, "userInfo").get("username")),
+        user=request.user,
         operation=request.operation,
         kind=request.kind,
         resource=request.request_resource,
         sub_resource=request.request_sub_resource,
         namespace=request.namespace,
-        name=_text(request.document.get("name")),
+        name=request.name,
         dry_run=request.dry_run,
         path=answer.origin.target.partition(b"?")[0].decode("latin-1"),
         phase=answer.selection.phase,
@@ -115,6 +155,69 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
             *(_exclusion(invocation, excluded) for invocation, excluded in evaluation.exclusions),
         ),
     )
+
+
+def document_of(record: DecisionRecord) -> dict[str, Any]:
+    """Return the JSON of *record*: the form of the decision log, see docs/decision-log.md."""
+    group, version, kind = record.kind
+    deciding = record.deciding
+    return {
+        "time": rfc3339(record.time),
+        "uid": record.uid,
+        "traceId": record.trace_id,
+        "user": record.user,
+        "operation": record.operation,
+        "apiVersion": f"{group}/{version}" if group else version,
+        "kind": kind,
+        "resource": f"{record.resource[2]}/{record.sub_resource}"
+        if record.sub_resource
+        else record.resource[2],
+        "namespace": record.namespace,
+        "name": record.name,
+        "dryRun": record.dry_run,
+        "path": record.path,
+        "phase": record.phase,
+        "configuration": "" if deciding is None else deciding.configuration,
+        "webhook": "" if deciding is None else deciding.webhook,
+        "pool": "" if deciding is None else deciding.pool,
+        "policy": "" if deciding is None else deciding.policy,
+        "endpoint": "" if deciding is None else deciding.endpoint,
+        "outcome": record.outcome,
+        "allowed": record.allowed,
+        "code": record.code,
+        "message": record.message or ("" if deciding is None else deciding.message),
+        "milliseconds": round(record.milliseconds, 3),
+        "mode": "" if deciding is None else deciding.mode,
+        "exception": "" if deciding is None else deciding.exception,
+        "configurationDigest": record.configuration_digest,
+        "webhooks": [_webhook_document(one) for one in record.webhooks],
+    }
+
+
+def _webhook_document(record: WebhookRecord) -> dict[str, Any]:
+    return {
+        "configuration": record.configuration,
+        "webhook": record.webhook,
+        "pool": record.pool,
+        "policy": record.policy,
+        "endpoint": record.endpoint,
+        "round": record.round,
+        "outcome": record.outcome,
+        "code": record.code,
+        "message": record.message,
+        "startedMilliseconds": round(record.started_ms, 3),
+        "milliseconds": round(record.milliseconds, 3),
+        "changed": record.has_changed,
+        "ahead": record.is_ahead,
+        "repeated": record.is_repeated,
+        "mode": record.mode,
+        "exception": record.exception,
+    }
+
+
+def rfc3339(seconds: float) -> str:
+    """Return the time *seconds* after 1970, in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _outcome(outcome: Outcome, started_at: float) -> WebhookRecord:
@@ -173,12 +276,3 @@ def _exclusion(invocation: Invocation, excluded: Excluded) -> WebhookRecord:
 def _worker(invocation: Invocation) -> tuple[str, str]:
     client = invocation.webhook.client
     return (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
-
-
-def _member(document: Json, name: str) -> Json:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

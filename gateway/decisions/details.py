@@ -1,0 +1,199 @@
+"""The details of a decision beside its record: the object and its changes, without secrets, and why other
+webhooks were not called.
+
+They are made after the answer, in steps of some milliseconds (``gateway.work_queue``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import orjson
+
+from gateway.core.diff import diff
+from gateway.core.explain import mismatch
+from gateway.core.large import LARGE_BYTES
+from gateway.core.patch import apply_patch
+from gateway.decisions.record import is_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from gateway.core.answer import Answer
+    from gateway.core.call import Payload
+    from gateway.core.evaluation import Evaluation
+    from gateway.core.review import Json
+    from gateway.decisions.redaction import Redactor
+
+MAX_UNMATCHED: Final = 200
+"""Webhooks that were not called and are named with the reason; more are counted."""
+_UNMATCHED_STEP: Final = 50
+MAX_TEXTS: Final = 50
+"""Groups, warnings, and audit annotations, of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of the object by one webhook."""
+
+    index: int
+    """The webhook, in ``DecisionRecord.webhooks``."""
+    patch: bytes
+    """JSON Patch from the object without secrets before to that after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A webhook of the path that was not called, and that the record does not have."""
+
+    configuration: str
+    webhook: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Everything about a decision that its record does not have."""
+
+    groups: tuple[str, ...]
+    """Of the user."""
+    object: bytes
+    """JSON of the object before all changes, without secrets: on DELETE the stored one. Empty for none."""
+    object_note: str
+    """Why ``object`` is empty though the request has one; empty if it is not."""
+    changes: tuple[Change, ...]
+    """In the order in which they were made."""
+    unmatched: tuple[Unmatched, ...]
+    """In configured order."""
+    unmatched_left_out: int
+    """Further webhooks that were not called."""
+    warnings: tuple[str, ...]
+    audit_annotations: tuple[tuple[str, str], ...]
+    kept_ahead: int
+    """Calls ahead of their turn whose verdict counted."""
+    discarded_ahead: int
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory that it takes."""
+        texts = [*self.groups, *self.warnings, *(text for pair in self.audit_annotations for text in pair)]
+        return (
+            len(self.object)
+            + sum(len(change.patch) + 100 for change in self.changes)
+            + sum(len(one.reason) + 200 for one in self.unmatched)
+            + sum(map(len, texts))
+        )
+
+    def stages(self) -> list[Json]:
+        """Return the object before all changes, and after each of ``changes``; empty without an object."""
+        if not self.object:
+            return []
+        documents = [self.object]
+        for change in self.changes:
+            patched = apply_patch(orjson.loads(documents[-1]), orjson.loads(change.patch or b"[]"))
+            documents.append(orjson.dumps(patched))
+        return [orjson.loads(document) for document in documents]
+
+    def overwritten(self) -> dict[str, tuple[int, ...]]:
+        """Return the paths that several changes wrote, each with the ``index`` of these changes."""
+        writers: dict[str, dict[int, None]] = {}
+        for change in self.changes:
+            for operation in orjson.loads(change.patch or b"[]"):
+                writers.setdefault(operation["path"], {})[change.index] = None
+        return {path: tuple(indices) for path, indices in writers.items() if len(indices) > 1}
+
+
+def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Details]:
+    """Return the details of *answer*, redacted by *redactor*; yields between steps."""
+    evaluation = answer.evaluation
+    request = evaluation.request
+    groups: list[str] = []
+    object_, note = b"", ""
+    changes: tuple[Change, ...] = ()
+    sizes = [len(request.json), *(payload.size_bytes for _, payload in _changed(evaluation))]
+    if max(sizes) > LARGE_BYTES:
+        note = f"too large to be kept: {max(sizes)} bytes"
+    else:
+        try:
+            groups = _groups(request.document)
+            object_, changes = yield from _objects(evaluation, redactor)
+        except (RecursionError, TypeError):
+            note = "nests too deeply to be kept"
+    yield
+    unmatched, left_out = yield from _unmatched(answer)
+    decision = answer.decision
+    annotations = list(decision.audit_annotations.items())[:MAX_TEXTS]
+    return Details(
+        groups=tuple(redactor.text(group) for group in groups[:MAX_TEXTS]),
+        object=object_,
+        object_note=note,
+        changes=changes,
+        unmatched=unmatched,
+        unmatched_left_out=left_out,
+        warnings=tuple(map(redactor.text, decision.warnings[:MAX_TEXTS])),
+        audit_annotations=tuple((redactor.text(key), redactor.text(value)) for key, value in annotations),
+        kept_ahead=evaluation.kept_ahead,
+        discarded_ahead=evaluation.discarded_ahead,
+    )
+
+
+def _groups(document: Json) -> list[str]:
+    user = document.get("userInfo")
+    groups = user.get("groups") if isinstance(user, dict) else None
+    return [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
+
+
+def _objects(
+    evaluation: Evaluation, redactor: Redactor
+) -> Generator[None, None, tuple[bytes, tuple[Change, ...]]]:
+    """Return the first object as JSON, and its changes."""
+    request = evaluation.request
+    before: object = request.object if request.has_object else request.old_object
+    if before is None:
+        return b"", ()
+    after = list(_changed(evaluation))
+    documents = [before, *(payload.object for _, payload in after)]
+    if is_secret(request.kind):
+        documents = [{**cast("Json", document), "kind": "Secret"} for document in documents]
+    for document in documents:
+        redactor.learn(document)
+        yield
+    first = current = redactor.redacted(documents[0])
+    changes = []
+    for (index, _), document in zip(after, documents[1:], strict=True):
+        yield
+        following = redactor.redacted(document)
+        changes.append(Change(index, orjson.dumps(diff(current, following))))
+        current = following
+    return orjson.dumps(first), tuple(changes)
+
+
+def _changed(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
+    """Yield the index of each outcome that changed the object, with the payload as it left it.
+
+    That is the payload of the next call that counted, since only calls change the object.
+    """
+    outcomes = evaluation.outcomes
+    following = evaluation.payload
+    found = []
+    for index in range(len(outcomes) - 1, -1, -1):
+        outcome = outcomes[index]
+        if outcome.has_changed:
+            found.append((index, following))
+        if outcome.call is not None:
+            following = outcome.call.payload
+    yield from reversed(found)
+
+
+def _unmatched(answer: Answer) -> Generator[None, None, tuple[tuple[Unmatched, ...], int]]:
+    evaluation = answer.evaluation
+    recorded = {outcome.invocation.position for outcome in evaluation.outcomes}
+    recorded.update(invocation.position for invocation, _ in evaluation.exclusions)
+    others = [one for position, one in enumerate(answer.selection.webhooks) if position not in recorded]
+    found = []
+    for number, webhook in enumerate(others[:MAX_UNMATCHED]):
+        if number and not number % _UNMATCHED_STEP:
+            yield
+        found.append(Unmatched(webhook.configuration, webhook.name, mismatch(webhook, evaluation)))
+    return tuple(found), max(0, len(others) - MAX_UNMATCHED)

@@ -1,0 +1,249 @@
+"""The recent decisions of a process, with the details that the pages of the admin port show.
+
+Kept are denials, failures and fail-opens, and a small sample of the other decisions, in two rings: ordinary
+decisions never displace the others. A ring has bounds of number and bytes; the oldest decisions go first.
+
+A review costs a few microseconds in :meth:`RecentDecisions.offer`. The record and the details are
+made after the answer, by a work queue, and at most ``NOTEWORTHY_PER_SECOND`` times a second and process;
+further decisions are counted in ``left_out``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.decisions.details import details_of
+from gateway.decisions.rate import TokenBucket
+from gateway.decisions.record import document_of, is_secret, record_of
+from gateway.decisions.redaction import Redactor
+from gateway.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from gateway.core.answer import Answer
+    from gateway.decisions.details import Details
+    from gateway.decisions.record import DecisionRecord
+
+log = logging.getLogger(__name__)
+
+NOTEWORTHY_PER_SECOND: Final = 5
+NOTEWORTHY_AT_ONCE: Final = 50
+OTHERS_PER_SECOND: Final = 0.5
+OTHERS_AT_ONCE: Final = 5
+MAX_PENDING: Final = 64
+"""Decisions whose details are still to be made: they keep their requests in memory."""
+MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
+MAX_MESSAGE_CHARS: Final = 8192
+"""Of a record; longer messages are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentDecision:
+    """One decision that was kept."""
+
+    record: DecisionRecord
+    details: Details
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory that it takes."""
+        messages = sum(len(webhook.message) + 400 for webhook in self.record.webhooks)
+        return 1000 + len(self.record.message) + messages + self.details.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter:
+    """Which decisions are wanted. An empty field matches everything."""
+
+    uid: str = ""
+    trace_id: str = ""
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    kind: str = ""
+    """The kind alone, such as ``Pod``."""
+    webhook: str = ""
+    """The name of a webhook, or CONFIGURATION/NAME, that is part of the decision."""
+    outcome: str = ""
+    """The outcome of a webhook, see ``record.WebhookOutcome``; with ``webhook``, of that one."""
+
+    def matches(self, record: DecisionRecord) -> bool:
+        """Whether *record* is wanted."""
+        return (
+            self.uid in ("", record.uid)
+            and self.trace_id in ("", record.trace_id)
+            and self.namespace in ("", record.namespace)
+            and self.name in ("", record.name)
+            and self.user in ("", record.user)
+            and self.kind in ("", record.kind[2])
+            and (
+                not (self.webhook or self.outcome)
+                or any(
+                    self.webhook in ("", one.webhook, f"{one.configuration}/{one.webhook}")
+                    and self.outcome in ("", one.outcome)
+                    for one in record.webhooks
+                )
+            )
+        )
+
+
+EVERYTHING: Final = DecisionFilter()
+
+
+class _Ring:
+    """Decisions within bounds of number and bytes."""
+
+    def __init__(self, max_number: int, max_bytes: int) -> None:
+        self._max_number = max_number
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._decisions: deque[RecentDecision] = deque()
+
+    def __iter__(self) -> Iterator[RecentDecision]:
+        return iter(self._decisions)
+
+    def add(self, decision: RecentDecision) -> None:
+        self._decisions.append(decision)
+        self._bytes += decision.size_bytes
+        while len(self._decisions) > self._max_number or self._bytes > self._max_bytes:
+            self._bytes -= self._decisions.popleft().size_bytes
+
+
+class RecentDecisions:
+    """Keeps some of the decisions that it is offered. For one event loop."""
+
+    def __init__(
+        self,
+        *,
+        secret_names: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """*secret_names* is whether the names of Secrets are kept (``logging.decisionLog.secretNames``)."""
+        self.secret_names = secret_names
+        self.left_out = 0
+        """Denials, failures and fail-opens that the bound on their rate left out."""
+        self._clock = clock
+        self._noteworthy = _Ring(400, 8 * 1024 * 1024)
+        self._others = _Ring(100, 2 * 1024 * 1024)
+        self._noteworthy_rate = TokenBucket(NOTEWORTHY_PER_SECOND, NOTEWORTHY_AT_ONCE)
+        self._others_rate = TokenBucket(OTHERS_PER_SECOND, OTHERS_AT_ONCE)
+        self._queue = WorkQueue()
+        self.pending = 0
+        """Decisions whose details are not made yet."""
+        self._pending_bytes = 0
+
+    def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
+        """Keep *answer*, which was given after *seconds*, if it is one of those that are kept.
+
+        *digest* is that of the configuration; *is_noteworthy* see ``record.is_noteworthy``.
+        """
+        rate = self._noteworthy_rate if is_noteworthy else self._others_rate
+        size = len(answer.evaluation.request.json)
+        if (
+            not rate.take(self._clock())
+            or self.pending >= MAX_PENDING
+            or self._pending_bytes + size > MAX_PENDING_BYTES
+        ):
+            self.left_out += is_noteworthy
+            return
+        self.pending += 1
+        self._pending_bytes += size
+        steps = self._capture(answer, seconds, time.time(), digest)
+        ring = self._noteworthy if is_noteworthy else self._others
+        self._queue.begin(steps, partial(self._keep, ring, size), partial(self._fail, size))
+
+    def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int = 100) -> list[RecentDecision]:
+        """Return the decisions that *wanted* matches, the latest first, at most *limit*."""
+        found = [
+            one for ring in (self._noteworthy, self._others) for one in ring if wanted.matches(one.record)
+        ]
+        found.sort(key=lambda one: one.record.time, reverse=True)
+        return found[:limit]
+
+    def find(self, uid: str) -> RecentDecision | None:
+        """Return the latest decision with *uid*; None if it was not kept, or not for long enough."""
+        found = self.recent(DecisionFilter(uid=uid), 1)
+        return found[0] if found else None
+
+    def _capture(
+        self, answer: Answer, seconds: float, at: float, digest: str
+    ) -> Generator[None, None, RecentDecision]:
+        """Return the record and the details of *answer*; yields between steps."""
+        yield  # what is read below is parsed after the answer is written
+        redactor = Redactor(secret_names=self.secret_names)
+        details = yield from details_of(answer, redactor)
+        record = record_of(answer, seconds, at, digest)
+        return RecentDecision(redacted(record, redactor, secret_names=self.secret_names), details)
+
+    def _keep(self, ring: _Ring, size: int, decision: RecentDecision) -> None:
+        self.pending -= 1
+        self._pending_bytes -= size
+        ring.add(decision)
+
+    def _fail(self, size: int, error: Exception) -> None:
+        self.pending -= 1
+        self._pending_bytes -= size
+        log.error("internal error: a decision cannot be kept for the pages", exc_info=error)
+
+
+def redacted(record: DecisionRecord, redactor: Redactor, *, secret_names: bool) -> DecisionRecord:
+    """Return *record* with messages of bounded length and without the secrets that *redactor* has learned."""
+
+    def text(message: str) -> str:
+        cut = message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}…"
+        return redactor.text(cut)
+
+    return replace(
+        record,
+        name=record.name if secret_names or not is_secret(record.kind) else "",
+        message=text(record.message),
+        webhooks=tuple(replace(one, message=text(one.message)) for one in record.webhooks),
+    )
+
+
+# -- JSON ---------------------------------------------------------------------------------------------
+
+
+def summary(decision: RecentDecision) -> dict[str, Any]:
+    """Return the JSON of *decision* for a list: its record, as the decision log writes it."""
+    return document_of(decision.record)
+
+
+def document(decision: RecentDecision) -> dict[str, Any]:
+    """Return the JSON of *decision* with all details.
+
+    ``object`` is null for none, and then ``objectNote`` may have the reason. ``changes`` has a JSON Patch for
+    each webhook that changed the object; ``webhook`` is an index of ``webhooks``. ``finalObject`` is the
+    object after all of them.
+    """
+    record, details = decision.record, decision.details
+    stages = details.stages()
+    return {
+        **document_of(record),
+        "groups": list(details.groups),
+        "object": stages[0] if stages else None,
+        "objectNote": details.object_note,
+        "changes": [
+            {"webhook": change.index, "patch": orjson.loads(change.patch or b"[]")}
+            for change in details.changes
+        ],
+        "finalObject": stages[-1] if stages else None,
+        "overwritten": {path: list(indices) for path, indices in details.overwritten().items()},
+        "notCalled": [
+            {"configuration": one.configuration, "webhook": one.webhook, "reason": one.reason}
+            for one in details.unmatched
+        ],
+        "notCalledLeftOut": details.unmatched_left_out,
+        "warnings": list(details.warnings),
+        "auditAnnotations": dict(details.audit_annotations),
+        "callsAheadKept": details.kept_ahead,
+        "callsAheadDiscarded": details.discarded_ahead,
+    }

@@ -1,0 +1,224 @@
+"""Objects and texts without secrets, for records that people read.
+
+Values are replaced by a mark with a keyed hash: equal values have equal marks in one process, so a change of
+a value can be seen, and a value cannot be guessed from its mark. Replaced are
+
+- ``data`` and ``stringData`` of Secrets, at any depth, and their long annotations;
+- texts of fields and of environment variables with names such as ``password`` and ``token``, which are also
+  the tokens of TokenRequests and TokenReviews;
+- annotations that contain an earlier version of the object, such as that of ``kubectl apply``;
+- parts of texts that have the form of a JSON Web Token, a private key, credentials in a URL, an Authorization
+  header, or an option such as ``--password=…``;
+- the rest of long texts;
+- each of these values wherever it occurs again in the same decision, also in base64 or decoded from it.
+
+``metadata.managedFields`` is left out. All other values stay, among them other environment variables and the
+data of ConfigMaps: a credential in one of these that has neither such a name nor such a form is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KEY: Final = os.urandom(16)
+_CREDENTIAL_NAME: Final = re.compile(
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|(?:api|access|private|signing|encryption)[-_.]?key)"
+    r"(?:s|[-_.]?value|[-_.]?data)?\Z",
+    re.IGNORECASE,
+)
+_LONGEST_NAME: Final = 253
+"""Of a field or an environment variable. A longer one is no name, and would fill the cache."""
+_CREDENTIAL: Final = re.compile(
+    r"""
+    (?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*                                        # a JSON Web Token
+    | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]*(?:-----END[ A-Z]{0,60}-----)?
+    | (?<=://)[^\s/@:]{0,200}:[^\s/@]{1,500}(?=@)
+    | (?<=bearer[ ])[\w.~+/=-]{8,} | (?<=basic[ ])[\w+/=-]{8,}
+    | (?:(?<=password[=:])|(?<=passwd[=:])|(?<=secret[=:])|(?<=token[=:])|(?<=api-key[=:])|(?<=apikey[=:]))
+      \s?[^\s,;&"']+
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_HINTS: Final = (
+    "eyj",
+    "private key",
+    "://",
+    "bearer ",
+    "basic ",
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "api",
+)
+"""Every text that ``_CREDENTIAL`` finds contains one of these, in lower case. Most texts contain none."""
+_EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
+_SHORT_ANNOTATION: Final = 256
+"""A longer annotation of a Secret may contain a version of it in any encoding."""
+MAX_TEXT_CHARS: Final = 4096
+"""A longer text is cut, and the rest of it replaced by a mark. To search a text of this length for
+credentials takes two milliseconds."""
+MIN_REPEATED: Final = 6
+"""Characters of a value that is replaced wherever it occurs: a shorter one is a word of ordinary text."""
+MAX_REPEATED: Final = 256
+"""Values that are replaced wherever they occur; the time is bounded by this."""
+
+
+def mark(text: str) -> str:
+    """Return the mark that replaces *text*."""
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=4, key=_KEY)
+    return f"(redacted {digest.hexdigest()})"
+
+
+class Redactor:
+    """Redacts the objects and texts of one decision; pass all objects to :meth:`learn` first."""
+
+    def __init__(self, *, secret_names: bool) -> None:
+        """*secret_names* is whether the names of Secrets stay."""
+        self._secret_names = secret_names
+        self._repeated: dict[str, str] = {}
+        """Values that are replaced wherever they occur, with their marks."""
+
+    def learn(self, document: object) -> None:
+        """Note the secret values of *document*, so that they are replaced in all objects and texts.
+
+        Raises:
+            RecursionError: it nests too deeply.
+        """
+        for text in _secret_values(document):
+            self._note(text)
+            self._note(_decoded(text))
+            self._note(base64.b64encode(text.encode(errors="surrogatepass")).decode())
+
+    def _note(self, text: str) -> None:
+        if len(text) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED:
+            self._repeated.setdefault(text, mark(text))
+
+    def redacted(self, document: object) -> object:
+        """Return a copy of *document* without secrets.
+
+        Raises:
+            RecursionError: it nests too deeply.
+        """
+        if isinstance(document, str):
+            return self.text(document)
+        if isinstance(document, list):
+            return [self.redacted(item) for item in document]
+        if not isinstance(document, dict):
+            return document
+        is_secret, is_credential = document.get("kind") == "Secret", _is_credential(document)
+        redacted: dict[str, object] = {}
+        for name, value in document.items():
+            if is_secret and name == "metadata" and isinstance(value, dict):
+                redacted[name] = self._secret_metadata(value)
+            elif name == "managedFields":
+                continue
+            elif name == "annotations" and isinstance(value, dict):
+                redacted[self.text(name)] = {
+                    self.text(key): self._annotation(key, text) for key, text in value.items()
+                }
+            elif (is_secret and name in ("data", "stringData")) or (is_credential and name == "value"):
+                redacted[name] = _marked(value)
+            elif _is_credential_name(name) and _is_text(value):
+                redacted[self.text(name)] = _marked(value)
+            else:
+                redacted[self.text(name)] = self.redacted(value)
+        return redacted
+
+    def _secret_metadata(self, metadata: dict[str, object]) -> object:
+        kept = dict(metadata)
+        if not self._secret_names:
+            for name in ("name", "generateName"):
+                kept.pop(name, None)
+        annotations = kept.get("annotations")
+        if isinstance(annotations, dict):
+            kept["annotations"] = {
+                key: mark(text) if isinstance(text, str) and len(text) > _SHORT_ANNOTATION else text
+                for key, text in annotations.items()
+            }
+        return self.redacted(kept)
+
+    def _annotation(self, key: str, value: object) -> object:
+        if isinstance(value, str) and (_EARLIER_VERSION.search(key) or _is_credential_name(key)):
+            return mark(value)
+        return self.redacted(value)
+
+    def text(self, text: str) -> str:
+        """Return *text* without secrets."""
+        for value, replacement in self._repeated.items():
+            if value in text:
+                text = text.replace(value, replacement)
+        if len(text) > MAX_TEXT_CHARS:
+            text = f"{text[:MAX_TEXT_CHARS]}… {mark(text[MAX_TEXT_CHARS:])}"
+        lowered = text.lower()
+        if any(hint in lowered for hint in _HINTS):
+            text = _CREDENTIAL.sub(lambda found: mark(found[0]), text)
+        return text
+
+
+def _secret_values(document: object) -> Iterator[str]:
+    """Yield the texts that :meth:`Redactor.redacted` replaces as a whole, apart from annotations."""
+    if isinstance(document, list):
+        for item in document:
+            yield from _secret_values(item)
+    elif isinstance(document, dict):
+        is_secret, is_credential = document.get("kind") == "Secret", _is_credential(document)
+        for name, value in document.items():
+            if (
+                (is_secret and name in ("data", "stringData"))
+                or (is_credential and name == "value")
+                or (_is_credential_name(name) and _is_text(value))
+            ):
+                yield from _texts(value)
+            elif name != "managedFields":
+                yield from _secret_values(value)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _marked(value: object) -> object:
+    """Return *value* with each text and number replaced."""
+    if isinstance(value, dict):
+        return {name: _marked(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) for item in value]
+    return value if value is None else mark(str(value))
+
+
+@lru_cache(1024)
+def _is_credential_name(name: str) -> bool:
+    return len(name) <= _LONGEST_NAME and _CREDENTIAL_NAME.search(name) is not None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    )
+
+
+def _is_credential(document: dict[str, object]) -> bool:
+    """Whether *document* is a named value, such as an environment variable, with the name of a credential."""
+    name = document.get("name")
+    return isinstance(name, str) and _is_credential_name(name)
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""

@@ -1,0 +1,33 @@
+"""Answers of reviews as observers get them, without front end and workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.core.answer import Answer, Origin
+from gateway.core.decision import decide
+from gateway.core.matching import Selection
+from gateway.core.response import encode
+from tests.core.build import request, settle, webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.core.call import Call
+    from gateway.core.review import AdmissionRequest
+    from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Webhook
+
+
+def answer(
+    answers: Callable[[Call], Verdict] | Mapping[str, Verdict] | None = None,
+    webhooks: Sequence[Webhook] = (),
+    review: AdmissionRequest | None = None,
+    target: bytes = b"/mutate?timeout=10s",
+) -> Answer:
+    """The answer to *review* with these *answers* of *webhooks*, see ``tests.core.build.settle``."""
+    hooks = webhooks or (webhook(),)
+    evaluation = settle(hooks, review or request(name="web", userInfo={"username": "ann"}), answers)
+    decision = decide(evaluation, "Metadata")
+    body = encode("admission.k8s.io/v1", evaluation.request.uid, decision)
+    return Answer(body, decision, evaluation, Selection(hooks[0].phase, hooks), Origin(target), 0.0)

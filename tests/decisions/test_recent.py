@@ -1,0 +1,152 @@
+"""The recent decisions of a process: which are kept, with which details, and what finds them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gateway.core.large import LARGE_BYTES
+from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
+from gateway.decisions import recent
+from gateway.decisions.recent import DecisionFilter, RecentDecisions, document, summary
+from gateway.decisions.record import is_noteworthy
+from tests.core.build import POD, add, labelled, patch, request, webhook
+from tests.core.build import document as request_document
+from tests.decisions.kit import answer
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from gateway.core.answer import Answer
+    from gateway.core.verdict import Verdict
+
+DENIED: Verdict = Denied(403, message="no")
+FAILED: Verdict = Failed(FailureReason.DEADLINE, "too slow")
+
+
+def kept(*answers: Answer, pause_s: float = 1.0, **options: Any) -> RecentDecisions:
+    """Return the recent decisions after *answers*, which are *pause_s* seconds apart."""
+    times = count(1000.0, pause_s)
+
+    async def observe() -> RecentDecisions:
+        decisions = RecentDecisions(clock=lambda: next(times), **options)
+        for one in answers:
+            decisions.offer(one, 0.25, "d1", is_noteworthy=is_noteworthy(one))
+        await until(lambda: not decisions.pending, "the details of all decisions")
+        return decisions
+
+    return asyncio.run(observe())
+
+
+def test_a_denial_is_found_by_its_uid_with_its_details() -> None:
+    hooks = [webhook("a.b.c"), webhook("b.b.c"), webhook("c.b.c", object_selector=labelled("team", "x"))]
+    verdicts: dict[str, Verdict] = {"a.b.c": patch(add("/spec/a", 1)), "b.b.c": DENIED}
+    decisions = kept(answer(verdicts, hooks))
+    found = decisions.find("u-1")
+    assert found is not None
+    assert decisions.find("u-2") is None
+    shown = document(found)
+    assert shown["outcome"] == "Denied"
+    assert shown["webhook"] == "b.b.c"
+    assert shown["user"] == "ann"
+    assert shown["message"] == "b.b.c: no"
+    assert shown["object"] == POD
+    assert shown["changes"] == [{"webhook": 0, "patch": [add("/spec/a", 1)]}]
+    assert shown["finalObject"]["spec"] == {"replicas": 1, "a": 1}
+    (unmatched,) = shown["notCalled"]
+    assert unmatched["webhook"] == "c.b.c"
+    assert "objectSelector" in unmatched["reason"]
+    assert summary(found).keys() < shown.keys()
+
+
+def test_each_change_is_that_of_its_webhook_also_in_a_second_round() -> None:
+    hooks = [webhook("a.b.c", reinvocation_policy="IfNeeded"), webhook("b.b.c"), webhook("c.b.c")]
+    numbers = count()
+    verdicts = {"b.b.c": patch(add("/spec/b", 1)), "c.b.c": Allowed()}
+
+    def verdict(call: Any) -> Any:
+        name = call.invocation.webhook.name
+        return patch(add("/spec/a", next(numbers))) if name == "a.b.c" else verdicts[name]
+
+    decisions = kept(answer(verdict, hooks))
+    (found,) = decisions.recent()
+    shown = document(found)
+    assert [change["webhook"] for change in shown["changes"]] == [0, 1, 3]
+    assert shown["overwritten"] == {"/spec/a": [0, 3]}
+    assert shown["finalObject"]["spec"] == {"replicas": 1, "a": 1, "b": 1}
+    assert [stage["spec"] for stage in found.details.stages()][1] == {"replicas": 1, "a": 0}
+
+
+def test_secrets_are_redacted_in_the_object_the_changes_and_the_messages() -> None:
+    value = base64.b64encode(b"hunter2hunter2").decode()
+    held = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": {"a": value}}
+    review = request(
+        object=held,
+        name="db",
+        kind={"group": "", "version": "v1", "kind": "Secret"},
+        resource={"group": "", "version": "v1", "resource": "secrets"},
+    )
+    verdicts: dict[str, Verdict] = {
+        "a.b.c": patch(add("/data/copy", value), add("/metadata/labels", {"leak": value})),
+        "b.b.c": Denied(403, message="hunter2hunter2 is weak", warnings=("hunter2hunter2 is bad",)),
+    }
+    decisions = kept(answer(verdicts, [webhook("a.b.c"), webhook("b.b.c")], review))
+    (found,) = decisions.recent()
+    text = orjson.dumps(document(found)).decode()
+    assert "hunter2" not in text
+    assert value not in text
+    assert '"db"' not in text
+    assert "is weak" in text
+    named = kept(answer(verdicts, [webhook("a.b.c"), webhook("b.b.c")], review), secret_names=True)
+    assert named.recent()[0].record.name == "db"
+
+
+def test_a_large_object_is_left_out_and_the_decision_kept() -> None:
+    review = request(object={**POD, "data": "x" * (LARGE_BYTES + 1)})
+    (found,) = kept(answer({"a.policies.test": DENIED}, (), review)).recent()
+    shown = document(found)
+    assert shown["object"] is None
+    assert "too large" in shown["objectNote"]
+    assert shown["outcome"] == "Denied"
+
+
+def test_ordinary_decisions_never_displace_denials() -> None:
+    decisions = kept(answer({"a.policies.test": DENIED}), *[answer()] * 300, pause_s=10.0)
+    assert 50 < len(decisions.recent(limit=1000)) < 150
+    assert decisions.recent(limit=1000)[-1].record.outcome == "Denied"
+
+
+def test_the_rate_of_what_is_kept_is_bounded_and_the_rest_is_counted() -> None:
+    bad = [answer({"a.policies.test": DENIED})] * (recent.NOTEWORTHY_AT_ONCE + 7)
+    decisions = kept(*bad, pause_s=0.0)
+    assert len(decisions.recent(limit=1000)) == recent.NOTEWORTHY_AT_ONCE
+    assert decisions.left_out == 7
+
+
+def test_a_filter_selects_decisions() -> None:
+    hooks = [webhook("a.b.c", failure_policy="Ignore"), webhook("b.b.c")]
+    other = request(uid="u-2", namespace="shop", userInfo={"username": "bob"})
+    decisions = kept(
+        answer({"a.b.c": FAILED}, hooks), answer({"b.b.c": DENIED}, hooks, other), answer(None, hooks)
+    )
+
+    def uids(**fields: str) -> list[str]:
+        return [one.record.uid for one in decisions.recent(DecisionFilter(**fields))]
+
+    assert uids() == ["u-1", "u-2", "u-1"]
+    assert uids(namespace="shop") == uids(user="bob") == uids(outcome="Denied") == ["u-2"]
+    assert uids(webhook="policies/a.b.c", outcome="FailedOpen") == ["u-1"]
+    assert uids(webhook="a.b.c", outcome="Denied") == []
+    assert uids(name="x") == []
+
+
+def test_a_document_that_nests_too_deeply_is_left_out() -> None:
+    deep: Any = "x"
+    for _ in range(240):
+        deep = [deep]
+    review = request(**request_document(object={**POD, "deep": deep}))
+    (found,) = kept(answer({"a.policies.test": DENIED}, (), review)).recent()
+    assert document(found)["outcome"] == "Denied"
