@@ -64,7 +64,7 @@ lint: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# The tables of docs/metrics.md, from the table of metrics.
+# The Grafana dashboard, the alerting rules and the tables of docs/, from the tables of metrics, alerts and panels.
 monitoring: install
 	$(BIN)/python -m deploy.monitoring
 

@@ -1,27 +1,62 @@
-"""Writes everything that is made from the table of metrics: ``make monitoring``.
+"""Writes everything that is made from the tables of metrics, alerts and panels: ``make monitoring``.
 
     python -m deploy.monitoring
 
-``gateway.telemetry.definitions`` has the metrics. The tables of docs/metrics.md are between two comments.
+``gateway.telemetry.definitions``, ``deploy.alerts`` and ``deploy.panels`` have the tables. In a page of docs/
+each table is between two comments.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deploy.alerts import ALERTS, PREFIX
+from deploy.dashboard import dashboard
+from gateway.registration.yaml_output import to_yaml
 from gateway.telemetry.definitions import DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from deploy.alerts import Alert
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 METRICS_PAGE: Final = ROOT / "docs" / "metrics.md"
+RUNBOOKS: Final = ROOT / "docs" / "runbooks" / "index.md"
+RULES: Final = ROOT / "deploy" / "prometheus-rules.yaml"
+PROMETHEUS_RULE: Final = ROOT / "deploy" / "prometheus-rule.yaml"
+DASHBOARD: Final = ROOT / "deploy" / "dashboards" / "admission-gateway.json"
+
+_HEADER: Final = """\
+# {}. Made by `make monitoring` from deploy/alerts.py: change that
+# file. docs/metrics.md says how to use this one, and docs/runbooks what to do about each alert.
+"""
 
 
 def outputs() -> dict[Path, str]:
     """Return the files that are made here, each with its content."""
-    return {METRICS_PAGE: _with_tables(METRICS_PAGE.read_text(), {"metrics": _metrics_table()})}
+    groups = [{"name": "admission-gateway", "rules": [alert.rule for alert in ALERTS]}]
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": "admission-gateway",
+            "namespace": "admission-gateway",
+            "labels": {"app.kubernetes.io/name": "admission-gateway"},
+        },
+        "spec": {"groups": groups},
+    }
+    tables = {"metrics": _metrics_table(), "alerts": _alerts_table("runbooks/")}
+    return {
+        METRICS_PAGE: _with_tables(METRICS_PAGE.read_text(), tables),
+        RUNBOOKS: _with_tables(RUNBOOKS.read_text(), {"alerts": _alerts_table("")}),
+        RULES: _HEADER.format("Alerting rules for Prometheus") + to_yaml({"groups": groups}),
+        PROMETHEUS_RULE: _HEADER.format("Alerting rules for the Prometheus operator") + to_yaml(resource),
+        DASHBOARD: json.dumps(dashboard(), indent=1) + "\n",
+    }
 
 
 def _metrics_table() -> str:
@@ -32,6 +67,22 @@ def _metrics_table() -> str:
             for each in DEFINITIONS
         ),
     )
+
+
+def _alerts_table(folder: str) -> str:
+    """Return the table of alerts with links to their pages in *folder*."""
+    return _table(
+        ("alert", "severity", "fires when"),
+        (
+            (f"[`{PREFIX}{alert.name}`]({folder}{alert.runbook})", alert.severity, _when(alert))
+            for alert in ALERTS
+        ),
+    )
+
+
+def _when(alert: Alert) -> str:
+    summary = re.sub(r"{{ \$labels\.(\w+) }}", r"`\1`", alert.summary)
+    return re.sub(r"{{ \$value [^}]* }}", "…", summary)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -127,6 +127,9 @@ class Metrics:
         for webhook in webhooks:
             key = webhook.name, _TYPES[webhook.phase]
             timeouts[key] = min(webhook.timeout_s, timeouts.get(key, webhook.timeout_s))
+            if webhook.failure_policy == "Ignore":
+                # A counter that begins with 1 shows no increase.
+                self._fail_open.labels(*key)
         self.configuration = digest, timeouts
 
     def pool(self, name: str) -> PoolMetrics:

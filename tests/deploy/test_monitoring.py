@@ -1,17 +1,147 @@
-"""What is made from the table of metrics is up to date."""
+"""Alerts, dashboard and tables of metrics: up to date, and about metrics and labels that exist.
+
+``tests/e2e/test_prometheus.py`` loads the same files into Prometheus.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
-from deploy.monitoring import ROOT, outputs
+from deploy.alerts import ALERTS, PREFIX
+from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, RULES, outputs
+from gateway.telemetry.definitions import DEFINITIONS
+from tests.deploy.cluster import MANIFEST, objects
+from tests.deploy.promql import TARGET_LABELS, unknown_names
+from tests.docs.pages import DOCS, section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+SERIES = {name: labels for each in DEFINITIONS for name, labels in each.series.items()}
+LABELS = frozenset().union(*SERIES.values())
+RUNBOOKS = DOCS / "runbooks"
+NAMES = [alert.name for alert in ALERTS]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return found
+
+
+def queries() -> list[str]:
+    """All queries of the dashboard, with those of variables as PromQL."""
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    return [
+        *(target["expr"] for panel in panels() for target in panel.get("targets", ())),
+        *(
+            re.sub(r"label_values\((.*), (\w+)\)", r"sum by (\2) (\1)", variable["query"]["query"])
+            for variable in variables
+            if variable["type"] == "query"
+        ),
+    ]
+
 
 @pytest.mark.parametrize("file", outputs(), ids=lambda file: str(file.relative_to(ROOT)))
-def test_the_file_is_up_to_date_with_the_table_of_metrics(file: Path) -> None:
+def test_the_file_is_up_to_date_with_the_tables(file: Path) -> None:
     assert file.read_text() == outputs()[file], "run: make monitoring"
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        ("rate(a_total[5m])", set()),
+        ('sum by (x) (rate(a_total{x="y{", pod=~"$pod"}[$__rate_interval])) > 0.5', set()),
+        ("sum by (y) (a_total)", {"y"}),
+        ('a_total{y!="1"}', {"a_total{y}"}),
+        ("a_total * on (pod) group_left (z) b", {"z", "b"}),
+        ("b unless a_total offset 5m", {"b"}),
+    ],
+)
+def test_unknown_names_are_found(expression: str, unknown: set[str]) -> None:
+    assert unknown_names(expression, {"a_total": frozenset({"x"})}) == unknown
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_an_alert_names_only_metrics_and_labels_that_exist(alert: Any) -> None:
+    assert not unknown_names(alert.expression, SERIES)
+    shown = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description))
+    assert shown <= LABELS | TARGET_LABELS
+
+
+def test_a_query_of_the_dashboard_names_only_metrics_and_labels_that_exist() -> None:
+    assert {name for query in queries() for name in unknown_names(query, SERIES)} == set()
+    legends = [target["legendFormat"] for panel in panels() for target in panel.get("targets", ())]
+    assert set(re.findall(r"{{(\w+)}}", "".join(legends))) <= LABELS | TARGET_LABELS
+
+
+def test_the_dashboard_or_an_alert_uses_every_metric() -> None:
+    """A metric that no operator sees anywhere is not worth its cost."""
+    used = " ".join([*queries(), *(alert.expression for alert in ALERTS)])
+    unused = {each.name for each in DEFINITIONS if each.name not in used}
+    assert unused <= {"process_virtual_memory_bytes"}
+
+
+def test_panels_do_not_overlap_and_have_their_own_ids() -> None:
+    found = panels()
+    assert len({panel["id"] for panel in found}) == len(found)
+    places = [(panel["title"], panel["gridPos"]) for panel in found]
+    for (one, a), (other, b) in combinations(places, 2):
+        is_apart = (
+            a["x"] + a["w"] <= b["x"]
+            or b["x"] + b["w"] <= a["x"]
+            or a["y"] + a["h"] <= b["y"]
+            or b["y"] + b["h"] <= a["y"]
+        )
+        assert is_apart, (one, other)
+        assert a["x"] + a["w"] <= 24, one
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_an_alert_has_a_runbook_page_with_commands(alert: Any) -> None:
+    annotations: Any = alert.rule["annotations"]
+    page = ROOT / annotations["runbook_url"]
+    assert page.parent == RUNBOOKS
+    text = page.read_text()
+    assert text.startswith(f"# {PREFIX}{alert.name}\n")
+    assert "```sh\n" in section(text, "Find the cause")
+    assert section(text, "Repair").strip()
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert f"{alert.name}: runbooks/{alert.runbook}\n" in navigation
+
+
+def test_every_runbook_page_is_that_of_an_alert() -> None:
+    expected = {alert.runbook for alert in ALERTS} | {"index.md"}
+    assert {file.name for file in RUNBOOKS.iterdir()} == expected
+
+
+def test_metrics_in_runbooks_exist() -> None:
+    for file in RUNBOOKS.glob("*.md"):
+        text = file.read_text()
+        for name in re.findall(r"\b(?:admission_gateway|process)_\w+", text):
+            assert any(series.startswith(name) for series in SERIES), (file.name, name)
+
+
+def test_the_resource_of_the_operator_has_the_plain_rules() -> None:
+    resource = yaml.safe_load(PROMETHEUS_RULE.read_text())
+    assert resource["spec"] == yaml.safe_load(RULES.read_text())
+
+
+def test_the_pod_monitor_selects_the_gateway_and_its_admin_port() -> None:
+    (monitor,) = objects(ROOT / "deploy" / "pod-monitor.yaml")
+    (gateway,) = (
+        one
+        for one in objects(MANIFEST)
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "admission-gateway")
+    )
+    template = gateway["spec"]["template"]
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= template["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (container,) = template["spec"]["containers"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}

@@ -1,0 +1,228 @@
+"""The table of alerts: PromQL expressions over the metrics of ``gateway.telemetry.definitions``.
+
+``deploy.monitoring`` makes ``prometheus-rule.yaml``, ``prometheus-rules.yaml`` and a table of docs/metrics.md
+from it. Each alert has a page in docs/runbooks. Counters are summed over replicas by the target's label
+``namespace``, which Prometheus sets for pods; states of one replica keep all labels of their target.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+PREFIX: Final = "AdmissionGateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert."""
+
+    name: str
+    """Without the prefix."""
+    severity: Literal["critical", "warning"]
+    """critical: users' requests fail or are not checked now; warning: they will, or something is degraded."""
+    expression: str
+    for_minutes: int
+    summary: str
+    """One line for notifications. It and the description may have labels: ``{{ $labels.NAME }}``."""
+    description: str
+    """The effect, and what to look at first."""
+
+    @property
+    def runbook(self) -> str:
+        """The path of the runbook page below ``docs/runbooks``, such as ``fail-open.md``."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", self.name).lower() + ".md"
+
+    @property
+    def rule(self) -> dict[str, object]:
+        """The alerting rule as Prometheus reads it."""
+        return {
+            "alert": PREFIX + self.name,
+            "expr": " ".join(self.expression.split()),
+            **({"for": f"{self.for_minutes}m"} if self.for_minutes else {}),
+            "labels": {"severity": self.severity},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"docs/runbooks/{self.runbook}",
+            },
+        }
+
+
+def _rises(series: str, *labels: str) -> str:
+    """Return the expression for a counter that rose in the last five minutes, by *labels*.
+
+    ``increase`` does not see the first event of a series, which appears with it: hence the second part.
+    """
+    by = ", ".join(("namespace", *labels))
+    return (
+        f"sum by ({by}) (increase({series}[5m])) > 0\n"
+        f"or\n"
+        f"sum by ({by}) ({series} unless {series} offset 5m) > 0"
+    )
+
+
+_WEBHOOK: Final = "webhook {{ $labels.name }} ({{ $labels.type }})"
+_DAY_S: Final = 86_400
+
+ALERTS: Final = (
+    Alert(
+        "Down",
+        "critical",
+        "absent(admission_gateway_build_info)",
+        2,
+        "no admission-gateway is scraped",
+        "No replica answers on its admin port, or Prometheus has no target. Requests that a registered "
+        "webhook with failurePolicy Fail covers are refused, and others are not checked.",
+    ),
+    Alert(
+        "ReplicaDown",
+        "warning",
+        'up{job=~".*admission-gateway.*"} == 0',
+        10,
+        "a replica of admission-gateway cannot be scraped",
+        "The target {{ $labels.instance }} does not answer on /metrics. The other replicas serve, with less "
+        "room for load and failures.",
+    ),
+    Alert(
+        "FailOpen",
+        "warning",
+        _rises("admission_gateway_webhook_fail_open_total", "name", "type"),
+        0,
+        f"{_WEBHOOK} fails open",
+        "Its calls fail, and failurePolicy Ignore lets the requests pass unchecked. The audit annotation "
+        "failed-open and the decision log name the requests.",
+    ),
+    Alert(
+        "FailClosed",
+        "critical",
+        _rises('admission_gateway_webhook_rejections_total{error_type!="no_error"}', "name", "type"),
+        1,
+        f"{_WEBHOOK} fails closed",
+        "Its calls fail, and failurePolicy Fail refuses the requests of users. Look at its worker pool "
+        "first.",
+    ),
+    Alert(
+        "NoWorker",
+        "critical",
+        'sum without (state) (admission_gateway_worker_endpoints{state="ready"}) == 0',
+        1,
+        "worker pool {{ $labels.pool }} has no ready endpoint",
+        "All calls to the pool fail at once: its webhooks fail open or closed, as their failurePolicy says.",
+    ),
+    Alert(
+        "PoolFull",
+        "warning",
+        "admission_gateway_worker_calls_in_flight\n"
+        "/ (admission_gateway_worker_calls_in_flight_limit > 0) > 0.8",
+        5,
+        "worker pool {{ $labels.pool }} has {{ $value | humanizePercentage }} of its calls in flight",
+        "Above maxInFlight calls fail with RESOURCE_EXHAUSTED. The workers are too slow or too few.",
+    ),
+    Alert(
+        "WebhookSlow",
+        "warning",
+        "histogram_quantile(0.99, sum by (namespace, name, type, le) "
+        "(rate(admission_gateway_webhook_admission_duration_seconds_bucket[10m])))\n"
+        "> on (namespace, name, type)\n"
+        "0.8 * max by (namespace, name, type) (admission_gateway_webhook_timeout_seconds)",
+        10,
+        f"{_WEBHOOK} uses most of its timeout",
+        "The 99th percentile of its calls is {{ $value | humanizeDuration }}, more than 80 % of "
+        "timeoutSeconds. Calls beyond the timeout fail.",
+    ),
+    Alert(
+        "MatchConditionErrors",
+        "warning",
+        _rises("admission_gateway_match_condition_evaluation_errors_total", "name", "type"),
+        0,
+        f"{_WEBHOOK} has a matchCondition that fails",
+        "An expression has no value for some requests. These fail open or closed, as failurePolicy says.",
+    ),
+    Alert(
+        "Overloaded",
+        "warning",
+        _rises('admission_gateway_requests_refused_total{code="503"}'),
+        2,
+        "reviews are refused because of overload",
+        "limits.maxConcurrentReviews or limits.maxBytesInFlight is reached, or replicas restart. "
+        "kube-apiserver sends such a review again, until the timeout of the registration.",
+    ),
+    Alert(
+        "NearLimit",
+        "warning",
+        "admission_gateway_reviews_in_flight\n"
+        "/ (admission_gateway_reviews_in_flight_limit > 0) > 0.8\n"
+        "or\n"
+        "admission_gateway_request_bytes_in_flight\n"
+        "/ (admission_gateway_request_bytes_in_flight_limit > 0) > 0.8",
+        5,
+        "a replica has {{ $value | humanizePercentage }} of the reviews in flight that it allows",
+        "Above limits.maxConcurrentReviews and limits.maxBytesInFlight reviews are refused with 503.",
+    ),
+    Alert(
+        "Saturated",
+        "warning",
+        "rate(process_cpu_seconds_total[5m])\n"
+        "* on (namespace, pod, job, instance) group_left () admission_gateway_build_info\n"
+        "> 0.9",
+        10,
+        "a gateway process uses a whole CPU",
+        "Process {{ $labels.process }} of {{ $labels.instance }} handles reviews in one thread, which is "
+        "busy: answers become late.",
+    ),
+    Alert(
+        "InternalErrors",
+        "warning",
+        _rises('admission_gateway_requests_refused_total{code="500"}'),
+        0,
+        "reviews are answered with status 500",
+        "The gateway has a bug that these reviews show: the log has a traceback. kube-apiserver applies the "
+        "failurePolicy of the registration.",
+    ),
+    Alert(
+        "CertificateExpiresSoon",
+        "warning",
+        f"0 < (admission_gateway_tls_certificate_expiry_timestamp_seconds - time()) < {14 * _DAY_S}",
+        60,
+        "the serving certificate expires in {{ $value | humanizeDuration }}",
+        "After that kube-apiserver cannot call the gateway. It has not been renewed, or the renewed file is "
+        "refused.",
+    ),
+    Alert(
+        "CertificateExpired",
+        "critical",
+        f"(admission_gateway_tls_certificate_expiry_timestamp_seconds > 0) - time() < {_DAY_S}",
+        0,
+        "the serving certificate has expired, or expires within a day",
+        "kube-apiserver cannot call a gateway with an expired certificate: requests are refused or not "
+        "checked, as the failurePolicy of the registration says.",
+    ),
+    Alert(
+        "ReloadRefused",
+        "warning",
+        "admission_gateway_config_last_reload_successful == 0",
+        5,
+        "a changed configuration, certificate or credential is refused",
+        "The configuration before stays in force. A replica that starts with the new files does not become "
+        "ready.",
+    ),
+    Alert(
+        "ConfigurationsDiffer",
+        "warning",
+        "count by (namespace, job) (count by (namespace, job, digest) (admission_gateway_config_info)) > 1",
+        15,
+        "replicas decide by different configurations",
+        "A request is allowed or denied depending on the replica. One of them refuses a change, or does not "
+        "get it.",
+    ),
+    Alert(
+        "WatchDisconnected",
+        "warning",
+        "admission_gateway_cluster_watch_connected == 0",
+        5,
+        "a replica gets no changes of the cluster",
+        "Labels of namespaces, and custom resources, are those of the time when the connection was lost.",
+    ),
+)

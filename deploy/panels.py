@@ -1,0 +1,365 @@
+"""The table of the dashboard's panels: PromQL over the metrics of ``gateway.telemetry.definitions``.
+
+In a query ``<pods>`` stands for the matchers of the variables namespace and pod, ``<webhooks>`` for these and
+the variable webhook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel."""
+
+    title: str
+    queries: dict[str, str]
+    """PromQL by legend, in which labels are ``{{NAME}}``."""
+    unit: str = "short"
+    """A unit of Grafana."""
+    kind: str = "timeseries"
+    width: int = 8
+    text: str = ""
+    """The description, shown at the title."""
+    bad_from: float | None = None
+    """The value from which on it is red; None: there is none."""
+    bad_below: float | None = None
+    """The value below which it is red; None: there is none."""
+    has_exemplars: bool = False
+
+
+def _rate(series: str, by: str = "", matchers: str = "<pods>") -> str:
+    """Return the rate of *series*, summed by the labels *by*."""
+    rate = f"(rate({series}{{{matchers}}}[$__rate_interval]))"
+    return f"sum by ({by}) {rate}" if by else f"sum {rate}"
+
+
+def _quantile(quantile: float, histogram: str, by: str = "", matchers: str = "<pods>") -> str:
+    """Return the *quantile* of *histogram* by the labels *by*."""
+    return (
+        f"histogram_quantile({quantile}, {_rate(f'{histogram}_bucket', f'{by}, le'.lstrip(', '), matchers)})"
+    )
+
+
+_G: Final = "admission_gateway_"
+_REVIEWS: Final = f"{_G}review_duration_seconds"
+_CALLS: Final = f"{_G}webhook_admission_duration_seconds"
+_REJECTIONS: Final = f"{_G}webhook_rejections_total"
+_DENIED: Final = '<webhooks>, error_type="no_error"'
+_FAILED: Final = '<webhooks>, error_type!="no_error"'
+_WEBHOOK: Final = "{{name}} ({{type}})"
+
+ROWS: Final[dict[str, tuple[Panel, ...]]] = {
+    "Overview": (
+        Panel(
+            "Replicas", {"replicas": f"count({_G}build_info{{<pods>}})"}, kind="stat", width=3, bad_below=1
+        ),
+        Panel("Reviews", {"reviews": _rate(f"{_REVIEWS}_count")}, "reqps", "stat", 3),
+        Panel(
+            "Denied",
+            {"denied": _rate(f"{_REVIEWS}_count", matchers='<pods>, allowed="false"')},
+            *("reqps", "stat", 3),
+            text="Reviews that were not allowed: by a denial, or a failure under failurePolicy Fail.",
+        ),
+        Panel(
+            "Failed open",
+            {"failed open": f"sum(increase({_G}webhook_fail_open_total{{<webhooks>}}[$__range]))"},
+            kind="stat",
+            width=3,
+            text="Failures in the time range that failurePolicy Ignore let pass.",
+            bad_from=1,
+        ),
+        Panel(
+            "Failed closed",
+            {"failed closed": f"sum(increase({_REJECTIONS}{{{_FAILED}}}[$__range]))"},
+            kind="stat",
+            width=3,
+            text="Requests in the time range that a failure under failurePolicy Fail refused.",
+            bad_from=1,
+        ),
+        Panel("99th percentile", {"p99": _quantile(0.99, _REVIEWS)}, "s", "stat", 3, bad_from=5),
+        Panel(
+            "Endpoints ready",
+            {"ready": f'sum({_G}worker_endpoints{{<pods>, state="ready"}})'},
+            kind="stat",
+            width=3,
+            bad_below=1,
+        ),
+        Panel(
+            "Configuration",
+            {"accepted": f"min({_G}config_last_reload_successful{{<pods>}})"},
+            kind="stat",
+            width=3,
+            text="1: every replica has the newest configuration, certificate and credentials in force. "
+            "0: one of them refuses a change.",
+            bad_below=1,
+        ),
+    ),
+    "Denials": (
+        Panel(
+            "Denials by webhook",
+            {_WEBHOOK: _rate(_REJECTIONS, "name, type", _DENIED)},
+            "reqps",
+            width=12,
+            text="Metrics name no users and namespaces: the decision log and the page /decisions do.",
+        ),
+        Panel(
+            "Denials in the time range",
+            {_WEBHOOK: f"topk(15, sum by (name, type) (increase({_REJECTIONS}{{{_DENIED}}}[$__range])))"},
+            kind="bargauge",
+            width=12,
+        ),
+        Panel(
+            "Denied requests by operation",
+            {
+                "{{operation}} ({{type}})": _rate(
+                    f"{_REVIEWS}_count", "operation, type", '<pods>, allowed="false"'
+                )
+            },
+            "reqps",
+        ),
+        Panel(
+            "Webhooks excluded by a matchCondition",
+            {_WEBHOOK: _rate(f"{_G}match_condition_exclusions_total", "name, type", "<webhooks>")},
+            "reqps",
+        ),
+        Panel(
+            "Calls by webhook",
+            {_WEBHOOK: _rate(f"{_G}webhook_requests_total", "name, type", "<webhooks>")},
+            "reqps",
+        ),
+    ),
+    "Failures": (
+        Panel(
+            "Fails open, by webhook",
+            {_WEBHOOK: _rate(f"{_G}webhook_fail_open_total", "name, type", "<webhooks>")},
+            "reqps",
+            text="Requests that passed unchecked, because failurePolicy is Ignore.",
+        ),
+        Panel(
+            "Fails closed, by webhook",
+            {"{{name}} ({{type}}) {{error_type}}": _rate(_REJECTIONS, "name, type, error_type", _FAILED)},
+            "reqps",
+            text="Requests that users could not make, because failurePolicy is Fail.",
+        ),
+        Panel(
+            "Calls by gRPC status, without OK",
+            {
+                "{{pool}} {{code}}": _rate(
+                    f"{_G}worker_calls_total", "pool, code", '<pods>, code!~"OK|CANCELLED"'
+                )
+            },
+            "reqps",
+        ),
+        Panel(
+            "matchConditions that cannot be evaluated",
+            {_WEBHOOK: _rate(f"{_G}match_condition_evaluation_errors_total", "name, type", "<webhooks>")},
+            "reqps",
+        ),
+        Panel(
+            "Requests refused, by HTTP status",
+            {"{{code}}": _rate(f"{_G}requests_refused_total", "code")},
+            "reqps",
+            text="503: overload or restart; 401 and 403: not authenticated; 400: not an AdmissionReview.",
+        ),
+        Panel(
+            "Reviews cancelled by the client",
+            {"{{type}}": _rate(f"{_G}reviews_cancelled_total", "type")},
+            "reqps",
+            text="The timeout of the registration was over, or kube-apiserver closed its connections.",
+        ),
+    ),
+    "Latency": (
+        Panel(
+            "Reviews",
+            {
+                "p50 {{type}}": _quantile(0.5, _REVIEWS, "type"),
+                "p99 {{type}}": _quantile(0.99, _REVIEWS, "type"),
+            },
+            "s",
+            has_exemplars=True,
+            text="From the complete request to the answer. The points are sampled reviews with their traces.",
+        ),
+        Panel(
+            "99th percentile by webhook",
+            {_WEBHOOK: _quantile(0.99, _CALLS, "name, type", "<webhooks>")},
+            "s",
+            has_exemplars=True,
+        ),
+        Panel(
+            "99th percentile, share of the timeout",
+            {
+                _WEBHOOK: f"{_quantile(0.99, _CALLS, 'name, type', '<webhooks>')} / "
+                f"max by (name, type) ({_G}webhook_timeout_seconds{{<webhooks>}})"
+            },
+            "percentunit",
+            bad_from=0.8,
+        ),
+        Panel("Median by webhook", {_WEBHOOK: _quantile(0.5, _CALLS, "name, type", "<webhooks>")}, "s"),
+        Panel(
+            "Queue time of calls",
+            {
+                "p50 {{pool}}": _quantile(0.5, f"{_G}worker_queue_seconds", "pool"),
+                "p99 {{pool}}": _quantile(0.99, f"{_G}worker_queue_seconds", "pool"),
+            },
+            "s",
+            text="Time that a call waited in the gateway to be written. High: the process is saturated.",
+        ),
+        Panel(
+            "Distribution of reviews",
+            {"{{le}}": f"sum by (le) (increase({_REVIEWS}_bucket{{<pods>}}[$__rate_interval]))"},
+            "s",
+            "heatmap",
+        ),
+    ),
+    "Workers": (
+        Panel(
+            "Endpoints by state",
+            {"{{pool}} {{state}}": f"sum by (pool, state) ({_G}worker_endpoints{{<pods>}}) > 0"},
+            text="Of all replicas. Only ready endpoints get calls while a pool has one.",
+        ),
+        Panel(
+            "Calls by endpoint",
+            {"{{pool}} {{endpoint}}": _rate(f"{_G}worker_calls_total", "pool, endpoint")},
+            "reqps",
+        ),
+        Panel(
+            "Failed calls by endpoint",
+            {
+                "{{pool}} {{endpoint}} {{code}}": _rate(
+                    f"{_G}worker_calls_total", "pool, endpoint, code", '<pods>, code!~"OK|CANCELLED"'
+                )
+            },
+            "reqps",
+        ),
+        Panel(
+            "Calls in flight, share of maxInFlight",
+            {
+                "{{pool}}": f"sum by (pool) ({_G}worker_calls_in_flight{{<pods>}}) / "
+                f"(sum by (pool) ({_G}worker_calls_in_flight_limit{{<pods>}}) > 0)"
+            },
+            "percentunit",
+            bad_from=0.8,
+        ),
+        Panel(
+            "Retries and hedges",
+            {
+                "retries {{pool}}": _rate(f"{_G}worker_retries_total", "pool"),
+                "hedges {{pool}}": _rate(f"{_G}worker_hedges_total", "pool"),
+            },
+            "reqps",
+        ),
+        Panel(
+            "Calls in one message",
+            {
+                "{{pool}}": f"{_rate(f'{_G}worker_batch_size_sum', 'pool')} / "
+                f"{_rate(f'{_G}worker_batch_size_count', 'pool')}"
+            },
+        ),
+        Panel(
+            "Calls ahead of their turn",
+            {"{{outcome}}": _rate(f"{_G}speculation_total", "outcome")},
+            "reqps",
+            text="discarded: the object changed, and the webhook was called again.",
+        ),
+    ),
+    "Configuration, certificates, cluster": (
+        Panel(
+            "Configuration in force",
+            {"{{namespace}} {{pod}} {{digest}}": f"{_G}config_info{{<pods>}}"},
+            kind="table",
+            width=12,
+            text="Replicas with different digests decide differently.",
+        ),
+        Panel(
+            "Versions",
+            {
+                "{{namespace}} {{pod}} {{version}} Python {{python_version}}": f"{_G}build_info{{<pods>}}",
+            },
+            kind="table",
+            width=12,
+        ),
+        Panel(
+            "Last change accepted",
+            {"{{namespace}} {{pod}}": f"{_G}config_last_reload_successful{{<pods>}}"},
+            kind="state-timeline",
+            bad_below=1,
+        ),
+        Panel(
+            "Age of the configuration",
+            {"{{namespace}} {{pod}}": f"time() - {_G}config_last_reload_success_timestamp_seconds{{<pods>}}"},
+            "s",
+        ),
+        Panel(
+            "Time until the certificate expires",
+            {
+                "{{namespace}} {{pod}}": f"{_G}tls_certificate_expiry_timestamp_seconds{{<pods>}} - time()",
+            },
+            "s",
+            bad_below=14 * 86_400,
+        ),
+        Panel(
+            "Watch of the cluster connected",
+            {"{{namespace}} {{pod}}": f"{_G}cluster_watch_connected{{<pods>}}"},
+            kind="state-timeline",
+            bad_below=1,
+        ),
+        Panel("Namespaces known", {"{{namespace}} {{pod}}": f"{_G}cluster_namespaces{{<pods>}}"}),
+    ),
+    "Saturation": (
+        Panel(
+            "Reviews in flight, share of the limit",
+            {
+                "{{namespace}} {{pod}}": f"{_G}reviews_in_flight{{<pods>}} / "
+                f"({_G}reviews_in_flight_limit{{<pods>}} > 0)"
+            },
+            "percentunit",
+            bad_from=0.8,
+        ),
+        Panel(
+            "Request bytes in flight, share of the limit",
+            {
+                "{{namespace}} {{pod}}": f"{_G}request_bytes_in_flight{{<pods>}} / "
+                f"({_G}request_bytes_in_flight_limit{{<pods>}} > 0)"
+            },
+            "percentunit",
+            bad_from=0.8,
+        ),
+        Panel(
+            "CPUs by process",
+            {
+                "{{pod}} {{process}}": "rate(process_cpu_seconds_total{<pods>}[$__rate_interval]) "
+                f"* on (namespace, pod, job, instance) group_left () {_G}build_info"
+            },
+            bad_from=0.9,
+            text="A process handles reviews in one thread: above 0.9 answers become late.",
+        ),
+        Panel(
+            "Memory by process",
+            {
+                "{{pod}} {{process}}": "process_resident_memory_bytes{<pods>} "
+                f"* on (namespace, pod, job, instance) group_left () {_G}build_info"
+            },
+            "bytes",
+        ),
+        Panel(
+            "Open files, share of the limit",
+            {
+                "{{pod}} {{process}}": "process_open_fds{<pods>} / process_max_fds "
+                f"* on (namespace, pod, job, instance) group_left () {_G}build_info"
+            },
+            "percentunit",
+            bad_from=0.8,
+        ),
+        Panel(
+            "Age of the process",
+            {
+                "{{pod}} {{process}}": "(time() - process_start_time_seconds{<pods>}) "
+                f"* on (namespace, pod, job, instance) group_left () {_G}build_info"
+            },
+            "s",
+        ),
+    ),
+}

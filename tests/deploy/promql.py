@@ -1,0 +1,36 @@
+"""The names in PromQL expressions, as far as the rules and the dashboard use PromQL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TARGET_LABELS: Final = {"namespace", "pod", "job", "instance"}
+"""Labels that Prometheus adds to each series of a target."""
+_WORDS: Final = {
+    *("sum", "max", "min", "count", "topk", "by", "without", "on", "group_left", "or", "unless", "offset"),
+    *("absent", "histogram_quantile", "increase", "rate", "time", "up"),
+}
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SELECTOR: Final = re.compile(r"(\w+)\{([^}]*)\}")
+_GROUPING: Final = re.compile(r"\b(?:by|without|on|group_left)\s*\(([^)]*)\)")
+_DURATION: Final = re.compile(r"\[[^\]]*\]|\boffset \w+")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+def unknown_names(expression: str, series: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return the metrics and labels of *expression* that *series*, with the labels of each, has not."""
+    text = _DURATION.sub("", _TEXT.sub('""', expression))
+    unknown: set[str] = set()
+    for name, matchers in _SELECTOR.findall(text):
+        if name != "up":
+            labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+            unknown |= {f"{name}{{{label}}}" for label in labels - series.get(name, set()) - TARGET_LABELS}
+    text = _SELECTOR.sub(r"\1", text)
+    grouping = {label for labels in _GROUPING.findall(text) for label in _NAME.findall(labels)}
+    names = set(_NAME.findall(_GROUPING.sub("", text))) - _WORDS
+    known = {label for name in names for label in series.get(name, set())}
+    return unknown | (names - series.keys()) | (grouping - known - TARGET_LABELS)
