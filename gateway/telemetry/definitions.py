@@ -11,6 +11,7 @@ prometheus.io "Metric and label naming".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,7 +28,7 @@ class Definition:
     """As it is exposed; that of a histogram without ``_bucket``, ``_count`` or ``_sum``."""
     kind: Kind
     text: str
-    """The meaning, in Markdown without links."""
+    """The meaning, in Markdown for a page in docs/."""
     labels: tuple[str, ...] = ()
     is_lowest: bool = False
     """Of a gauge: whether several processes expose their lowest value; otherwise the sum."""
@@ -40,7 +41,7 @@ class Definition:
     @property
     def help(self) -> str:
         """The meaning as plain text."""
-        return self.text.replace("`", "")
+        return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", self.text).replace("`", "")
 
     @property
     def series(self) -> dict[str, frozenset[str]]:

@@ -80,13 +80,6 @@ def test_a_query_of_the_dashboard_names_only_metrics_and_labels_that_exist() -> 
     assert set(re.findall(r"{{(\w+)}}", "".join(legends))) <= LABELS | TARGET_LABELS
 
 
-def test_the_dashboard_or_an_alert_uses_every_metric() -> None:
-    """A metric that no operator sees anywhere is not worth its cost."""
-    used = " ".join([*queries(), *(alert.expression for alert in ALERTS)])
-    unused = {each.name for each in DEFINITIONS if each.name not in used}
-    assert unused <= {"process_virtual_memory_bytes"}
-
-
 def test_panels_do_not_overlap_and_have_their_own_ids() -> None:
     found = panels()
     assert len({panel["id"] for panel in found}) == len(found)
