@@ -18,6 +18,7 @@ from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.core.trace import PassedOn, read_traceparent
+from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
 from gateway.decisions.recent import RecentDecisions
 from gateway.errors import ConfigError
@@ -85,6 +86,7 @@ class Gateway:
         """The part of it that is from files."""
         self.recent = RecentDecisions()
         """The recent decisions of this process."""
+        self.namespaces = NamespaceCounts()
         self._options = options
         self._on_config = on_config
         self._reuse_port = process is not None
@@ -126,7 +128,9 @@ class Gateway:
         """
         self._admin_address = admin_address
         self._page_access = PageAccess(config.gateway.pages, admin_address)
-        pages = Pages(OneProcess(self._state, self._window), lambda: self._page_access)
+        pages = Pages(
+            OneProcess(self._state, self._window, self.recent, self.namespaces), lambda: self._page_access
+        )
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
@@ -177,7 +181,8 @@ class Gateway:
 
     def _observer(self, snapshot: Snapshot) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*."""
-        observers: list[ReviewObserver] = [self.metrics, DecisionObserver(snapshot.digest, self.recent)]
+        decisions = DecisionObserver(snapshot.digest, self.recent, self.namespaces)
+        observers: list[ReviewObserver] = [self.metrics, decisions]
         if self._reporter is not None:
             observers.append(self._reporter)
         return Observers(observers)

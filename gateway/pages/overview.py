@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import Counter
 from dataclasses import asdict
 from operator import add
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
     from gateway.telemetry.series import NumbersKey
     from gateway.telemetry.window import Window
 
-API_VERSION: Final = "admission-gateway.io/v1alpha1"
 SHOWN_PROBLEMS: Final = 100
 """Of a refused configuration, and warnings."""
-NOTE: Final = "Numbers are those of all processes of this gateway. Other replicas are not included."
 
 
 async def part(state: ProcessState, window: Window) -> Json:
@@ -128,23 +125,19 @@ def _pool(name: str, backend: object) -> Json:
 # -- the merge ------------------------------------------------------------------------------------
 
 
-def merge(parts: Sequence[Json], processes: int, now: float | None = None) -> Json:
-    """Return the overview of the gateway by the *parts* of those of its *processes* that answered.
+def merge(parts: Sequence[Json], now: float) -> Json:
+    """Return the overview of the gateway by the *parts* of its processes, at least one.
 
-    The configuration is that of the first; each process is listed with its own digest. There is at least one
-    part. *now* is in seconds since 1970.
+    The configuration is that of the first; each process is listed with its own digest. *now* is in seconds
+    since 1970.
     """
-    now = time.time() if now is None else now
     first = parts[0]
     seconds = sum(part["windowSeconds"] for part in parts) / len(parts)
     in_flight = sum(part["process"]["reviewsInFlight"] for part in parts)
     return {
-        "apiVersion": API_VERSION,
-        "kind": "Overview",
         "time": rfc_3339(now),
         "version": __version__,
         "ready": any(part["process"]["ready"] for part in parts),
-        "scope": {"processes": processes, "answered": len(parts), "note": NOTE},
         "processes": [part["process"] for part in parts],
         "configuration": {
             **first["configuration"],

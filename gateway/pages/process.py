@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gateway.errors import Unavailable
-from gateway.pages import overview
+from gateway.decisions.recent import DecisionFilter, document, summary
+from gateway.errors import ReviewError, Unavailable
+from gateway.pages import configuration, overview
+from gateway.pages.explain import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.pages.state import Json, ProcessState
+    from gateway.decisions.namespaces import NamespaceCounts
+    from gateway.decisions.recent import RecentDecisions
+    from gateway.pages.state import Json, PageRequest, ProcessState
     from gateway.telemetry.window import Window
+
+FILTERS: Final = {
+    "namespace": "namespace",
+    "user": "user",
+    "webhook": "webhook",
+    "outcome": "outcome",
+    "kind": "kind",
+    "name": "name",
+    "uid": "uid",
+    "traceId": "trace_id",
+}
+"""Parameters of /decisions, and the fields of the filter."""
+DECISIONS: Final = "/decisions/"
+"""Before the uid of a decision."""
+MAX_DECISIONS: Final = 500
+_USUAL_DECISIONS: Final = 100
 
 
 class OneProcess:
@@ -19,13 +40,21 @@ class OneProcess:
 
     processes: Final = 1
 
-    def __init__(self, state: Callable[[], ProcessState | None], window: Window) -> None:
+    def __init__(
+        self,
+        state: Callable[[], ProcessState | None],
+        window: Window,
+        recent: RecentDecisions,
+        namespaces: NamespaceCounts,
+    ) -> None:
         """*state* returns the present state; None: no configuration is in force yet."""
         self._state = state
         self._window = window
+        self._recent = recent
+        self._namespaces = namespaces
 
-    async def parts(self, target: str, body: bytes = b"") -> Sequence[Json]:
-        """Return the part of this process for *target*.
+    async def parts(self, request: PageRequest) -> Sequence[Json]:
+        """Return the part of this process.
 
         Raises:
             Unavailable: no configuration is in force yet.
@@ -33,4 +62,37 @@ class OneProcess:
         state = self._state()
         if state is None:
             raise Unavailable("starting: no configuration is in force yet")
-        return [await overview.part(state, self._window)]
+        return [await self._part(request, state)]
+
+    async def _part(self, request: PageRequest, state: ProcessState) -> Json:
+        match request.path:
+            case "/":
+                return await overview.part(state, self._window)
+            case "/decisions":
+                return self._decisions(request.query)
+            case "/namespaces":
+                return self._namespaces.document()
+            case "/configz":
+                return await asyncio.to_thread(configuration.document, state)
+            case "/explain":
+                return await self._explain(request, state)
+        found = self._recent.find(request.path.removeprefix(DECISIONS))
+        return {"decision": None if found is None else await asyncio.to_thread(document, found)}
+
+    def _decisions(self, query: Mapping[str, str]) -> Json:
+        fields = {field: query.get(name, "").strip() for name, field in FILTERS.items()}
+        found = self._recent.recent(DecisionFilter(**fields), limit_of(query))
+        return {"decisions": list(map(summary, found)), "leftOut": self._recent.left_out}
+
+    async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
+        secret_names = self._recent.secret_names
+        try:
+            return await explain(state.snapshot, request.body, request.query, secret_names=secret_names)
+        except ReviewError as error:
+            return {"decisions": [], "notReached": [], "error": str(error)}
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    """Return the parameter ``limit``: how many decisions are wanted at most."""
+    text = query.get("limit", "")
+    return min(int(text), MAX_DECISIONS) if text.isdecimal() and len(text) < 6 else _USUAL_DECISIONS

@@ -1,7 +1,7 @@
 """Pages as HTML: a name and the JSON of a page in, bytes out.
 
 Every value passes through ``printable`` and is then escaped: no text can become markup, end a line, reorder
-its neighbours or hide. A page has no script and loads nothing; the policy in ``HEADERS`` allows its own style
+its neighbours or hide. A page has no script and loads nothing; its policy allows its own style
 sheet only. Links are relative, so that pages work behind a proxy that adds a prefix to the path.
 
 Source: W3C Content Security Policy Level 3; WCAG 2.2.
@@ -14,30 +14,29 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from gateway.pages.decision_view import view
+from gateway.pages.namespaces import table
 from gateway.pages.notices import duration, is_soon, notices
+from gateway.pages.yaml_text import sections
 from gateway.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.pages.state import Json
 
 _FOLDER: Final = Path(__file__).with_name("templates")
 _STYLE: Final = (_FOLDER / "style.css").read_text()
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-HEADERS: Final = (
-    f"Content-Security-Policy: default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'\r\n"
-    "X-Content-Type-Options: nosniff\r\n"
-    "X-Frame-Options: DENY\r\n"
-    "Referrer-Policy: no-referrer\r\n"
-    "Cross-Origin-Opener-Policy: same-origin\r\n"
-    "Cross-Origin-Resource-Policy: same-origin\r\n"
-    "Cache-Control: no-store\r\n"
-).encode()
-"""Header lines of every page."""
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
 
 NAVIGATION: Final = (
     ("", "overview", "Overview"),
@@ -47,26 +46,60 @@ NAVIGATION: Final = (
     ("configz", "configz", "Configuration"),
 )
 """Path, name and title of each page."""
+_SECTIONS: Final = {"decision": "decisions", "missing": "decisions"}
+"""Pages that belong to another one in the navigation."""
 
 _SHOWN_CHARS: Final = 4096
 """Of one value."""
 
 
-def render(page: str, data: Json, *, root: str = "./", json_link: str = "?format=json") -> bytes:
-    """Return the page called *page* with *data*, its JSON.
+def headers_of(page: str) -> bytes:
+    """Return the header lines of the page called *page*."""
+    # A form's request has no usable Origin under no-referrer; other sites get no referrer from either.
+    referrer = "same-origin" if page == "explain" else "no-referrer"
+    return (
+        f"Content-Security-Policy: {_POLICY}\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
+        "X-Frame-Options: DENY\r\n"
+        f"Referrer-Policy: {referrer}\r\n"
+        "Cross-Origin-Opener-Policy: same-origin\r\n"
+        "Cross-Origin-Resource-Policy: same-origin\r\n"
+        "Cache-Control: no-store\r\n"
+    ).encode()
+
+
+def render(page: str, data: Json, query: Mapping[str, str], *, root: str, json_link: str) -> bytes:
+    """Return the page called *page* with *data*, its JSON, for a request with *query*.
 
     *root* is the relative link to the overview, *json_link* that to the JSON.
     """
-    template = _environment().get_template(f"{page}.html")
-    return template.render(
-        page=page,
-        data=data,
-        root=root,
-        json_link=json_link,
-        navigation=NAVIGATION,
-        style=Markup(_STYLE),  # noqa: S704 - a file of this package
-        notices=notices(data) if page == "overview" else [],
-    ).encode(errors="replace")
+    context = {
+        "page": _SECTIONS.get(page, page),
+        "data": data,
+        "query": query,
+        "root": root,
+        "json_link": json_link,
+        "navigation": NAVIGATION,
+        "style": Markup(_STYLE),  # noqa: S704 - a file of this package
+        **_derived(page, data),
+    }
+    return _environment().get_template(f"{page}.html").render(context).encode(errors="replace")
+
+
+def _derived(page: str, data: Json) -> Json:
+    """Return the values of *page* that are derived from *data*."""
+    match page:
+        case "overview":
+            return {"notices": notices(data)}
+        case "decision":
+            return {"view": view(data["decision"])}
+        case "explain":
+            return {"views": list(map(view, data["decisions"]))}
+        case "namespaces":
+            return {"table": table(data)}
+        case "configz":
+            return {"sections": sections(data)}
+    return {}
 
 
 @cache
@@ -85,6 +118,7 @@ def _environment() -> Environment:
         expiry=expiry,
         grouped=lambda number: f"{number:,}",
         milliseconds=milliseconds,
+        path_part=lambda text: quote(text, safe=""),
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
     return environment

@@ -7,13 +7,16 @@ delay reviews.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import orjson
 
+from gateway.decisions.rate import TokenBucket
 from gateway.errors import Unavailable
-from gateway.pages import overview
+from gateway.pages.documents import merge, page_of
+from gateway.pages.state import PageRequest
 from gateway.serving.message import Response, error_response
 from gateway.text import printable
 
@@ -26,10 +29,20 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 4
 WAITING: Final = 32
-"""Requests for pages that wait for their turn; more are refused with 503."""
+"""Requests for pages that wait for their turn, or are made; more are refused with 503."""
+EXPLAINED_PER_SECOND: Final = 1.0
+EXPLAINED_AT_ONCE: Final = 10
+"""Reviews that are explained: each calls the workers."""
 
+_MAX_FIELDS: Final = 50
 _HTML: Final = b"text/html; charset=utf-8"
+_FORM: Final = b"application/x-www-form-urlencoded"
+_FORMATS: Final = ("html", "json", "process")
+"""``process`` is internal: the part of a process, for its supervisor."""
 _PATHS: Final = "expected /, /decisions, /explain, /namespaces, /configz, /livez, /readyz or /metrics"
+_NO_DECISION: Final = (
+    "there is no such decision: it was not kept, or not for long enough, or another replica had it"
+)
 
 
 class Source(Protocol):
@@ -39,8 +52,8 @@ class Source(Protocol):
     def processes(self) -> int:
         """The number of processes."""
 
-    async def parts(self, target: str, body: bytes = b"") -> Sequence[Json]:
-        """Return the part of each process that answers for *target*, path and query.
+    async def parts(self, request: PageRequest) -> Sequence[Json]:
+        """Return the part of each process that answers, at least one.
 
         Raises:
             Unavailable: no process answers.
@@ -50,22 +63,29 @@ class Source(Protocol):
 class Pages:
     """The pages of one gateway. ``gateway.serving.admin.PageRoutes`` describes the methods."""
 
-    def __init__(self, source: Source, access: Callable[[], PageAccess]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        access: Callable[[], PageAccess],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """*access* returns the access check in force."""
         self._source = source
         self._access = access
+        self._clock = clock
         self._waiting = 0
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._explained = TokenBucket(EXPLAINED_PER_SECOND, EXPLAINED_AT_ONCE)
 
     def screen(self, request: HttpRequest) -> Response | None:
         """Return the refusal for a path, method or client, by the head of *request*."""
         refusal = self._access().refusal(request)
         if refusal is not None:
             return refusal
-        path = _path(request)
-        if _name(path) is None:
+        page = page_of(_path(request))
+        if page is None:
             return error_response(404, _PATHS)
-        methods = (b"GET", b"HEAD", b"POST") if path == "/explain" else (b"GET", b"HEAD")
+        methods = (b"GET", b"HEAD", b"POST") if page == "explain" else (b"GET", b"HEAD")
         if request.method not in methods:
             allow = b", ".join(methods)
             return error_response(405, f"expected {allow.decode()}", headers=b"Allow: %b\r\n" % allow)
@@ -90,30 +110,69 @@ class Pages:
         finally:
             self._waiting -= 1
 
-    async def _answer(self, request: HttpRequest) -> Response:
-        path = _path(request)
-        query = dict(parse_qsl(request.target.partition(b"?")[2].decode("latin-1"), max_num_fields=50))
-        form = query.pop("format", "html")
-        if form not in ("html", "json", "process"):
+    async def _answer(self, http: HttpRequest) -> Response:
+        request, form = await asyncio.to_thread(_read, http)
+        if form not in _FORMATS:
             return error_response(400, f"format: found {printable(form, 80)}, expected html or json")
-        parts = await self._source.parts(request.target.decode("latin-1"), request.body)
+        page = page_of(request.path)
+        assert page is not None, "screen refuses other paths"
+        if page != "explain":
+            parts = await self._source.parts(request)
+        elif http.method != b"POST":
+            parts = []
+        elif not request.body:
+            return error_response(400, "expected an AdmissionReview or an object, found nothing")
+        elif form != "process" and not self._explained.take(self._clock()):
+            return error_response(429, "too many reviews to explain, try again in a second")
+        else:
+            parts = await self._source.parts(request)
         if form == "process":
-            # Internal: what a process answers to its supervisor.
             return Response(200, orjson.dumps(parts[0]))
-        found = overview.merge(parts, self._source.processes)
+        found = merge(page, request, parts, self._source.processes)
         if form == "json":
-            return Response(200, orjson.dumps(found, option=orjson.OPT_INDENT_2))
-        # Imported late: a gateway whose pages nobody reads does not need the template engine.
-        from gateway.pages.render import HEADERS, render
+            return _json(found)
+        body, headers = await asyncio.to_thread(_render, page, request, found)
+        return Response(404 if found is None else 200, body, headers, _HTML)
 
-        body = await asyncio.to_thread(render, _name(path) or "", found)
-        return Response(200, body, HEADERS, _HTML)
+
+def _json(found: Json | None) -> Response:
+    if found is None:
+        return error_response(404, _NO_DECISION)
+    status = 400 if found.get("error") else 200
+    return Response(status, orjson.dumps(found, option=orjson.OPT_INDENT_2), b"Cache-Control: no-store\r\n")
+
+
+def _render(page: str, request: PageRequest, found: Json | None) -> tuple[bytes, bytes]:
+    # Imported late: a gateway whose pages nobody reads does not need the template engine.
+    from gateway.pages.render import headers_of, render
+
+    if found is None:
+        page, found = "missing", {"message": _NO_DECISION}
+    root = "../" * (request.path.count("/") - 1) or "./"
+    json_link = "?" + urlencode({**request.query, "format": "json"})
+    return render(page, found, request.query, root=root, json_link=json_link), headers_of(page)
+
+
+def _read(request: HttpRequest) -> tuple[PageRequest, str]:
+    """Return *request* as that for a page, and the format of the answer."""
+    query = _fields(request.target.partition(b"?")[2])
+    form = query.pop("format", "html")
+    body = request.body
+    if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM:
+        # Not so for programs: `curl --data` adds this type to plain JSON.
+        found = _fields(body)
+        if "review" in found:
+            body = found.pop("review").encode()
+            query.update(found)
+    return PageRequest(_path(request), query, body), form
+
+
+def _fields(text: bytes) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=_MAX_FIELDS))
+    except ValueError:
+        return {}
 
 
 def _path(request: HttpRequest) -> str:
     return unquote(request.target.partition(b"?")[0].decode("latin-1"))
-
-
-def _name(path: str) -> str | None:
-    """Return the name of the page at *path*; None if there is none."""
-    return {"/": "overview"}.get(path)

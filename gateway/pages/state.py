@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.errors import Problem
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 """A JSON object."""
+
+
+class PageRequest(NamedTuple):
+    """A request for a page, or for the part of a process."""
+
+    path: str
+    """Decoded."""
+    query: Mapping[str, str]
+    """Without ``format``; of a repeated name the last value."""
+    body: bytes = b""
+    """The review to explain; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Final
 from gateway.app import DRAINING, STARTING
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Unavailable
+from gateway.pages.routes import Pages
+from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child
-from gateway.serving.admin import AdminRoutes
+from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
+from gateway.serving.page_access import PageAccess
 from gateway.serving.sockets import ADMIN_PORT, FRONT_END, cannot_listen
 from gateway.serving.tls import server_context
 from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
@@ -78,9 +81,13 @@ class Supervisor:
         self._metrics = ProcessMetrics()
         self._poller: asyncio.Task[None] | None = None
         self._held: socket.socket | None = None
+        self._page_access = PageAccess(config.gateway.pages, config.gateway.admin_listen)
+        sockets = [admin_socket(runtime, number) for number in range(self._count)]
+        pages = Pages(AllProcesses(sockets), lambda: self._page_access)
         self._admin = Listener(
             config.gateway.admin_listen,
-            ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition)),
+            ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition, pages), ADMIN_BOUNDS),
+            checks=(self._refresh_pages,),
             role=ADMIN_PORT,
         )
 
@@ -145,14 +152,19 @@ class Supervisor:
         try:
             config = await asyncio.to_thread(self._options.load)
             self._options.require_webhooks_in_files(config)
+            page_access = PageAccess(config.gateway.pages, self._config.gateway.admin_listen)
         except ConfigError as error:
             # Each process logs the problems.
             log.debug("configuration refused by the parent process: %s", error)
             self._changes.refused(state, str(error))
             return
+        self._page_access = page_access
         self._on_config(config)
         self._drain_s = max(self._drain_s, config.gateway.drain_s)
         self._changes.accepted(state)
+
+    def _refresh_pages(self) -> None:
+        self._page_access.refresh()
 
     def _why_not_ready(self, states: Sequence[str | None]) -> str | None:
         """Return why the gateway is not ready, by the states of the processes; None: it is ready.

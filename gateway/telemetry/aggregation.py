@@ -37,18 +37,24 @@ class FetchError(Exception):
     """A process does not answer on its admin port."""
 
 
-async def fetch(path: Path, target: str) -> tuple[int, bytes]:
-    """Return status and body of GET *target* at the unix socket *path*; metrics are in OpenMetrics.
+async def fetch(
+    path: Path, target: str, posted: bytes = b"", timeout_s: float = _TIMEOUT_S
+) -> tuple[int, bytes]:
+    """Return status and body of *target* at the unix socket *path*; metrics are in OpenMetrics.
+
+    The method is GET, or POST with the body *posted*.
 
     Raises:
         FetchError: the connection is refused, or there is no answer within the timeout.
     """
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
-                writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % target.encode())
-                writer.write(b"Accept: %b\r\nConnection: close\r\n\r\n" % OPENMETRICS)
+                method = b"POST" if posted else b"GET"
+                writer.write(b"%b %b HTTP/1.1\r\nHost: localhost\r\n" % (method, target.encode()))
+                writer.write(b"Accept: %b\r\nConnection: close\r\n" % OPENMETRICS)
+                writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(posted), posted))
                 head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
             finally:
                 writer.close()

@@ -1,0 +1,54 @@
+"""Denials, failures and fail-opens by namespace and webhook, since the start of a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.core.verdict import Allowed, Denied
+
+if TYPE_CHECKING:
+    from gateway.core.answer import Answer
+    from gateway.core.webhook import Phase
+
+MAX_CELLS: Final = 10_000
+"""Pairs of a namespace and a webhook: some 2 MiB. Namespaces are made up by clients."""
+
+_DENIED, _FAILED_CLOSED, _FAILED_OPEN = range(3)
+
+
+class NamespaceCounts:
+    """Counts of one process."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, Phase, str, str], list[int]] = {}
+        """Denials, failures and fail-opens, by namespace, phase, configuration and webhook."""
+        self.left_out = 0
+        """Outcomes that were not counted, because there were ``MAX_CELLS`` cells."""
+
+    def count(self, answer: Answer) -> None:
+        """Count the outcomes of *answer* other than Allowed."""
+        for outcome in answer.evaluation.outcomes:
+            verdict = outcome.verdict
+            if type(verdict) is Allowed:
+                continue
+            webhook = outcome.invocation.webhook
+            key = answer.evaluation.request.namespace, webhook.phase, webhook.configuration, webhook.name
+            cell = self._cells.get(key)
+            if cell is None:
+                if len(self._cells) >= MAX_CELLS:
+                    self.left_out += 1
+                    continue
+                cell = self._cells[key] = [0, 0, 0]
+            is_denied = type(verdict) is Denied
+            cell[_DENIED if is_denied else _FAILED_CLOSED if outcome.rejects else _FAILED_OPEN] += 1
+
+    def document(self) -> dict[str, Any]:
+        """Return the counts as JSON: ``cells``, and ``leftOut``."""
+        return {
+            "cells": [
+                dict(zip(("namespace", "phase", "configuration", "webhook"), key, strict=True))
+                | dict(zip(("denied", "failedClosed", "failedOpen"), cell, strict=True))
+                for key, cell in self._cells.items()
+            ],
+            "leftOut": self.left_out,
+        }

@@ -1,0 +1,220 @@
+"""Explains a review: a dry run of it, or of a plain object, by the configuration in force.
+
+The workers are called. Webhooks whose sideEffects allow no dry run are left out of the review, and named. The
+review is not counted in the metrics of reviews, and is not kept.
+
+Source: k8s.io/api admission/v1 types.go (AdmissionRequest); kubernetes/apiserver
+plugin/webhook/request/admissionreview.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from gateway.admit import Admission
+from gateway.config.built_in_resources import RESOURCES
+from gateway.config.parsing import parse_yaml
+from gateway.core.answer import Origin
+from gateway.core.deadline import Deadline
+from gateway.core.explain import mismatch
+from gateway.core.matching import Selection
+from gateway.core.review import V1
+from gateway.core.speculation import ChangeMemory
+from gateway.decisions.details import details_of
+from gateway.decisions.recent import RecentDecision, document, redacted
+from gateway.decisions.record import record_of
+from gateway.decisions.redaction import Redactor
+from gateway.errors import MalformedReview
+from gateway.work_queue import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.core.answer import Answer
+    from gateway.core.webhook import Phase, Webhook
+    from gateway.pages.state import Json
+    from gateway.snapshot import Snapshot
+
+MAX_JSON_BYTES: Final = 1024 * 1024
+MAX_YAML_BYTES: Final = 256 * 1024
+"""YAML takes a hundred times as long to parse."""
+BUDGET_S: Final = 10.0
+"""For each phase."""
+_OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+_DRY: Final = ("None", "NoneOnDryRun")
+
+
+class _NoObserver:
+    def review_answered(self, answer: Answer, seconds: float) -> None: ...
+
+    def review_cancelled(self, phase: Phase) -> None: ...
+
+
+async def explain(
+    snapshot: Snapshot, content: bytes, query: Mapping[str, str], *, secret_names: bool
+) -> Json:
+    """Return the decisions of both phases on *content*: JSON or YAML of a review, or of an object.
+
+    *query* may have ``operation``, ``user``, ``groups`` (separated by commas), ``namespace`` and
+    ``resource``, which are for an object.
+
+    Raises:
+        ReviewError: *content* is neither, or *query* is wrong.
+    """
+    request = await asyncio.to_thread(request_of, content, query)
+    decisions: list[Json] = []
+    phases: tuple[Phase, ...] = ("mutate", "validate")
+    for phase in phases:
+        found, answer = await _explain_phase(snapshot, phase, request, secret_names=secret_names)
+        decisions.append(found)
+        if not answer.decision.allowed:
+            break
+        if answer.decision.patch:
+            request = {**request, "object": answer.evaluation.final_object}
+    return {
+        "decisions": decisions,
+        "notReached": [] if len(decisions) == len(phases) else list(phases[len(decisions) :]),
+    }
+
+
+async def _explain_phase(
+    snapshot: Snapshot, phase: Phase, request: Json, *, secret_names: bool
+) -> tuple[Json, Answer]:
+    webhooks = snapshot.paths[f"/{phase}"].webhooks
+    selection = Selection(phase, [hook for hook in webhooks if hook.side_effects in _DRY])
+    # With a memory of its own, so that the review does not change the order of calls of others.
+    admission = Admission(replace(snapshot, memory=ChangeMemory()), _NoObserver())
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    try:
+        body = orjson.dumps({"kind": "AdmissionReview", "apiVersion": V1, "request": request})
+    except TypeError:
+        raise MalformedReview("the review nests too deeply") from None
+    now = snapshot.backends.now
+    begin = now()
+    cancel = admission.review(
+        selection,
+        body,
+        Deadline.after(BUDGET_S, begin),
+        answered.set_result,
+        answered.set_exception,
+        Origin(f"/{phase}".encode()),
+    )
+    try:
+        answer = await answered
+    except asyncio.CancelledError:
+        cancel()
+        raise
+    seconds = now() - begin
+    found = await asyncio.to_thread(_document, answer, seconds, snapshot.digest, secret_names)
+    left_out = [hook for hook in webhooks if hook.side_effects not in _DRY]
+    not_dry = [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
+    return {**found, "notCalled": [*found["notCalled"], *not_dry]}, answer
+
+
+def _document(answer: Answer, seconds: float, digest: str, secret_names: bool) -> Json:
+    redactor = Redactor(secret_names=secret_names)
+    details = finish(details_of(answer, redactor))
+    record = redacted(record_of(answer, seconds, time.time(), digest), redactor, secret_names=secret_names)
+    return document(RecentDecision(record, details))
+
+
+def _not_called(webhook: Webhook, reason: str) -> Json:
+    if not reason.startswith("not matched"):
+        reason = f"not called here: sideEffects {webhook.side_effects} allows no dry run"
+    return {"configuration": webhook.configuration, "webhook": webhook.name, "reason": reason}
+
+
+# -- the request ----------------------------------------------------------------------------------
+
+
+def request_of(content: bytes, query: Mapping[str, str]) -> Json:
+    """Return the AdmissionRequest for *content*, with ``dryRun``, see :func:`explain`.
+
+    Raises:
+        ReviewError: as :func:`explain`.
+    """
+    found = _parsed(content)
+    if found.get("kind") == "AdmissionReview":
+        request = found.get("request")
+        if not isinstance(request, dict):
+            raise MalformedReview("the AdmissionReview has no request")
+        return {**request, "uid": request.get("uid") or str(uuid.uuid4()), "dryRun": True}
+    return _request_for(found, query)
+
+
+def _parsed(content: bytes) -> Json:
+    if len(content) > MAX_JSON_BYTES:
+        raise MalformedReview(f"the text has {len(content)} bytes, expected at most {MAX_JSON_BYTES}")
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        if len(content) > MAX_YAML_BYTES:
+            expected = f"expected JSON, or YAML of at most {MAX_YAML_BYTES} bytes"
+            raise MalformedReview(f"the text is no JSON and has {len(content)} bytes, {expected}") from None
+        documents = list(parse_yaml(content.decode(errors="replace")))
+        for field, message in (problem for one in documents for problem in one.found):
+            raise MalformedReview(": ".join(filter(None, (field, message)))) from None
+        if len(documents) != 1:
+            raise MalformedReview(f"found {len(documents)} documents, expected one") from None
+        found = documents[0].root
+    if not isinstance(found, dict):
+        raise MalformedReview("expected an AdmissionReview or an object")
+    return cast("Json", found)
+
+
+def _request_for(found: Json, query: Mapping[str, str]) -> Json:
+    api_version, kind = found.get("apiVersion"), found.get("kind")
+    if not (isinstance(api_version, str) and isinstance(kind, str) and api_version and kind):
+        raise MalformedReview("the object needs apiVersion and kind")
+    group, _, version = api_version.rpartition("/")
+    resource, is_namespaced = _resource(group, kind)
+    if query.get("resource"):
+        resource, is_namespaced = query["resource"], True
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    operation = query.get("operation") or "CREATE"
+    if operation not in _OPERATIONS:
+        raise MalformedReview(f"operation: expected one of {', '.join(_OPERATIONS)}")
+    namespace = (query.get("namespace") or metadata.get("namespace") or "default") if is_namespaced else ""
+    if kind == "Namespace" and not group:
+        namespace = metadata.get("name") or ""
+    elif namespace and metadata.get("namespace") is None:
+        found = {**found, "metadata": {**metadata, "namespace": namespace}}
+    main, _, sub_resource = resource.partition("/")
+    of_resource = {"group": group, "version": version, "resource": main}
+    of_kind = {"group": group, "version": version, "kind": kind}
+    groups = [one.strip() for one in query.get("groups", "").split(",") if one.strip()]
+    user: dict[str, Any] = {"username": query.get("user") or "explain"}
+    return {
+        "uid": str(uuid.uuid4()),
+        "kind": of_kind,
+        "resource": of_resource,
+        "requestKind": of_kind,
+        "requestResource": of_resource,
+        **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
+        "name": metadata.get("name") or "",
+        **({"namespace": namespace} if namespace else {}),
+        "operation": operation,
+        "userInfo": {**user, "groups": groups or ["system:authenticated"]},
+        "object": None if operation == "DELETE" else found,
+        "oldObject": found if operation in ("UPDATE", "DELETE") else None,
+        "dryRun": True,
+        "options": None,
+    }
+
+
+def _resource(group: str, kind: str) -> tuple[str, bool]:
+    """Return the resource of *kind*, and whether it is namespaced; a guess for custom resources."""
+    name = kind.lower()
+    for known in RESOURCES.get(group, {}).values():
+        if name in known.other_names:
+            return known.name, known.is_namespaced
+    if name.endswith("y") and name[-2:-1] not in "aeiou":
+        return f"{name[:-1]}ies", True
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s", True
