@@ -1,0 +1,115 @@
+"""Prometheus and promtool, built from the Go module proxy, and a Prometheus server on loopback.
+
+``prometheus/go.mod`` pins them, with hashes. They have no service discovery: targets are static here,
+and the clients of clouds are most of a build.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.e2e.binaries import MODULES, pinned
+from tests.e2e.golang import go, kept
+from tests.kit import PATIENCE_S
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MODULE: Final = MODULES / "prometheus"
+_FLAGS: Final = ("-tags=remove_all_sd", "-ldflags=-s -w")
+SCRAPED_EVERY: Final = "1s"
+
+
+def program(name: str) -> Path:
+    """Return the executable ``prometheus`` or ``promtool``.
+
+    Raises:
+        CannotBuild: there is no Go toolchain, or it failed.
+    """
+
+    def make(folder: Path) -> None:
+        go("build", *_FLAGS, "-o", f"{folder}{os.sep}", "tool", cwd=_MODULE)
+
+    version = pinned(_MODULE, "github.com/prometheus/prometheus")
+    return kept(f"prometheus-{version}", [_MODULE / "go.mod", _MODULE / "go.sum"], _FLAGS, make) / name
+
+
+def promtool(*arguments: str | Path, standard_input: str = "") -> tuple[int, str]:
+    """Return the exit status of promtool and everything that it prints."""
+    done = subprocess.run(
+        [program("promtool"), *map(str, arguments)],
+        input=standard_input,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+class Prometheus:
+    """A Prometheus server with exemplars that scrapes admin ports; a context manager."""
+
+    def __init__(self, folder: Path, rules: Path, targets: Sequence[dict[str, Any]]) -> None:
+        """Scrape *targets*, each an entry of ``static_configs``, into *folder*."""
+        config = {
+            "global": {"scrape_interval": SCRAPED_EVERY, "evaluation_interval": SCRAPED_EVERY},
+            "rule_files": [str(rules)],
+            "scrape_configs": [{"job_name": "admission-gateway", "static_configs": list(targets)}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._log = (folder / "prometheus.log").open("w")
+        self._child = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+                "--enable-feature=exemplar-storage",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._address = ""
+
+    def __enter__(self) -> Prometheus:
+        eventually(self._has_started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.send_signal(signal.SIGTERM)
+        self._child.wait(PATIENCE_S)
+        self._log.close()
+
+    def _has_started(self) -> bool:
+        log = Path(self._log.name).read_text()
+        assert self._child.poll() is None, log
+        found = re.search(r'msg="Listening on".* address=(127\.0\.0\.1:\d+)', log)
+        if found is not None:
+            self._address = found[1]
+        return found is not None and "Server is ready to receive web requests" in log
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Return ``data`` of an answer of the HTTP API."""
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+            answer = json.load(response)
+        assert answer["status"] == "success", answer
+        return answer["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series of an instant query."""
+        return [
+            (one["metric"], float(one["value"][1])) for one in self.get("query", query=expression)["result"]
+        ]

@@ -1,0 +1,157 @@
+"""Metrics, alerts and dashboard with Prometheus' own programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from deploy.alerts import ALERTS
+from deploy.monitoring import DASHBOARD, RULES
+from tests.e2e.alert_cases import CASES
+from tests.e2e.monitoring import Prometheus, promtool
+from tests.kit import REVIEWS, pool_document, webhook_document
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+POD = (REVIEWS / "pod-create-validate.json").read_bytes()
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+SAMPLED = f"00-{TRACE_ID}-b7ad6b7169203331-01"
+NOT_SAMPLED = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+WITHOUT_DATA = {
+    "admission_gateway_cluster": "the gateway of the test watches no cluster",
+    "admission_gateway_match_condition": "its webhooks have no matchConditions",
+    "admission_gateway_requests_refused": "every request is answered",
+    "admission_gateway_findings": "it writes no reports",
+}
+"""The beginnings of metrics that a plain gateway has not, with the reason."""
+
+
+def test_promtool_accepts_the_rules() -> None:
+    status, text = promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
+    assert status == 0, text
+
+
+def test_alerts_fire_as_their_cases_say(tmp_path: Path) -> None:
+    file = tmp_path / "cases.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [case.test() for case in CASES]}))
+    status, text = promtool("test", "rules", file)
+    assert status == 0, text
+
+
+def test_every_alert_has_cases_in_which_it_fires_and_does_not() -> None:
+    for alert in ALERTS:
+        outcomes = {case.labels is not None for case in CASES if case.alert == alert.name}
+        assert outcomes == {True, False}, alert.name
+
+
+@pytest.fixture(params=["1", "2"], ids=["one process", "two processes"])
+def gateway(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    start_worker: Callable[..., WorkerProcess],
+    start_gateway: Callable[..., GatewayProcess],
+) -> GatewayProcess:
+    """A gateway with webhooks that allow, deny, fail open and fail closed."""
+    config = tmp_path / "config"
+    config.mkdir()
+    failing = {"status": "INTERNAL", "details": "broken"}
+    (config / "c.yaml").write_text(
+        pool_document("pool", start_worker().target)
+        + pool_document("gone", "127.0.0.1:1")
+        + webhook_document("mutate", "m", "pool", {"label": "a"}, {"label": "b"})
+        + webhook_document(
+            "validate",
+            "v",
+            "pool",
+            {},
+            {"deny": {"message": "no"}},
+            {**failing, "webhook": {"failurePolicy": "Ignore"}},
+            {**failing, "webhook": {"failurePolicy": "Fail"}},
+        )
+        + webhook_document("validate", "gone", "gone", {}, failurePolicy="Ignore")
+    )
+    return start_gateway(config, "--processes", request.param)
+
+
+def review(gateway: GatewayProcess, path: str, traceparent: str) -> None:
+    connection = gateway.connect()
+    connection.request("POST", path, POD, {"Content-Type": "application/json", "traceparent": traceparent})
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def queries() -> list[str]:
+    """The queries of all panels, with Grafana's variables filled in."""
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    found = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    for variable, value in {
+        "$namespace": ".*",
+        "$pod": ".*",
+        "$webhook": ".*",
+        "$__rate_interval": "5m",
+        "$__range": "1h",
+    }.items():
+        found = [query.replace(variable, value) for query in found]
+    return found
+
+
+def test_promtool_accepts_a_scrape(gateway: GatewayProcess) -> None:
+    for path in ("/mutate", "/validate"):
+        review(gateway, path, SAMPLED)
+    status, text = gateway.admin("/metrics")
+    assert status == 200
+    status, found = promtool("check", "metrics", standard_input=text)
+    assert (status, found) == (0, "")
+
+
+def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProcess, tmp_path: Path) -> None:
+    target = {
+        "targets": [f"127.0.0.1:{gateway.admin_port}"],
+        "labels": {"namespace": "ns", "pod": "a"},
+    }
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with Prometheus(folder, RULES, [target]) as prometheus:
+        eventually(lambda: prometheus.query("up") and prometheus.query("up")[0][1] == 1)
+        for path in ("/mutate", "/validate"):
+            for traceparent in (SAMPLED, NOT_SAMPLED, SAMPLED):
+                review(gateway, path, traceparent)
+        reviews = "sum(admission_gateway_review_duration_seconds_count)"
+        eventually(lambda: [value for _, value in prometheus.query(reviews)] == [6])
+        # Rates need two samples.
+        eventually(lambda: all(prometheus.query(query) for query in queries() if has_data(query)))
+        assert [query for query in queries() if not has_data(query) and prometheus.query(query)] == []
+        exemplars = prometheus.get(
+            "query_exemplars",
+            query='{__name__=~"admission_gateway_.*_bucket"}',
+            start="0",
+            end="9999999999",
+        )
+        found = {
+            (one["seriesLabels"]["__name__"], exemplar["labels"]["trace_id"])
+            for one in exemplars
+            for exemplar in one["exemplars"]
+        }
+        assert found == {
+            (f"admission_gateway_{name}_duration_seconds_bucket", TRACE_ID)
+            for name in ("review", "webhook_admission")
+        }
+        expected = {"FailOpen", "FailClosed", "NoWorker"}
+        eventually(lambda: {f"AdmissionGateway{name}" for name in expected} == alerts(prometheus))
+
+
+def has_data(query: str) -> bool:
+    return not any(name in query for name in WITHOUT_DATA)
+
+
+def alerts(prometheus: Prometheus) -> set[str]:
+    """The names of alerts that fire or are about to."""
+    return {alert["labels"]["alertname"] for alert in prometheus.get("alerts")["alerts"]}
