@@ -117,15 +117,16 @@ class GatewayProcess(Process):
     module = "gateway"
 
     def __init__(
-        self, config: Path, certificate: tuple[Path, Path], authority: trustme.CA, *flags: str
+        self, config: Path, certificate: tuple[Path, Path] | None, authority: trustme.CA, *flags: str
     ) -> None:
+        pair = () if certificate is None else ("--tls-cert", certificate[0], "--tls-key", certificate[1])
         self.config = config
         self.client_context = ssl.create_default_context()
         authority.configure_trust(self.client_context)
         super().__init__(
             *(sys.executable, "-m", self.module, "serve", "--config", str(config)),
             *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
-            *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), *flags),
+            *(*map(str, pair), *flags),
         )
         found = self.expect(r"serving on https://127\.0\.0\.1:(\d+), admin on http://127\.0\.0\.1:(\d+)")
         self.port, self.admin_port = int(found[1]), int(found[2])

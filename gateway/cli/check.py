@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
     logs.print_error(*(f"warning: {warning}" for warning in config.warnings))
-    if config.gateway.tls.cert_file is None:
+    if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")

@@ -67,6 +67,29 @@ class WorkerPool:
 
 
 @dataclass(frozen=True, slots=True)
+class SelfManagedTls:
+    """A certificate that the gateway issues and renews itself, in a Secret of the cluster."""
+
+    namespace: str
+    """Of the Service and the Secret."""
+    service: str
+    """The Service at which API servers call the gateway; the certificate has its name."""
+    secret: str
+    registration: str
+    """Name of the registered objects whose ``caBundle`` is kept up to date."""
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """Names in the certificate. API servers use the first."""
+        return tuple(f"{self.service}.{self.namespace}{suffix}" for suffix in (".svc", ""))
+
+    @property
+    def secret_key(self) -> tuple[str, str]:
+        """Namespace and name of the Secret."""
+        return self.namespace, self.secret
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The serving certificate, and the client certificates that are accepted."""
 
@@ -76,6 +99,8 @@ class ServerTls:
     """None: no client certificate is requested."""
     client_names: tuple[str, ...] = ()
     """Names allowed in a client's certificate (CN or DNS name); empty: any that the CA signed."""
+    self_managed: SelfManagedTls | None = None
+    """Where the certificate is kept if the gateway issues it itself; None: it is in the files."""
 
 
 @dataclass(frozen=True, slots=True)

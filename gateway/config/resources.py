@@ -31,12 +31,13 @@ from gateway.config.model import (
     GatewaySettings,
     Hedge,
     PageSettings,
+    SelfManagedTls,
     ServerTls,
     TransportMode,
     WorkerPool,
     WorkerTls,
 )
-from gateway.config.names import dns_1123_label, dns_1123_subdomain
+from gateway.config.names import configuration_name, dns_1123_label, dns_1123_subdomain
 from gateway.config.report_settings import read_reports
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.annotations import AuditLevel
@@ -238,6 +239,8 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         logging=read_logging(fields.group("logging"), folder),
         reports=read_reports(fields.mapping("reports")),
     )
+    if settings.tls.self_managed is not None and settings.kubernetes is None:
+        fields.problem("tls.selfManaged", "requires kubernetes: the certificate is kept in a Secret")
     if settings.reports is not None and settings.kubernetes is None:
         fields.problem("reports", "requires kubernetes: the reports are objects of the cluster")
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes
@@ -262,11 +265,32 @@ def _read_server_tls(fields: Fields, folder: Path) -> ServerTls:
         client_names=fields.strings(
             "clientNames", lambda text: None if text else "is empty, expected a name"
         ),
+        self_managed=_read_self_managed(fields.mapping("selfManaged")),
     )
+    if tls.self_managed is not None and (pair.cert_file or pair.key_file):
+        fields.problem("selfManaged", "is not allowed together with certFile and keyFile")
     if tls.client_names and not fields.has("clientCAFile"):
         fields.problem("clientNames", "requires clientCAFile: without it no client certificate is requested")
     fields.finish()
     return tls
+
+
+def _read_self_managed(fields: Fields | None) -> SelfManagedTls | None:
+    if fields is None:
+        return None
+    place = fields.required_string("service", _service)
+    secret = fields.string("secret", "admission-gateway-tls", dns_1123_subdomain)
+    registration = fields.string("registration", "admission-gateway", configuration_name)
+    fields.finish()
+    namespace, _, service = place.partition("/")
+    return SelfManagedTls(namespace, service, secret, registration)
+
+
+def _service(text: str) -> str | None:
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        return f"found {shown(text)}, expected NAMESPACE/NAME"
+    return dns_1123_label(namespace) or dns_1123_label(name)
 
 
 def _read_authentication(fields: Fields, folder: Path) -> Authentication:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,8 @@ from gateway.process.supervisor import Supervisor, admin_socket
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from gateway.config.model import Config
+    from gateway.config.model import Config, GatewaySettings
+    from gateway.kubernetes.self_managed_tls import CertificateKeeper
     from gateway.options import Options
 
     Start = Coroutine[object, object, None]
@@ -46,8 +48,17 @@ async def serve(options: Options, arguments: list[str]) -> None:
     def start_workers(config: Config) -> None:
         workers.update(config.pools)
 
+    keeping: asyncio.Task[None] | None = None
     try:
         config = options.load()
+        if config.gateway.tls.self_managed is not None and options.tls_cert is None:
+            keeper = _certificate_keeper(config.gateway, runtime)
+            if not await signals.run_until_stopped(keeper.start()):
+                return
+            keeping = asyncio.create_task(keeper.run())
+            options = replace(options, tls_cert=keeper.cert_file, tls_key=keeper.key_file)
+            arguments = [*arguments, f"--tls-cert={keeper.cert_file}", f"--tls-key={keeper.key_file}"]
+            config = options.load()
         if config.gateway.processes > 1:
             supervisor = Supervisor(options, config, arguments, runtime, start_workers)
             signals.at_once(supervisor.kill)
@@ -56,8 +67,20 @@ async def serve(options: Options, arguments: list[str]) -> None:
             gateway = Gateway(options, lambda pool: targets_of(pool, runtime), start_workers)
             await _serve_one(signals, gateway, _start_alone(gateway, config))
     finally:
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.wait([keeping])
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
+
+
+def _certificate_keeper(settings: GatewaySettings, runtime: Path) -> CertificateKeeper:
+    # Imported late: other gateways do not need the client of the cluster.
+    from gateway.kubernetes.self_managed_tls import CertificateKeeper
+
+    assert settings.tls.self_managed is not None
+    assert settings.kubernetes is not None, "the configuration requires it"
+    return CertificateKeeper(settings.tls.self_managed, settings.kubernetes, runtime / "tls")
 
 
 async def serve_child(options: Options, number: int, runtime: Path) -> None:
@@ -155,6 +178,17 @@ class Signals:
         if is_signalled:
             # Logged last: the drain begins right after it.
             log.info("stopping: answering the reviews in flight")
+
+    async def run_until_stopped(self, work: Start) -> bool:
+        """Run *work* until a signal to stop, which cancels it; return whether it ended before that."""
+        stop, task = asyncio.create_task(self._stop.wait()), asyncio.create_task(work)
+        await asyncio.wait((stop, task), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        task.cancel()
+        await asyncio.wait((stop, task))
+        if not task.cancelled():
+            task.result()
+        return not task.cancelled()
 
     async def _work(self, start: Start, reload: Callable[[], Awaitable[object]]) -> None:
         await start
