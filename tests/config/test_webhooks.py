@@ -678,12 +678,12 @@ def test_all_problems_of_a_configuration_are_reported(
         (["authentication.k8s.io"], ["tokenreviews"], ["tokenreviews.authentication.k8s.io"]),
         (
             ["authorization.k8s.io", "apps"],
-            ["pods", "subjectaccessreviews", "localsubjectaccessreviews"],
+            ["deployments", "subjectaccessreviews", "localsubjectaccessreviews"],
             ["subjectaccessreviews.authorization.k8s.io", "localsubjectaccessreviews.authorization.k8s.io"],
         ),
         (["*"], ["tokenreviews"], []),
         (["authentication.k8s.io"], ["*"], []),
-        (["authorization.k8s.io"], ["tokenreviews"], []),
+        (["authorization.k8s.io", "*"], ["tokenreviews"], []),
     ],
 )
 def test_a_rule_for_an_excluded_resource_is_a_warning(
