@@ -683,7 +683,6 @@ def test_all_problems_of_a_configuration_are_reported(
         ),
         (["*"], ["tokenreviews"], []),
         (["authentication.k8s.io"], ["*"], []),
-        (["authorization.k8s.io", "*"], ["tokenreviews"], []),
     ],
 )
 def test_a_rule_for_an_excluded_resource_is_a_warning(
