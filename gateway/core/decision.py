@@ -12,11 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import jsonpatch
-import orjson
-
 from gateway.core.annotations import annotations_of
-from gateway.core.diff import diff, same
+from gateway.core.final_patch import final_patch
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
 
 if TYPE_CHECKING:
@@ -34,13 +31,9 @@ MAX_MESSAGE_CHARS: Final = 64 * 1024
 """Of one webhook's message, and of any other text of its status; longer texts are cut."""
 MAX_MESSAGES_CHARS: Final = 256 * 1024
 """Of all messages of a review, and again of all causes. People read them, and the audit log keeps them."""
-MAX_FINAL_OPERATIONS: Final = 1000
-"""Of the patch to the API server, which is applied once, to check it: that takes 10 ms. Instead of more
-operations, whole members are replaced."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
 
-_OPERATIONS: Final = jsonpatch.JsonPatch.operations
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -94,7 +87,9 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     annotations, dropped = annotations_of(outcomes, audit_level, is_mutating=is_mutating)
     return Decision(
         status,
-        _final_patch(evaluation) if status is None and evaluation.has_changed else b"",
+        final_patch(evaluation.request, evaluation.final_object)
+        if status is None and evaluation.has_changed
+        else b"",
         _warnings(
             outcome.worker_verdict.warnings for outcome in outcomes if outcome.worker_verdict is not None
         ),
@@ -203,23 +198,6 @@ def _refusal(outcome: Outcome) -> Status:
             return Status(500, "InternalError", f'failed calling webhook "{name}": {verdict.cause}')
         case Allowed():
             raise AssertionError(f"{name} allows the request and does not refuse it")
-
-
-def _final_patch(evaluation: Evaluation) -> bytes:
-    final = evaluation.final_object
-    operations = diff(evaluation.request.object, final, MAX_FINAL_OPERATIONS)
-    if not operations:
-        # A later patch has undone the change.
-        return b""
-    patch = orjson.dumps(operations)
-    # By jsonpatch and not by the module that applied the workers' patches, which could repeat its own error.
-    # Its operations alone take 40 us for eight; JsonPatch makes each of them twice.
-    check = evaluation.request.fresh_object()
-    for operation in orjson.loads(patch):
-        check = _OPERATIONS[operation["op"]](operation).apply(check)
-    is_right = orjson.dumps(check) == orjson.dumps(final) or same(check, final)
-    assert is_right, f"the derived patch does not give the final object: {patch[:1000]!r}"
-    return patch
 
 
 def _warnings(by_webhook: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

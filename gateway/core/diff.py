@@ -164,18 +164,18 @@ def _diff_object(
     is_searched = levels[0] <= _SEARCHED_LEVELS
     # Members that differ, and containers that were not compared.
     keys: list[str] = []
-    alike: list[str] = []
-    get = after.get
-    # After a patch most members are the same in memory.
-    for key in [key for key, value in before.items() if get(key, _ABSENT) is not value]:
-        value, other = before[key], get(key, _ABSENT)
+    for key, value in before.items():
+        other = after.get(key, _ABSENT)
+        if other is value:
+            # As most members are after a patch.
+            continue
         if type(value) is dict or type(value) is list:
-            (alike if is_searched and value == other else keys).append(key)
-        elif value != other or type(value) is not type(other):
-            keys.append(key)
-    if alike:
-        keys += _different(before, after, alike)
-    keys.extend(key for key in after if key not in before)
+            if is_searched and same(value, other):
+                continue
+        elif value == other and type(value) is type(other):
+            continue
+        keys.append(key)
+    keys.extend([key for key in after if key not in before])
     keys.sort()
     for key in keys:
         child = f"{path}/{escape(key)}"
@@ -185,17 +185,6 @@ def _diff_object(
             script.note("add", child, value=after[key])
         else:
             _diff_value(child, before[key], after[key], script, levels)
-
-
-def _different(before: dict[str, object], after: dict[str, object], keys: list[str]) -> list[str]:
-    """Return those of *keys* whose members differ, although Python finds them equal."""
-    try:
-        # To write all of them at once takes less time.
-        if orjson.dumps([before[key] for key in keys]) == orjson.dumps([after[key] for key in keys]):
-            return []
-    except TypeError:
-        pass
-    return [key for key in keys if not same(before[key], after[key])]
 
 
 def _diff_array(

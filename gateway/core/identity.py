@@ -155,8 +155,8 @@ def _check_texts(path: str, value: object) -> None:
     if not isinstance(value, dict):
         raise _refused(path, value, "an object of strings")
     for key, text in value.items():
-        if not isinstance(text, str):
-            _check_text(f"{path}[{shown_briefly(key)}]", text)
+        if text is not None and not isinstance(text, str):
+            raise _refused(f"{path}[{shown_briefly(key)}]", text, "a string")
 
 
 def _check_list(path: str, value: object) -> None:

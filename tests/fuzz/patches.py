@@ -13,7 +13,7 @@ import jsonpatch
 import jsonpointer
 import orjson
 
-from gateway.core import call, decision, patch
+from gateway.core import call, final_patch, patch
 from gateway.core import diff as differences
 from gateway.core.decision import decide
 from gateway.core.diff import diff, same
@@ -91,7 +91,7 @@ _LOW: Final = {"MAX_OPERATIONS": 6, "MAX_SHIFTED": 12, "MAX_PATH_PARTS": 18}
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (differences, _LOW),
     (patch, {**_LOW, "MAX_COPY_BYTES": 1000, "MAX_VALUES": 100}),
-    (decision, {"MAX_FINAL_OPERATIONS": _LOW["MAX_OPERATIONS"]}),
+    (final_patch, {"MAX_FINAL_OPERATIONS": _LOW["MAX_OPERATIONS"]}),
     (call, {"MAX_GROWTH_BYTES": 1500}),
 ]
 _faults = Faults()
@@ -175,7 +175,7 @@ def _check_final(original: bytes, after: Any, encoded: str | None) -> None:
     operations = orjson.loads(written)
     assert bool(operations) is not same(held, after)
     assert {operation["op"] for operation in operations} <= {"add", "remove", "replace"}
-    assert same(operations, orjson.loads(orjson.dumps(diff(held, after, decision.MAX_FINAL_OPERATIONS))))
+    assert same(operations, orjson.loads(orjson.dumps(diff(held, after, final_patch.MAX_FINAL_OPERATIONS))))
     assert same(apply_patch(orjson.loads(original), orjson.loads(written)), after)
     assert same(jsonpatch.apply_patch(orjson.loads(original), operations, in_place=True), after)
     back = orjson.loads(orjson.dumps(diff(after, held)))
