@@ -21,6 +21,22 @@ _G: Final = "admission_gateway_"
 
 Json = dict[str, Any]
 
+_RELOADS: Final[Json] = {
+    "name": "Configuration accepted",
+    "datasource": _DATASOURCE,
+    "enable": True,
+    "iconColor": "blue",
+    "expr": f"changes({_G}config_last_reload_success_timestamp_seconds{{{PODS}}}[2m]) > 0",
+    "step": "60s",
+    "titleFormat": "Configuration accepted",
+    "textFormat": "{{namespace}} {{pod}}",
+}
+_YES_OR_NO: Final[Json] = {
+    "type": "value",
+    "options": {"0": {"text": "no", "color": "red"}, "1": {"text": "yes", "color": "green"}},
+}
+_HIDDEN_COLUMNS: Final = ("Time", "Value", "__name__", "container", "endpoint", "instance", "job")
+
 
 def expression(query: str) -> str:
     """Return *query* as Grafana gets it."""
@@ -35,7 +51,7 @@ def dashboard() -> Json:
         panels.append(_row(title, y))
         y += 1
         x = 0
-        height = 4 if all(panel.kind == "stat" for panel in row) else 8
+        height = 4 if {panel.kind for panel in row} in ({"stat"}, {"table"}) else 8
         for panel in row:
             if x + panel.width > _COLUMNS:
                 x, y = 0, y + height
@@ -57,6 +73,7 @@ def dashboard() -> Json:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables()},
+        "annotations": {"list": [_RELOADS]},
         "panels": panels,
     }
 
@@ -71,8 +88,10 @@ def _panel(panel: Panel, grid: Json) -> Json:
     defaults: Json = {"unit": panel.unit}
     if panel.bad_from is not None or panel.bad_below is not None:
         defaults["thresholds"] = {"mode": "absolute", "steps": _steps(panel)}
+    if panel.is_yes_or_no:
+        defaults["mappings"] = [_YES_OR_NO]
     if panel.kind == "timeseries":
-        defaults["custom"] = {"fillOpacity": 10, "showPoints": "never"}
+        defaults["custom"] = {"fillOpacity": 10, "showPoints": "never", "thresholdsStyle": {"mode": "dashed"}}
         defaults["min"] = 0
     options: Json = {}
     if panel.kind in ("stat", "bargauge"):
@@ -89,6 +108,7 @@ def _panel(panel: Panel, grid: Json) -> Json:
         "gridPos": grid,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": options,
+        "transformations": [_hide_columns()] if is_table else [],
         "targets": [
             {
                 "refId": chr(ord("A") + place),
@@ -103,6 +123,10 @@ def _panel(panel: Panel, grid: Json) -> Json:
             for place, (legend, query) in enumerate(panel.queries.items())
         ],
     }
+
+
+def _hide_columns() -> Json:
+    return {"id": "organize", "options": {"excludeByName": dict.fromkeys(_HIDDEN_COLUMNS, True)}}
 
 
 def _steps(panel: Panel) -> list[Json]:

@@ -28,6 +28,8 @@ class Panel:
     bad_below: float | None = None
     """The value below which it is red; None: there is none."""
     has_exemplars: bool = False
+    is_yes_or_no: bool = False
+    """Whether the values are 1, which is good, and 0."""
 
 
 def _rate(series: str, by: str = "", matchers: str = "<pods>") -> str:
@@ -88,13 +90,21 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             bad_below=1,
         ),
         Panel(
-            "Configuration",
+            "Last change accepted",
             {"accepted": f"min({_G}config_last_reload_successful{{<pods>}})"},
             kind="stat",
             width=3,
-            text="1: every replica has the newest configuration, certificate and credentials in force. "
-            "0: one of them refuses a change.",
-            bad_below=1,
+            text="Whether every replica has the newest files in force. no: one of them refuses a change.",
+            is_yes_or_no=True,
+        ),
+    ),
+    "Alerts": (
+        Panel(
+            "Alerts that fire",
+            {"{{alertname}}": 'ALERTS{alertname=~"AdmissionGateway.*", alertstate="firing"}'},
+            kind="table",
+            width=24,
+            text="docs/runbooks has a page for each of them.",
         ),
     ),
     "Denials": (
@@ -285,7 +295,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Last change accepted",
             {"{{namespace}} {{pod}}": f"{_G}config_last_reload_successful{{<pods>}}"},
             kind="state-timeline",
-            bad_below=1,
+            is_yes_or_no=True,
         ),
         Panel(
             "Age of the configuration",
@@ -304,7 +314,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Watch of the cluster connected",
             {"{{namespace}} {{pod}}": f"{_G}cluster_watch_connected{{<pods>}}"},
             kind="state-timeline",
-            bad_below=1,
+            is_yes_or_no=True,
         ),
         Panel("Namespaces known", {"{{namespace}} {{pod}}": f"{_G}cluster_namespaces{{<pods>}}"}),
     ),

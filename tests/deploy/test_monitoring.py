@@ -36,8 +36,10 @@ def panels() -> list[dict[str, Any]]:
 
 def queries() -> list[str]:
     """All queries of the dashboard, with those of variables as PromQL."""
-    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    content = json.loads(DASHBOARD.read_text())
+    variables, annotations = content["templating"]["list"], content["annotations"]["list"]
     return [
+        *(annotation["expr"] for annotation in annotations),
         *(target["expr"] for panel in panels() for target in panel.get("targets", ())),
         *(
             re.sub(r"label_values\((.*), (\w+)\)", r"sum by (\2) (\1)", variable["query"]["query"])
@@ -77,7 +79,7 @@ def test_an_alert_names_only_metrics_and_labels_that_exist(alert: Any) -> None:
 def test_a_query_of_the_dashboard_names_only_metrics_and_labels_that_exist() -> None:
     assert {name for query in queries() for name in unknown_names(query, SERIES)} == set()
     legends = [target["legendFormat"] for panel in panels() for target in panel.get("targets", ())]
-    assert set(re.findall(r"{{(\w+)}}", "".join(legends))) <= LABELS | TARGET_LABELS
+    assert set(re.findall(r"{{(\w+)}}", "".join(legends))) <= LABELS | TARGET_LABELS | {"alertname"}
 
 
 def test_panels_do_not_overlap_and_have_their_own_ids() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from deploy.alerts import ALERTS
-from deploy.monitoring import DASHBOARD, RULES
+from deploy.monitoring import DASHBOARD, RULES, RUNBOOKS
 from tests.e2e.alert_cases import CASES
 from tests.e2e.monitoring import Prometheus, promtool
-from tests.kit import REVIEWS, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -91,7 +94,7 @@ def review(gateway: GatewayProcess, path: str, traceparent: str) -> None:
 def queries() -> list[str]:
     """The queries of all panels, with Grafana's variables filled in."""
     panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
-    found = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    found: list[str] = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     for variable, value in {
         "$namespace": ".*",
         "$pod": ".*",
@@ -101,6 +104,38 @@ def queries() -> list[str]:
     }.items():
         found = [query.replace(variable, value) for query in found]
     return found
+
+
+def test_commands_of_runbooks_find_something_in_a_scrape(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """Each block of commands that reads /metrics prints something, here without a cluster."""
+    for path in ("/mutate", "/validate"):
+        review(gateway, path, SAMPLED)
+    openmetrics = urllib.request.Request(
+        f"http://127.0.0.1:{gateway.admin_port}/metrics", headers={"Accept": "application/openmetrics-text"}
+    )
+    with urllib.request.urlopen(openmetrics, timeout=PATIENCE_S) as response:
+        (tmp_path / "openmetrics").write_bytes(response.read())
+    (tmp_path / "text").write_text(gateway.admin("/metrics")[1])
+    stubs = (
+        'kubectl() { case "$*" in *"-o name") echo pod/a; esac; }\n'
+        f"cat_metrics() {{ cat {tmp_path}/$1; }}\n"
+        'curl() { case "$*" in *openmetrics*) cat_metrics openmetrics;; *) cat_metrics text; esac; }\n'
+        "sleep() { :; }\nkill() { :; }\n"
+    )
+    silent = []
+    blocks = 0
+    for page in sorted(RUNBOOKS.parent.glob("*.md")):
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+            if "/metrics" not in block:
+                continue
+            blocks += 1
+            done = subprocess.run(
+                ["bash", "-c", stubs + block], capture_output=True, text=True, timeout=60, check=False
+            )
+            if not done.stdout.strip() or done.stderr:
+                silent.append((page.name, block, done.stderr))
+    assert blocks > len(ALERTS) / 2
+    assert [name for name, *_ in silent] == ["match-condition-errors.md"], silent
 
 
 def test_promtool_accepts_a_scrape(gateway: GatewayProcess) -> None:
