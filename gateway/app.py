@@ -128,6 +128,8 @@ class Gateway:
         """
         self._admin_address = admin_address
         self._page_access = PageAccess(config.gateway.pages, admin_address)
+        if self._page_access.why_off:
+            log.info("%s", self._page_access.why_off)
         pages = Pages(
             OneProcess(self._state, self._window, self.recent, self.namespaces), lambda: self._page_access
         )

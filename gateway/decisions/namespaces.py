@@ -43,12 +43,12 @@ class NamespaceCounts:
             cell[_DENIED if is_denied else _FAILED_CLOSED if outcome.rejects else _FAILED_OPEN] += 1
 
     def document(self) -> dict[str, Any]:
-        """Return the counts as JSON: ``cells``, and ``leftOut``."""
+        """Return the counts as JSON: ``cells``, and ``leftOut``; can run in a thread."""
         return {
             "cells": [
                 dict(zip(("namespace", "phase", "configuration", "webhook"), key, strict=True))
                 | dict(zip(("denied", "failedClosed", "failedOpen"), cell, strict=True))
-                for key, cell in self._cells.items()
+                for key, cell in list(self._cells.items())
             ],
             "leftOut": self.left_out,
         }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from gateway.core.patch import apply_patch
+from gateway.pages.state import encoded
 from gateway.pages.yaml_text import DiffLine, difference, lines_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _stages(decision: Json) -> list[list[str]]:
     found = [lines_of(current)]
     for change in decision["changes"]:
         # A copy, because the patch is applied in place.
-        current = apply_patch(orjson.loads(orjson.dumps(current)), change["patch"])
+        current = apply_patch(orjson.loads(encoded(current)), change["patch"])
         found.append(lines_of(current))
     return found
 

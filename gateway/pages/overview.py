@@ -140,7 +140,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
         "ready": any(part["process"]["ready"] for part in parts),
         "processes": [part["process"] for part in parts],
         "configuration": {
-            **first["configuration"],
+            **_without(first["configuration"], "loadedAtSeconds"),
             "refused": next((c["refused"] for c in _each(parts, "configuration") if c["refused"]), None),
             "ageSeconds": round(now - first["configuration"]["loadedAtSeconds"]),
             "isSameInAllProcesses": len({part["process"]["digest"] for part in parts}) == 1,
@@ -160,10 +160,15 @@ def merge(parts: Sequence[Json], now: float) -> Json:
             for url, in_flight in _grouped(parts, "servers", "url", "inFlight").items()
         ],
         "certificates": [
-            one | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
+            _without(one, "notAfterSeconds")
+            | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
             for one in first["certificates"]
         ],
     }
+
+
+def _without(found: Json, *members: str) -> Json:
+    return {name: value for name, value in found.items() if name not in members}
 
 
 def _each(parts: Iterable[Json], member: str) -> list[Any]:
@@ -185,8 +190,7 @@ def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:
         for webhook in part["webhooks"]:
             found.setdefault(_identity(webhook), []).append(webhook)
     return [
-        {name: value for name, value in webhook.items() if name not in ("recent", "total")}
-        | _counts(found[_identity(webhook)], seconds)
+        _without(webhook, "recent", "total") | _counts(found[_identity(webhook)], seconds)
         for webhook in parts[0]["webhooks"]
     ]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.decisions.namespaces import NamespaceCounts
-    from gateway.decisions.recent import RecentDecisions
+    from gateway.decisions.recent import RecentDecision, RecentDecisions
     from gateway.pages.state import Json, PageRequest, ProcessState
     from gateway.telemetry.window import Window
 
@@ -69,20 +69,16 @@ class OneProcess:
             case "/":
                 return await overview.part(state, self._window)
             case "/decisions":
-                return self._decisions(request.query)
+                found = self._recent.recent(_filter(request.query), limit_of(request.query))
+                return await asyncio.to_thread(_decisions, found, self._recent.left_out)
             case "/namespaces":
-                return self._namespaces.document()
+                return await asyncio.to_thread(self._namespaces.document)
             case "/configz":
                 return await asyncio.to_thread(configuration.document, state)
             case "/explain":
                 return await self._explain(request, state)
-        found = self._recent.find(request.path.removeprefix(DECISIONS))
-        return {"decision": None if found is None else await asyncio.to_thread(document, found)}
-
-    def _decisions(self, query: Mapping[str, str]) -> Json:
-        fields = {field: query.get(name, "").strip() for name, field in FILTERS.items()}
-        found = self._recent.recent(DecisionFilter(**fields), limit_of(query))
-        return {"decisions": list(map(summary, found)), "leftOut": self._recent.left_out}
+        one = self._recent.find(request.path.removeprefix(DECISIONS))
+        return {"decision": None if one is None else await asyncio.to_thread(document, one)}
 
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names
@@ -90,6 +86,14 @@ class OneProcess:
             return await explain(state.snapshot, request.body, request.query, secret_names=secret_names)
         except ReviewError as error:
             return {"decisions": [], "notReached": [], "error": str(error)}
+
+
+def _filter(query: Mapping[str, str]) -> DecisionFilter:
+    return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
+
+
+def _decisions(found: Sequence[RecentDecision], left_out: int) -> Json:
+    return {"decisions": list(map(summary, found)), "leftOut": left_out}
 
 
 def limit_of(query: Mapping[str, str]) -> int:

@@ -14,7 +14,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -118,7 +118,8 @@ def _environment() -> Environment:
         expiry=expiry,
         grouped=lambda number: f"{number:,}",
         milliseconds=milliseconds,
-        path_part=lambda text: quote(text, safe=""),
+        path_part=lambda text: quote(text, safe="", errors="replace"),
+        query=lambda fields: urlencode(fields, errors="replace"),
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
     return environment

@@ -11,12 +11,10 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode
 
-import orjson
-
 from gateway.decisions.rate import TokenBucket
 from gateway.errors import Unavailable
 from gateway.pages.documents import merge, page_of
-from gateway.pages.state import PageRequest
+from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
 from gateway.text import printable
 
@@ -127,30 +125,31 @@ class Pages:
         else:
             parts = await self._source.parts(request)
         if form == "process":
-            return Response(200, orjson.dumps(parts[0]))
-        found = merge(page, request, parts, self._source.processes)
-        if form == "json":
-            return _json(found)
-        body, headers = await asyncio.to_thread(_render, page, request, found)
-        return Response(404 if found is None else 200, body, headers, _HTML)
+            return Response(200, encoded(parts[0]))
+        make = _json if form == "json" else _html
+        return await asyncio.to_thread(make, page, request, parts, self._source.processes)
 
 
-def _json(found: Json | None) -> Response:
+def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
+    found = merge(page, request, parts, processes)
     if found is None:
         return error_response(404, _NO_DECISION)
     status = 400 if found.get("error") else 200
-    return Response(status, orjson.dumps(found, option=orjson.OPT_INDENT_2), b"Cache-Control: no-store\r\n")
+    return Response(status, encoded(found, is_indented=True), b"Cache-Control: no-store\r\n")
 
 
-def _render(page: str, request: PageRequest, found: Json | None) -> tuple[bytes, bytes]:
+def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
     # Imported late: a gateway whose pages nobody reads does not need the template engine.
     from gateway.pages.render import headers_of, render
 
+    found = merge(page, request, parts, processes)
+    status = 200
     if found is None:
-        page, found = "missing", {"message": _NO_DECISION}
+        page, found, status = "missing", {"message": _NO_DECISION}, 404
     root = "../" * (request.path.count("/") - 1) or "./"
-    json_link = "?" + urlencode({**request.query, "format": "json"})
-    return render(page, found, request.query, root=root, json_link=json_link), headers_of(page)
+    json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
+    body = render(page, found, request.query, root=root, json_link=json_link)
+    return Response(status, body, headers_of(page), _HTML)
 
 
 def _read(request: HttpRequest) -> tuple[PageRequest, str]:

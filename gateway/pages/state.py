@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +56,15 @@ class ProcessState:
     """Why the process is not ready; None: it is."""
     in_flight: int
     """Reviews in flight."""
+
+
+def encoded(value: object, *, is_indented: bool = False) -> bytes:
+    """Return *value* as JSON; halves of surrogate pairs become question marks."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 if is_indented else None)
+    except TypeError:
+        text = json.dumps(value, ensure_ascii=False, indent=2 if is_indented else None)
+        return text.encode(errors="replace")
 
 
 def rfc_3339(seconds: float) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import orjson
 import yaml
+
+from gateway.pages.state import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +40,19 @@ class Section(NamedTuple):
 
 def lines_of(value: object) -> list[str]:
     """Return *value* as lines of YAML, at most ``MAX_LINES``."""
-    text = yaml.dump(value, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=1000)
+    try:
+        text = _yaml(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        text = _yaml(orjson.loads(encoded(value)))
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         lines[MAX_LINES:] = [f"# and {len(lines) - MAX_LINES} more lines"]
     return lines
+
+
+def _yaml(value: object) -> str:
+    text: str = yaml.dump(value, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=1000)
+    return text
 
 
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

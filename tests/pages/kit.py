@@ -1,0 +1,170 @@
+"""The JSON of each page, with texts of choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.pages.documents import merge
+from gateway.pages.state import PageRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def counts(**given: int) -> dict[str, Any]:
+    none = {"buckets": [], "denied": 0, "failed_closed": 0, "failed_open": 0}
+    return {"recent": {**none, **given}, "total": {**none, **given}}
+
+
+def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, Any]:
+    """Return the part of one process; each text of foreign origin is *text* of a usual one."""
+    problem = {"where": text("a.yaml"), "field": text("spec"), "message": text("is wrong")}
+    webhook = {
+        "name": text("a.b.c"),
+        "configuration": text("conf"),
+        "mode": "Enforce",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 10,
+        "sideEffects": "None",
+        **counts(**given),
+    }
+    return {
+        "process": {
+            "pid": 7,
+            "startedAt": "2026-01-01T00:00:00Z",
+            "ready": False,
+            "reason": text("starting"),
+            "digest": text("d" * 64),
+            "reviewsInFlight": 3,
+        },
+        "windowSeconds": 60.0,
+        "configuration": {
+            "digest": text("d" * 64),
+            "loadedAt": "2026-01-01T00:00:00Z",
+            "loadedAtSeconds": 1e9,
+            "refused": {"time": "2026-01-01T00:00:00Z", "problems": [problem], "problemsLeftOut": 2},
+            "refusedResources": 1,
+            "warnings": [problem],
+            "warningsLeftOut": 0,
+        },
+        "reviews": {"mutate": counts(**given), "validate": counts(**given)},
+        "webhooks": [
+            {**webhook, "phase": "mutate", "pool": text("pool"), "policy": text("policy"), "url": ""},
+            {**webhook, "phase": "validate", "pool": "", "policy": "", "url": text("https://a.example/")},
+        ],
+        "pools": [
+            {
+                "name": text("pool"),
+                "endpoints": [
+                    {"address": text("ipv4:10.0.0.1:50051"), "state": "ready", "inFlight": 2},
+                    {"address": text("ipv4:10.0.0.2:50051"), "state": "down", "inFlight": 0},
+                ],
+            },
+            {"name": text("empty"), "endpoints": []},
+        ],
+        "servers": [{"url": text("https://a.example/"), "inFlight": 1}],
+        "certificates": [
+            {
+                "use": text("serving"),
+                "file": text("tls.crt"),
+                "subject": text("CN=a"),
+                "issuer": text("CN=ca"),
+                "sha256": "ab",
+                "notAfter": "2026-01-01T00:00:00Z",
+                "notAfterSeconds": 2e9,
+                "problem": "",
+            },
+            {
+                "use": text("clients: CA"),
+                "file": text("ca.crt"),
+                "problem": text("cannot be read"),
+                "notAfter": "",
+                "notAfterSeconds": 0.0,
+            },
+        ],
+    }
+
+
+def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return the JSON of a decision with one webhook of each outcome."""
+    outcomes = ("Allowed", "Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded")
+    webhooks = [
+        {
+            "configuration": text("conf"),
+            "webhook": text(f"w{number}.b.c"),
+            "pool": text("pool"),
+            "policy": text("policy"),
+            "endpoint": text("ipv4:10.0.0.1:50051") if number < 5 else "",
+            "round": number % 2,
+            "outcome": outcome,
+            "code": 403,
+            "message": text("label team is missing"),
+            "startedMilliseconds": float(number),
+            "milliseconds": 2.0,
+            "changed": number < 2,
+            "ahead": number == 1,
+            "repeated": number == 0,
+            "mode": "Enforce",
+            "exception": "",
+        }
+        for number, outcome in enumerate(outcomes)
+    ]
+    return {
+        **{name: text(name) for name in ("uid", "traceId", "user", "operation", "apiVersion", "kind")},
+        **{name: text(name) for name in ("namespace", "name", "path", "configuration", "webhook", "pool")},
+        **{name: text(name) for name in ("policy", "endpoint", "message", "configurationDigest")},
+        "resource": text("pods/exec"),
+        "time": "2026-01-01T00:00:00.123Z",
+        "phase": "mutate",
+        "outcome": "Denied",
+        "allowed": False,
+        "code": 403,
+        "dryRun": True,
+        "milliseconds": 9.5,
+        "webhooks": webhooks,
+        "groups": [text("system:masters")],
+        "object": {"metadata": {"name": text("web")}, "spec": {text("key"): text("value")}},
+        "objectNote": "",
+        "changes": [
+            {"webhook": 0, "patch": [{"op": "add", "path": "/spec/a", "value": text("one")}]},
+            {"webhook": 1, "patch": [{"op": "add", "path": "/spec/a", "value": text("two")}]},
+        ],
+        "finalObject": None,
+        "overwritten": {text("/spec/a"): [0, 1]},
+        "notCalled": [{"configuration": text("conf"), "webhook": text("x.b.c"), "reason": text("no rule")}],
+        "notCalledLeftOut": 1,
+        "warnings": [text("deprecated")],
+        "auditAnnotations": {text("key"): text("value")},
+        "callsAheadKept": 1,
+        "callsAheadDiscarded": 2,
+    }
+
+
+def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
+    """Return the JSON of each page by its name."""
+    cell = {"namespace": text("shop"), "phase": "mutate", "configuration": text("conf"), "webhook": text("a")}
+    numbers = {"denied": 3, "failedClosed": 0, "failedOpen": 1}
+    webhook = {"name": text("a.b.c"), "clientConfig": {"url": text("https://a.example/")}}
+    parts: dict[str, dict[str, Any]] = {
+        "overview": overview_part(text, failed_closed=1, failed_open=2),
+        "decisions": {"decisions": [decision(text)], "leftOut": 4},
+        "decision": {"decision": decision(text)},
+        "namespaces": {"cells": [{**cell, **numbers}], "leftOut": 1},
+        "configz": {
+            "digest": text("d" * 64),
+            "loadedAt": "2026-01-01T00:00:00Z",
+            "gateway": {"listen": text("0.0.0.0:8443")},
+            "pools": [{"name": text("pool")}],
+            "mutating": [webhook],
+            "validating": [webhook],
+            "namespaces": [],
+        },
+        "explain": {"decisions": [decision(text)], "notReached": ["validate"], "error": text("no")},
+    }
+    query = {name: text(name) for name in ("namespace", "user", "groups")}
+    found = {}
+    for page, part in parts.items():
+        one = merge(page, PageRequest("/", query), [part], 2)
+        assert one is not None
+        found[page] = one
+    return {**found, "missing": {"message": text("there is no such decision")}}

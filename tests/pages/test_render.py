@@ -1,0 +1,147 @@
+"""Pages as HTML: no text of foreign origin becomes markup, hides, or reorders what is beside it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.pages.render import headers_of, render
+from tests.pages.kit import documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGES = tuple(documents())
+VOID = {"meta", "input", "rect", "br"}
+
+
+class Outline(HTMLParser):
+    """The elements of a page with the names of their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, ...]] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, *(name for name, _ in attrs)))
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(name: str, text: Callable[[str], str] = str) -> str:
+    query = {"namespace": text("shop"), "operation": "UPDATE"}
+    return render(name, documents(text)[name], query, root="./", json_link=f"?{text('a')}").decode()
+
+
+def outline(html: str) -> Outline:
+    found = Outline()
+    found.feed(html)
+    found.close()
+    assert found.open == []
+    return found
+
+
+TEXTS = st.text(st.characters(exclude_categories=()), min_size=1, max_size=40)
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "</textarea></pre></style><!--",
+    "{{ 7 * 7 }}{% raw %}",
+    "\x1b[2J\x1b]0;title\x07",
+    "a\r\nSet-Cookie: a=b\r\n\r\n<p>",
+    "\u202egnp.exe\u2066\u200b\ufeff",
+    "\ud800 \x00 \x85 \u2028",
+    "javascript:alert(1)",
+    "&lt;b&gt; &amp;",
+    "../../..?a=b#c%00%2f",
+)
+
+
+@pytest.mark.parametrize("name", PAGES)
+@given(text=st.one_of(st.sampled_from(HOSTILE), TEXTS))
+@example(text="<b>")
+@example(text="\u202e")
+def test_texts_change_no_element_of_a_page(name: str, text: str) -> None:
+    usual = outline(page(name))
+    html = page(name, lambda usual: usual + text)
+    found = outline(html)
+
+    def shape(one: Outline) -> list[tuple[str, ...]]:
+        # Each line of a difference is a span, and YAML breaks some texts into lines.
+        return [element for element in one.elements if element[0] != "span"]
+
+    assert shape(found) == shape(usual)
+    for character in set(html) - {"\n"}:
+        assert unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"), repr(character)
+    for attribute, value in found.attributes:
+        if attribute in ("href", "action"):
+            assert re.match(r"\./|\?|#", value or ""), value
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_long_texts_are_cut(name: str) -> None:
+    assert len(page(name, lambda usual: usual + "x" * 1_000_000)) < 2_000_000
+
+
+def test_names_are_shown() -> None:
+    found = outline(page("decision")).text
+    for text in (
+        "label team is missing",
+        "w0.b.c",
+        "ipv4:10.0.0.1:50051",
+        "no rule",
+        "deprecated",
+        "+  a: one",
+    ):
+        assert text in found
+    assert "writes 1 path of another webhook" in found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
+    found = outline(page(name))
+    tags = {element[0] for element in found.elements}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "audio", "video", "use"}
+    names = {attribute for attribute, _ in found.attributes}
+    assert not {attribute for attribute in names if attribute.startswith("on")} | (names & {"src", "style"})
+    headers = headers_of(name).decode()
+    policy = re.search(r"Content-Security-Policy: (.*)\r\n", headers)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    assert "frame-ancestors 'none'" in policy[1]
+    for line in ("X-Content-Type-Options: nosniff", "Cache-Control: no-store", "Referrer-Policy: "):
+        assert line in headers
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_have_landmarks_one_heading_and_headers_with_scope(name: str) -> None:
+    found = outline(page(name))
+    tags = [element[0] for element in found.elements]
+    assert [tags.count(tag) for tag in ("h1", "main", "nav", "header", "title")] == [1] * 5
+    assert all("scope" in element for element in found.elements if element[0] == "th")
+    ids = [value for attribute, value in found.attributes if attribute == "id"]
+    assert len(ids) == len(set(ids))
+    labelled = {value for attribute, value in found.attributes if attribute in ("for", "aria-labelledby")}
+    assert labelled <= set(ids)
+    fields: list[Any] = [
+        element for element in found.elements if element[0] in ("input", "select", "textarea")
+    ]
+    assert len(fields) == len([value for attribute, value in found.attributes if attribute == "for"])
