@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--service", metavar="NS/NAME[:PORT]", help="Service of the gateway")
     where.add_argument("--url", metavar="URL", help="https URL of a gateway outside the cluster")
+    where.add_argument(
+        "--delete", action="store_true", help="delete the objects called --name from the cluster instead"
+    )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
     add(
@@ -63,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
     add(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        help="with --apply: wait up to SECONDS until the Service has a ready endpoint, and fail otherwise",
+    )
+    add(
         "--static",
         metavar="FOLDER",
         type=Path,
@@ -83,6 +92,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     from gateway.config.load import load
     from gateway.registration.plan import plan
 
+    if parsed.delete:
+        return _delete(parsed, refuse)
     options = _options(parsed, refuse)
     config = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
     kubernetes = config.gateway.kubernetes
@@ -95,7 +106,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     made = plan(config, replace(options, backend=backend))
     if parsed.apply:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
-        result = _apply(made, target, force=parsed.force_conflicts)
+        result = _apply(made, target, options.backend, parsed)
     elif parsed.static is not None:
         from gateway.registration import static_manifests
 
@@ -107,6 +118,20 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         *(f"warning: {warning}" for warning in (*config.warnings, *ca_warnings, *made.notes, *gaps))
     )
     logs.print_output(*result.splitlines())
+    return 0
+
+
+def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Delete the registration, so that API servers no longer call the gateway."""
+    import asyncio
+
+    from gateway.config.load import load
+    from gateway.kubernetes.apply import delete
+
+    if parsed.apply or parsed.static is not None or parsed.wait is not None:
+        refuse("--delete excludes --apply, --static and --wait")
+    target = cluster.select(load(parsed.config).gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    logs.print_output(*asyncio.run(delete(target, parsed.name)))
     return 0
 
 
@@ -140,6 +165,8 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
             refuse(f"argument --include: found {shown(word)}, expected {one_of(INCLUDABLE)}{hint}")
     if KUBE_SYSTEM in parsed.include and KUBE_SYSTEM in parsed.exclude_namespace:
         refuse(f"--include {KUBE_SYSTEM} and --exclude-namespace {KUBE_SYSTEM} contradict each other")
+    if parsed.wait is not None and (parsed.service is None or not parsed.apply):
+        refuse("--wait needs --service and --apply")
     if parsed.static is not None and (parsed.url is None or parsed.apply):
         refuse(
             "--static needs --url, and excludes --apply: files can name no Service, and are not in the API"
@@ -197,15 +224,19 @@ def _as_yaml(made: Plan) -> str:
     return head + "---\n".join(map(to_yaml, made.documents))
 
 
-def _apply(made: Plan, cluster: KubernetesSettings, *, force: bool) -> str:
+def _apply(made: Plan, target: KubernetesSettings, backend: Backend, parsed: argparse.Namespace) -> str:
     import asyncio
 
-    from gateway.kubernetes.apply import apply
+    from gateway.kubernetes.apply import apply, wait_for_endpoint
 
+    if parsed.wait is not None:
+        assert backend.service is not None
+        asyncio.run(wait_for_endpoint(target, backend.service[:2], parsed.wait))
     # An absent list removes entries too, and an empty list would count as a change each time.
     documents = [
         {key: value for key, value in document.items() if key != "webhooks" or value}
         for document in made.documents
     ]
-    lines = asyncio.run(apply(cluster, documents, field_manager=FIELD_MANAGER, force=force))
+    force = parsed.force_conflicts
+    lines = asyncio.run(apply(target, documents, field_manager=FIELD_MANAGER, force=force))
     return "".join(f"{line}\n" for line in lines)

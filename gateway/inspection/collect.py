@@ -2,21 +2,20 @@
 
 Minimal rights: ``list`` of mutatingwebhookconfigurations and validatingwebhookconfigurations. With ``get`` of
 services and namespaces, and ``list`` of endpointslices, more is checked.
-
-Source: k8s.io/api discovery/v1 types.go (EndpointSlice).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gateway.errors import ClusterError
 from gateway.inspection.model import ClusterState, gateway_entries
 from gateway.inspection.namespaces import excluded
 from gateway.kubernetes.access import connect
-from gateway.kubernetes.webhook_configurations import list_items, list_webhook_configurations
+from gateway.kubernetes.apply import count_ready
+from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
 if TYPE_CHECKING:
     from gateway.config.model import KubernetesSettings
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
-_SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 
 async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState:
@@ -60,12 +58,16 @@ async def _read_service(api: ApiClient, key: ServiceKey, seen: ClusterState) -> 
     found = await _get(api, path, f"get services in namespace {key[0]}", seen)
     if len(seen.unread) == unread:
         seen.services[key] = found
-    right = f"list endpointslices of discovery.k8s.io in namespace {key[0]}"
-    selector = {"labelSelector": f"kubernetes.io/service-name={key[1]}"}
-    unread = len(seen.unread)
-    slices = await _get(api, _SLICES.format(namespace), right, seen, selector)
-    if len(seen.unread) == unread:
-        seen.ready[key] = sum(map(_ready, list_items(slices or {}, api.url)))
+    try:
+        seen.ready[key] = await count_ready(api, key)
+    except ClusterError as error:
+        if error.status == _NOT_FOUND:
+            seen.ready[key] = 0
+            return
+        if error.status != _FORBIDDEN:
+            raise
+        right = f"list endpointslices of discovery.k8s.io in namespace {key[0]}"
+        seen.unread.append(f"the right to {right} is missing")
 
 
 async def _get(
@@ -80,9 +82,3 @@ async def _get(
         elif error.status != _NOT_FOUND:
             raise
         return None
-
-
-def _ready(found: Json) -> int:
-    """Return the number of ready endpoints in an EndpointSlice; without a condition one is ready."""
-    endpoints = found.get("endpoints") or ()
-    return sum((one.get("conditions") or {}).get("ready") is not False for one in endpoints)

@@ -15,6 +15,7 @@ import orjson
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import connect
 from gateway.kubernetes.api_client import ApiStatusError
+from gateway.kubernetes.webhook_configurations import list_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ _VERSION: Final = "admissionregistration.k8s.io/v1"
 _PLURALS: Final = {
     kind: f"{kind.lower()}s" for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
+_LABEL: Final = ("app.kubernetes.io/name", "admission-gateway")
+"""Of every object that ``manifests`` makes."""
+_LOOK_AGAIN_S: Final = 1.0
 _CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 201, 403, 404, 409
 
 
@@ -59,6 +63,79 @@ async def apply(
         ]
     finally:
         await api.close()
+
+
+async def delete(settings: KubernetesSettings, name: str) -> list[str]:
+    """Delete the objects called *name* that ``apply`` made, and return a line for each.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, refuses it, or an object was made by another program.
+    """
+    api = await asyncio.to_thread(connect, settings)
+    lines = []
+    try:
+        for kind in _PLURALS:
+            title, path = _path({"apiVersion": _VERSION, "kind": kind, "metadata": {"name": name}})
+            try:
+                found = await api.get(path)
+                metadata = found.get("metadata", {})
+                if (metadata.get("labels") or {}).get(_LABEL[0]) != _LABEL[1]:
+                    raise ClusterError(
+                        f"it has no label {_LABEL[0]}: {_LABEL[1]}, so it is not the gateway's"
+                    )
+                version = {"resourceVersion": metadata.get("resourceVersion")}
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": version}
+                await api.write("DELETE", path, options)
+            except ClusterError as error:
+                if error.status != _NOT_FOUND:
+                    raise ClusterError(f"{title}: {error}", error.status) from error
+                lines.append(f"{title} was not there")
+            else:
+                lines.append(f"{title} deleted")
+    finally:
+        await api.close()
+    return lines
+
+
+async def wait_for_endpoint(settings: KubernetesSettings, service: tuple[str, str], seconds: float) -> None:
+    """Wait until the Service with namespace and name *service* has a ready endpoint.
+
+    Raises:
+        ClusterError: it has none after *seconds*; the reason is that of the last look.
+    """
+    api = await asyncio.to_thread(connect, settings)
+    reason = "it has no ready endpoint"
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    if await count_ready(api, service):
+                        return
+                    reason = "it has no ready endpoint"
+                except ClusterError as error:
+                    reason = str(error)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+    except TimeoutError:
+        name = "/".join(service)
+        raise ClusterError(f"Service {name} did not become ready in {seconds:g} s: {reason}") from None
+    finally:
+        await api.close()
+
+
+async def count_ready(api: ApiClient, service: tuple[str, str]) -> int:
+    """Return the number of ready endpoints of the Service with namespace and name *service*.
+
+    Source: k8s.io/api discovery/v1 types.go (EndpointSlice).
+
+    Raises:
+        ClusterError: they cannot be read.
+    """
+    namespace, name = (quote(part, safe="") for part in service)
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    found = await api.get(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
+    endpoints = [one for slice_ in list_items(found, api.url) for one in slice_.get("endpoints") or ()]
+    # Without a condition one is ready.
+    return sum((one.get("conditions") or {}).get("ready") is not False for one in endpoints)
 
 
 async def _apply(

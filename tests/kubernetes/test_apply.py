@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config.model import KubernetesSettings
 from gateway.errors import ClusterError
-from gateway.kubernetes.apply import apply
+from gateway.kubernetes.apply import apply, delete, wait_for_endpoint
 from tests.kubernetes.server import ApiServer, hang_up, refuse
 
 if TYPE_CHECKING:
@@ -107,3 +107,52 @@ def test_other_objects_are_not_sent(server: ApiServer, tmp_path: Path, wrong: di
     with pytest.raises(ClusterError, match="cannot apply a "):
         applied(server, tmp_path, document(), wrong)
     assert server.requests == []
+
+
+def deleted(server: ApiServer, folder: Path) -> list[str]:
+    return asyncio.run(delete(KubernetesSettings(server.kubeconfig(folder)), "gateway"))
+
+
+def labelled(kind: str) -> dict[str, Any]:
+    return document(
+        kind, metadata={"name": "gateway", "labels": {"app.kubernetes.io/name": "admission-gateway"}}
+    )
+
+
+def test_the_objects_that_were_applied_are_deleted(server: ApiServer, tmp_path: Path) -> None:
+    applied(server, tmp_path, labelled("ValidatingWebhookConfiguration"))
+    assert deleted(server, tmp_path) == [
+        "MutatingWebhookConfiguration/gateway was not there",
+        "ValidatingWebhookConfiguration/gateway deleted",
+    ]
+    assert not [path for path in server.objects if "webhookconfigurations" in path]
+
+
+def test_an_object_of_another_program_is_not_deleted(server: ApiServer, tmp_path: Path) -> None:
+    applied(server, tmp_path, document())
+    with pytest.raises(ClusterError, match=r"MutatingWebhookConfiguration/gateway: it has no label"):
+        deleted(server, tmp_path)
+    assert [path for path in server.objects if "webhookconfigurations" in path]
+
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/policies/endpointslices"
+
+
+def test_the_wait_ends_with_the_first_ready_endpoint(server: ApiServer, tmp_path: Path) -> None:
+    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+
+    async def scenario() -> None:
+        server.objects[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}
+        waiting = asyncio.create_task(wait_for_endpoint(settings, ("policies", "gateway"), 60.0))
+        await asyncio.to_thread(server.wait_for, lambda: server.asked("get") > 0)
+        assert not waiting.done()
+        server.objects[SLICES] = {"items": [{"endpoints": [{}]}]}
+        await waiting
+
+    asyncio.run(scenario())
+
+
+def test_the_wait_names_the_service_and_the_last_reason(server: ApiServer, tmp_path: Path) -> None:
+    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+    with pytest.raises(ClusterError, match=r"policies/gateway did not become ready in 0\.2 s: .*404"):
+        asyncio.run(wait_for_endpoint(settings, ("policies", "gateway"), 0.2))

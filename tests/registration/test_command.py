@@ -137,7 +137,7 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of the arguments --service --url is required"),
+        ([], "one of the arguments --service --url --delete is required"),
         ([*SERVICE, "--url", "https://a"], "not allowed with argument"),
         (["--service", "gateway"], 'argument --service: found "gateway", expected NAMESPACE/NAME'),
         (["--service", "a/b/c"], "argument --service: found"),
@@ -166,6 +166,8 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
         ([*SERVICE, "--kubeconfig", "k"], "--kubeconfig needs --apply"),
         ([*SERVICE, "--context", "k"], "--context needs --apply"),
         ([*SERVICE, "--force-conflicts"], "--force-conflicts needs --apply"),
+        ([*SERVICE, "--wait", "1"], "--wait needs --service and --apply"),
+        (["--delete", "--apply"], "--delete excludes --apply, --static and --wait"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:
