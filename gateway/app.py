@@ -37,6 +37,7 @@ from gateway.snapshot import Pools
 from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.window import Window
+from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -104,6 +105,7 @@ class Gateway:
         self._reporter: Reporter | None = None
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
+        self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
         self._changes = FileChanges(lambda: (options.fingerprint(), self._pools.fingerprint()))
         self._cluster_refusal = ""
         """Why the last change of custom resources is not in force; empty: it is."""
@@ -133,14 +135,14 @@ class Gateway:
         pages = Pages(
             OneProcess(self._state, self._window, self.recent, self.namespaces), lambda: self._page_access
         )
-        routes = AdminRoutes(self._why_not_ready, self._exposition, pages)
+        routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._worker_watch.warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
         self._changes.accepted((seen, self._pools.fingerprint_in_use))
-        await self._front_end.start(config.gateway.listen, self._check_files, reuse_port=self._reuse_port)
+        await self._front_end.start(config.gateway.listen, self._check, reuse_port=self._reuse_port)
         self._keep(self._follower.follow(self._reload_cluster))
         self._keep(self._window.keep())
         self._not_ready = None
@@ -150,6 +152,7 @@ class Gateway:
         self._not_ready = DRAINING
         for task in self._tasks:
             task.cancel()
+        await self._worker_watch.close()
         await self._front_end.drain(drain_s)
         await self._pools.close(0.0)
         await self._follower.use(Cluster())
@@ -272,6 +275,7 @@ class Gateway:
             self._loaded_at = time.time()
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
+            self._worker_watch.use(combined.config, self._pools.by_name)
             self.config, self._files = combined.config, files
             self.recent.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
@@ -308,10 +312,14 @@ class Gateway:
         if old is not None:
             log.info("configuration reloaded: %s", summary(config))
 
-    def _check_files(self) -> None:
-        # Not while draining: stop() would not close what a reload makes.
-        if not self._reloading.locked() and self._not_ready != DRAINING and self._changes.is_due():
+    def _check(self) -> None:
+        """Check files and workers; the listener calls it about once a second."""
+        if self._not_ready == DRAINING:
+            # stop() would not close what a reload makes.
+            return
+        if not self._reloading.locked() and self._changes.is_due():
             self._keep(self._reload_changed_files())
+        self._worker_watch.check()
 
     async def _reload_changed_files(self) -> None:
         problem, is_new = await self._reload_files()

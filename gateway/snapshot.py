@@ -103,16 +103,13 @@ class PreparedPools:
     """New servers; the first call connects to them."""
 
     async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
-        """Wait a while for each new pool to reach a worker; log those that do not."""
-        reached = await asyncio.gather(
+        """Wait a while for each new pool to reach a worker."""
+        await asyncio.gather(
             *(
                 pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
                 for pool in self.made.values()
             )
         )
-        for name, is_ready in zip(self.made, reached, strict=True):
-            if not is_ready:
-                log.warning("worker pool %s: no worker reached yet, calls fail until one is", name)
 
 
 class Pools:
@@ -219,6 +216,11 @@ class Pools:
             config.gateway.audit_level,
             digest,
         )
+
+    @property
+    def by_name(self) -> Mapping[str, Pool]:
+        """The pools in use."""
+        return self._pools
 
     def fingerprint(self) -> object:
         """Return a value that changes with the TLS files and credentials, see ``fingerprint_in_use``."""

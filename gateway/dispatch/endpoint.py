@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.dispatch.calls import InFlightCalls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
+from gateway.dispatch.policy_listing import PolicyListing, list_policies
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
 
@@ -63,6 +64,10 @@ class WorkerEndpoint:
         self._metrics = metrics
         self._now = timers.now
         self._is_closing = self._was_connected = False
+        self.connected_count = 0
+        """How often the worker was connected."""
+        self.lost_reason = ""
+        """Why the worker is not connected; empty if it is."""
         self._transport = self._open_transport()
         self._draining: set[WorkerTransport] = set()
         """Replaced transports with calls in flight."""
@@ -173,6 +178,10 @@ class WorkerEndpoint:
         if self._health is None:
             self._health = HealthWatch(self._dialer, self._on_health)
 
+    async def list_policies(self) -> PolicyListing:
+        """Return the policies that the worker serves."""
+        return await list_policies(self._dialer)
+
     def update_state(self) -> None:
         """Derive the state again from the connectivity and ``outlier``."""
         self.state = self.outlier.state if self._connectivity == "ready" else self._connectivity
@@ -184,6 +193,8 @@ class WorkerEndpoint:
                 self.outlier.reset()
                 if self._health is not None:
                     self._health.restart()
+                self.connected_count += 1
+                self.lost_reason = ""
             if self._connectivity in ("down", "draining"):
                 text = "worker %s connected again" if self._was_connected else "worker %s connected"
                 log.info(text, self.address)
@@ -196,6 +207,7 @@ class WorkerEndpoint:
         if transport is not self._transport:
             return
         self.failed_attempts += 1
+        self.lost_reason = reason
         if self._connectivity not in ("down", "draining"):
             if self._was_connected:
                 log.warning("worker %s lost; reconnecting: %s", self.address, reason)

@@ -44,6 +44,8 @@ PREFERENCE: Final[dict[EndpointState, int]] = {
 }
 """If no endpoint is ready, those with the lowest number are used."""
 
+_UNREACHABLE: Final = ("connecting", "down", "draining")
+
 
 class Pool:
     """The endpoints of one WorkerPool. Create and start it on a running event loop."""
@@ -110,6 +112,16 @@ class Pool:
         others = [other for other in self.endpoints if other is not endpoint and other.calls.free]
         others = [other for other in others if other.state not in ("down", "draining")]
         return self._less_loaded(_most_preferred(others)) if others else None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether any worker is connected, also one that gets no calls at present."""
+        return any(endpoint.state not in _UNREACHABLE for endpoint in self.endpoints)
+
+    @property
+    def unreachable_reason(self) -> str:
+        """Why no worker is connected; empty if that is not known."""
+        return self._unresolved or next((one.lost_reason for one in self.endpoints if one.lost_reason), "")
 
     async def wait_until_ready(self, timeout_s: float) -> bool:
         """Return whether an endpoint is ready within *timeout_s* seconds."""

@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="NS is excluded from the registration on purpose: it is no error that webhooks are not called "
         "there; may be repeated",
     )
+    add(
+        "--workers",
+        action="store_true",
+        help="also look the policies up at their workers; workers with a command are started",
+    )
     add("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -61,9 +66,11 @@ def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], o
     for option in ("kubeconfig", "context"):
         if getattr(parsed, option) is not None and not parsed.cluster:
             refuse(f"--{option} needs --cluster")
-    for option in ("name", "expiry_days", "exclude_namespace", "json"):
-        if getattr(parsed, option) not in (None, False) and not parsed.cluster and parsed.static is None:
+    for option in ("name", "expiry_days", "exclude_namespace"):
+        if getattr(parsed, option) is not None and not parsed.cluster and parsed.static is None:
             refuse(f"--{option.replace('_', '-')} needs --cluster or --static")
+    if parsed.json and not parsed.cluster and parsed.static is None and not parsed.workers:
+        refuse("--json needs --cluster, --static or --workers")
     for namespace in parsed.exclude_namespace or ():
         if message := dns_1123_label(namespace):
             refuse(f"argument --exclude-namespace: {message}")
@@ -76,8 +83,31 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
 
     Raises:
         ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
+        ConfigError: the TLS files of a pool cannot be used.
         GatewayError: no cluster is configured.
     """
+    import asyncio
+
+    found: dict[str, list[Finding]] = {}
+    if parsed.cluster or parsed.static is not None:
+        place = "cluster" if parsed.static is None else "files"
+        config, found[place] = _inspect_registration(parsed, config)
+    if parsed.workers:
+        from gateway.inspection.workers import check_workers
+
+        found["workers"] = asyncio.run(check_workers(config))
+    every = [one for findings in found.values() for one in findings]
+    if parsed.json:
+        logs.print_output(*json.dumps([asdict(one) for one in every], indent=2).split("\n"))
+    else:
+        for place, findings in found.items():
+            errors = sum(one.severity == "error" for one in findings)
+            logs.print_output(*findings, f"{place}: {errors} errors, {len(findings) - errors} warnings")
+    return 1 if any(one.severity == "error" for one in every) else 0
+
+
+def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[Config, list[Finding]]:
+    """Return *config* with the custom resources of the cluster, and the findings, errors first."""
     refused: list[Problem] = []
     static: list[Finding] = []
     name = parsed.name
@@ -93,14 +123,8 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     accepted = parsed.exclude_namespace or ()
     if not parsed.allow_empty:
         refused += _no_webhooks(whole, parsed.config)
-    found = sorted([*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)])
-    errors = sum(one.severity == "error" for one in found)
-    if parsed.json:
-        logs.print_output(*json.dumps([asdict(one) for one in found], indent=2).split("\n"))
-    else:
-        place = "cluster" if parsed.static is None else "files"
-        logs.print_output(*found, f"{place}: {errors} errors, {len(found) - errors} warnings")
-    return 1 if errors else 0
+    found = [*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)]
+    return whole, sorted(found)
 
 
 def _from_cluster(

@@ -21,7 +21,7 @@ from gateway.errors import ConfigError, Unavailable
 from gateway.pages.routes import Pages
 from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child
-from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
+from gateway.serving.admin import ADMIN_BOUNDS, VERBOSE, WARNING, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
@@ -86,7 +86,9 @@ class Supervisor:
         pages = Pages(AllProcesses(sockets), lambda: self._page_access)
         self._admin = Listener(
             config.gateway.admin_listen,
-            ConnectionTable(AdminRoutes(lambda: self._not_ready, self._exposition, pages), ADMIN_BOUNDS),
+            ConnectionTable(
+                AdminRoutes(lambda: self._not_ready, self._exposition, pages, self._warnings), ADMIN_BOUNDS
+            ),
             checks=(self._refresh_pages,),
             role=ADMIN_PORT,
         )
@@ -225,6 +227,21 @@ class Supervisor:
             if not self._is_down(number):
                 await self._children[number].ended_within(_END_NOTIFIED_S)
             raise
+
+    async def _warnings(self) -> list[str]:
+        """Return the warnings of all processes, each once."""
+        answers = await asyncio.gather(
+            *(self._fetch(number, f"/readyz?{VERBOSE}") for number in range(self._count)),
+            return_exceptions=True,
+        )
+        lines = [
+            line.removeprefix(WARNING)
+            for answer in answers
+            if not isinstance(answer, BaseException)
+            for line in answer[1].decode(errors="replace").splitlines()
+            if line.startswith(WARNING)
+        ]
+        return list(dict.fromkeys(lines))
 
     async def _exposition(self, accept: bytes) -> Exposition:
         found = await asyncio.gather(*(self._metrics_of(number) for number in range(self._count)))

@@ -13,7 +13,7 @@ from gateway.serving.message import Cancel, Exchange, HttpRequest, Response, err
 from gateway.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from gateway.telemetry.exposition import Exposition
 
@@ -23,6 +23,10 @@ _TEXT = b"text/plain; charset=utf-8"
 _OK = Response(200, b"ok\n", content_type=_TEXT)
 _PATHS = (b"/livez", b"/readyz", b"/metrics")
 
+VERBOSE: Final = "verbose"
+"""The query of /readyz for a line for each warning."""
+WARNING: Final = "warning: "
+"""The beginning of such a line."""
 _SMALL_BODY_BYTES: Final = 16 * 1024
 
 ADMIN_BOUNDS = Bounds(
@@ -59,8 +63,9 @@ class AdminRoutes:
         ready: Callable[[], str | None],
         metrics: Callable[[bytes], Exposition | Awaitable[Exposition]],
         pages: PageRoutes | None = None,
+        warnings: Callable[[], Sequence[str] | Awaitable[Sequence[str]]] = tuple,
     ) -> None:
-        """Serve *ready* and *metrics*, which are called for each request.
+        """Serve *ready*, *metrics* and *warnings*, which are called for each request.
 
         Args:
             ready: Returns None when reviews can be answered, otherwise the reason why not.
@@ -68,10 +73,12 @@ class AdminRoutes:
                 Raises Unavailable if it would be incomplete; the answer is then 503, since a gap in a counter
                 is right and a decrease wrong.
             pages: Serves all other paths; None: there are none.
+            warnings: Returns a text for each fault that does not affect readiness, or an awaitable for them.
         """
         self._ready = ready
         self._metrics = metrics
         self._pages = pages
+        self._warnings = warnings
         self._tasks: set[asyncio.Task[None]] = set()
         self.draining = False
 
@@ -102,10 +109,12 @@ class AdminRoutes:
 
     def answer(self, exchange: Exchange, now: float) -> Cancel | None:
         """Answer the request, at once or when the metrics have been gathered."""
-        path = exchange.request.target.partition(b"?")[0]
+        path, _, query = exchange.request.target.partition(b"?")
         try:
             if path == b"/livez":
                 exchange.reply(_OK)
+            elif path == b"/readyz" and query.partition(b"=")[0] == VERBOSE.encode():
+                return self._start(_reply_later(exchange, self._verbose()))
             elif path == b"/readyz":
                 reason = self._ready()
                 exchange.reply(_OK if reason is None else error_response(503, printable(reason, None)))
@@ -124,6 +133,15 @@ class AdminRoutes:
             _expose(exchange, exposition)
             return None
         return self._start(_expose_later(exchange, exposition))
+
+    async def _verbose(self) -> Response:
+        """Return the readiness, with a line for each warning."""
+        found = self._warnings()
+        warnings = await found if inspect.isawaitable(found) else found
+        reason = self._ready()
+        lines = ["ok" if reason is None else f"not ready: {reason}", *(f"{WARNING}{one}" for one in warnings)]
+        body = "".join(f"{printable(line, None)}\n" for line in lines).encode()
+        return Response(200 if reason is None else 503, body, content_type=_TEXT)
 
     def _start(self, work: Coroutine[object, object, None]) -> Cancel:
         task = asyncio.get_running_loop().create_task(work)

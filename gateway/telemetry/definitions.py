@@ -110,6 +110,13 @@ WEBHOOK_TIMEOUT: Final = _gauge(
     *("name", "type"),
     is_lowest=True,
 )
+WEBHOOK_POLICY_MISMATCHES: Final = _gauge(
+    "webhook_policy_mismatches",
+    "workers that do not serve the policy of a webhook (`reason` is `not_served`), or serve a validating "
+    "policy for a mutating webhook or the reverse (`other_kind`); no series if there are none",
+    *("name", "type", "reason"),
+    is_lowest=True,
+)
 WEBHOOK_REQUESTS: Final = _counter(
     "webhook_requests", "calls whose answer counted", "name", "type", "operation", "code", "rejected"
 )

@@ -97,6 +97,8 @@ class Metrics:
         self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
         """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
         type."""
+        self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
+        """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
         self.registry.register(self)
         self.registry.register(self.worker_calls)
@@ -234,6 +236,13 @@ class Metrics:
             digest, timeouts = self.configuration
             yield _family(definitions.CONFIG_INFO, {(digest,): 1})
             yield _family(definitions.WEBHOOK_TIMEOUT, timeouts)
+        yield _family(
+            definitions.WEBHOOK_POLICY_MISMATCHES,
+            {
+                (name, _TYPES[phase], why): count
+                for (name, phase, why), count in self.policy_mismatches.items()
+            },
+        )
         if self.watch is not None:
             is_connected, count = self.watch
             yield _family(definitions.WATCH_CONNECTED, {(): int(is_connected)})

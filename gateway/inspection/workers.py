@@ -1,0 +1,59 @@
+"""``admission-gateway check --workers``: whether workers serve the policies that the webhooks name."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.inspection.model import Finding
+from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.snapshot import Pools
+from gateway.telemetry.metrics import Metrics
+from gateway.worker_watch import WorkerWatch
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+    from gateway.inspection.model import Severity
+
+_REACHED_WITHIN_S: Final = 5.0
+
+
+async def check_workers(config: Config) -> list[Finding]:
+    """Return the findings about the workers of *config*, errors first.
+
+    Workers with a command are started, and stopped in the end.
+
+    Raises:
+        ConfigError: TLS files of a pool cannot be used.
+    """
+    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
+    workers = LocalWorkers(runtime)
+    pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
+    watch = WorkerWatch(None, asyncio.get_running_loop().time)
+    try:
+        workers.update(config.pools)
+        prepared = await pools.prepare(config)
+        await prepared.wait_until_ready(_REACHED_WITHIN_S)
+        watch.use(config, prepared.made)
+        found: list[Finding] = [
+            Finding("warning", where, message, "the policies cannot be compared")
+            for where, message in await watch.read_all()
+        ]
+        for name, effect in watch.unreachable():
+            advice = "start its workers, or correct its targets"
+            found.append(Finding("error", f"worker pool {name}", f"no worker is reachable; {effect}", advice))
+        for one in watch.mismatches():
+            severity: Severity = "error" if one.reason == "not_served" else "warning"
+            found.append(
+                Finding(severity, one.place, one.message, "correct the webhook, or update the workers")
+            )
+        await pools.discard(prepared)
+    finally:
+        await watch.close()
+        await pools.close(0.0)
+        await workers.stop(STOP_GRACE_S)
+        shutil.rmtree(runtime, ignore_errors=True)
+    return sorted(found)

@@ -1,0 +1,125 @@
+"""Policies that workers do not serve, and pools without a reachable worker, are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import ROOT, Process, pool_document, run_command, webhook_document
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+pytestmark = pytest.mark.process
+
+MISMATCHES = "admission_gateway_webhook_policy_mismatches"
+MISSPELT = {"clientConfig": {"worker": {"pool": "pool", "policy": "require-label"}}}
+MUTATING = {"clientConfig": {"worker": {"pool": "pool", "policy": "default-resources"}}}
+
+
+@pytest.fixture
+def samples(processes: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A worker with the sample policies."""
+    target = f"unix:{tmp_path_factory.mktemp('w')}/s"
+    worker = Process(sys.executable, "-m", "workers.samples", "--listen", target)
+    processes.callback(worker.stop)
+    worker.expect("serving")
+    return target
+
+
+def configure(folder: Path, target: str, *scripts: dict[str, Any], **fields: Any) -> Path:
+    (folder / "c.yaml").write_text(
+        pool_document("pool", target) + webhook_document("validate", "v", "pool", *scripts, **fields)
+    )
+    return folder
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_policies_that_the_worker_does_not_serve_are_told(
+    tmp_path: Path, samples: str, start_gateway: Callable[..., GatewayProcess], count: str
+) -> None:
+    configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
+    gateway = start_gateway(tmp_path, "--processes", count)
+    gateway.expect(
+        'WARNING policy mismatch: webhook v/h0.v.test: policy "require-label" of pool pool: '
+        f'not served by {samples}, so that calls fail closed; did you mean "require-labels"'
+    )
+    gateway.expect('webhook v/h1.v.test: policy "default-resources" of pool pool: mutating at ')
+    eventually(lambda: gateway.metric(MISMATCHES, name="h0.v.test", reason="not_served") == 1)
+    eventually(lambda: gateway.metric(MISMATCHES, name="h1.v.test", reason="other_kind") == 1)
+    status, text = gateway.admin("/readyz?verbose")
+    first, *warnings = text.splitlines()
+    assert (status, first, len(warnings)) == (200, "ok", 2)
+    assert all(line.startswith("warning: webhook v/h") for line in warnings)
+    configure(
+        tmp_path,
+        samples,
+        {"webhook": {"clientConfig": {"worker": {"pool": "pool", "policy": "deny-latest-tag"}}}},
+    )
+    gateway.expect("policy mismatch over: h0.v.test, h1.v.test")
+    eventually(lambda: gateway.admin("/readyz?verbose") == (200, "ok\n"))
+
+
+def test_check_looks_the_policies_up_at_their_workers(tmp_path: Path, samples: str) -> None:
+    configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
+    done = run_command("check", "--config", tmp_path, "--workers", "--json")
+    assert done.returncode == 1
+    error, warning = json.loads(done.stdout)
+    assert (error["severity"], warning["severity"]) == ("error", "warning")
+    assert error["place"] == 'webhook v/h0.v.test: policy "require-label" of pool pool'
+    assert "is validating" in warning["message"]
+    assert run_command("check", "--config", ROOT / "gateway" / "dev.yaml", "--workers").returncode == 0
+
+
+def test_check_names_a_pool_without_a_reachable_worker(
+    tmp_path: Path, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    configure(tmp_path, "unix:/nowhere", {})
+    done = run_command("check", "--config", tmp_path, "--workers")
+    assert done.returncode == 1
+    assert (
+        "error: worker pool pool: no worker is reachable; webhooks that fail closed: h0.v.test; "
+        in done.stdout
+    )
+    # A worker without ListPolicies cannot be checked, which is no fault.
+    configure(tmp_path, start_worker().target, {})
+    done = run_command("check", "--config", tmp_path, "--workers")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 0 warnings")
+
+
+def test_a_lost_pool_is_told_once_with_its_webhooks_and_again_when_it_is_over(
+    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+) -> None:
+    worker = start_worker("127.0.0.1:0")
+    configure(tmp_path, worker.target, {}, {"webhook": {"failurePolicy": "Ignore"}})
+    gateway = start_gateway(tmp_path)
+    assert "worker pool unreachable" not in gateway.log
+    worker.stop()
+    gateway.expect(
+        "WARNING worker pool unreachable: pool: no worker is reachable; "
+        "webhooks that fail closed: h0.v.test; webhooks that fail open: h1.v.test: UNAVAILABLE"
+    )
+    assert gateway.admin("/readyz?verbose")[1].startswith(
+        "ok\nwarning: worker pool pool: no worker is reachable"
+    )
+    start_worker(worker.target)
+    gateway.expect(r"INFO worker pool reachable again: pool, after \d+ s; its webhooks are called")
+    assert gateway.log.count("worker pool unreachable") == 1
+
+
+def test_a_pool_that_is_unreachable_from_the_start_is_told(
+    tmp_path: Path, start_gateway: Callable[..., GatewayProcess]
+) -> None:
+    gateway = start_gateway(configure(tmp_path, "unix:/nowhere", {}))
+    gateway.expect(
+        "worker pool unreachable: pool: no worker is reachable; webhooks that fail closed: h0.v.test: "
+    )
