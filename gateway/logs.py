@@ -2,28 +2,56 @@
 
 A log record is one line. Its message can contain texts of workers, clients, files and the cluster, so the
 formatter escapes the whole message: no text can begin another record or send commands to a terminal. The
-lines of a traceback follow the record; each begins with ``CONTINUED``, with which no record begins. Text that
-does not go through the logging module goes through :func:`print_error` or :func:`print_output`.
+lines of a traceback follow the record; each begins with ``CONTINUED``, with which no record begins. As JSON a
+record is one object in one line, with the traceback in it. Text that does not go through the logging module
+goes through :func:`print_error` or :func:`print_output`.
+
+Each record belongs to an area, by the name of its logger, and each area has a level. Records of libraries are
+only logged from WARNING on, whatever the levels are: their debug messages quote what they read.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, Final, TextIO
+import time
+from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
 
-from gateway.text import printable
+from gateway.text import printable, printable_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+log = logging.getLogger(__name__)
+
+Area = Literal["configuration", "workers", "serving", "cluster", "process"]
+Level = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+AREAS: Final[tuple[Area, ...]] = get_args(Area)
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+DEFAULT_LEVEL: Final[Level] = "info"
+
+_AREA_OF: Final[dict[str, Area]] = {
+    **dict.fromkeys(("app", "conditions", "config", "credentials", "importing", "snapshot"), "configuration"),
+    **dict.fromkeys(("dispatch", "worker_output", "worker_watch"), "workers"),
+    **dict.fromkeys(("admit", "decisions", "pages", "serving"), "serving"),
+    **dict.fromkeys(("cluster_follower", "kubernetes", "reports"), "cluster"),
+}
+"""By the part of the logger's name after ``gateway.``; all others belong to ``process``."""
+
+TEXT_FORM: Final = "%(asctime)s %(levelname)s %(message)s"
+"""The form of text records of the gateway."""
 CONTINUED: Final = "    | "
 MESSAGE_CHARS: Final = 8192
 """The longest message of a record: half of the 16 KiB at which container runtimes split a line."""
 TRACEBACK_LINES: Final = 100
 """The longest traceback of a record; the middle of a longer one is left out."""
+TRACEBACK_CHARS: Final = 6144
+"""The longest traceback of a JSON record: with the message less than 16 KiB."""
 _LINE_CHARS: Final = 1000
 
 
@@ -43,6 +71,36 @@ class LogFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
+class JsonFormatter(LogFormatter):
+    """Formats a record, with its traceback, as one JSON object in one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of *record*."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        members = {
+            "time": f"{seconds}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "area": area_of(record.name),
+            "message": printable(record.getMessage(), MESSAGE_CHARS),
+        }
+        if record.exc_info:
+            members["traceback"] = _shortened(self.formatException(record.exc_info))
+        return printable_json(json.dumps(members, ensure_ascii=False))
+
+
+def area_of(logger: str) -> Area:
+    """Return the area of the records of *logger*."""
+    return _AREA_OF.get(".".join(logger.split(".")[1:2]), "process")
+
+
+def _shortened(text: str) -> str:
+    """Return a traceback for a JSON record, its middle left out if it is long."""
+    lines = [printable(line, _LINE_CHARS) for line in text.split("\n")]
+    whole = "\n".join(lines)
+    half = TRACEBACK_CHARS // 2
+    return whole if len(whole) <= TRACEBACK_CHARS else f"{whole[:half]}\n(…)\n{whole[-half:]}"
+
+
 def _continued(text: str) -> list[str]:
     lines = text.split("\n")
     left_out = len(lines) - TRACEBACK_LINES
@@ -58,6 +116,53 @@ def set_up(level: int, form: str) -> None:
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)  # noqa: FBT003 - the standard library's only way
+
+
+def set_up_program(level: int, *, is_verbose: bool) -> None:
+    """As :func:`set_up` for a command of the gateway, whose libraries log from WARNING on.
+
+    With *is_verbose* the command's own records are those from DEBUG on.
+    """
+    set_up(max(level, logging.WARNING), TEXT_FORM)
+    for name in ("gateway", "workers"):
+        logging.getLogger(name).setLevel(logging.DEBUG if is_verbose else level)
+    current.is_debug = is_verbose
+
+
+class LogSettings:
+    """The form and the levels of the log of this process, which can change while it runs."""
+
+    def __init__(self) -> None:
+        self.is_debug = False
+        """Whether all areas have the level ``debug``, whatever is configured."""
+        self._levels: Mapping[Area, Level] = {}
+
+    def use(self, log_format: LogFormat, levels: Mapping[Area, Level]) -> None:
+        """Write records as *log_format* from now on, with *levels* by area; others have ``DEFAULT_LEVEL``."""
+        self._levels = levels
+        formatter = JsonFormatter() if log_format == "json" else LogFormatter(TEXT_FORM)
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler.formatter, LogFormatter):
+                handler.setFormatter(formatter)
+        self._apply()
+
+    def toggle_debug(self) -> None:
+        """Log the debug records of all areas, or no longer."""
+        self.is_debug = not self.is_debug
+        self._apply()
+        log.warning("log levels changed: %s", "debug for all areas" if self.is_debug else "as configured")
+
+    def _apply(self) -> None:
+        def level(area: Area) -> str:
+            return "DEBUG" if self.is_debug else self._levels.get(area, DEFAULT_LEVEL).upper()
+
+        logging.getLogger("gateway").setLevel(level("process"))
+        for name, area in _AREA_OF.items():
+            logging.getLogger(f"gateway.{name}").setLevel(level(area))
+
+
+current: Final = LogSettings()
+"""Of this process."""
 
 
 def log_uncaught() -> None:

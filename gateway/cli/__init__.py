@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+log = logging.getLogger(__name__)
+
 _COMMANDS = (
     ("serve", "run the gateway", serve),
     ("check", "validate a configuration exactly as serve does", check),
@@ -41,11 +43,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parsed = build_parser().parse_args(arguments)
     # All other commands print their results themselves.
     level = logging.INFO if parsed.command == "serve" else logging.ERROR
-    logs.set_up(logging.DEBUG if parsed.verbose else level, "%(asctime)s %(levelname)s %(message)s")
+    logs.set_up_program(level, is_verbose=parsed.verbose)
     if argv is None:
         logs.log_uncaught()
-    for name in ("asyncio", "httpx2", "httpcore2"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         status = parsed.run(parsed, arguments)
         # An error of the last write can still be reported here, but not when the interpreter exits.
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         status = 1
         if not isinstance(error, BrokenPipeError):
             logs.print_error(f"admission-gateway: {error}")
-        logging.debug("", exc_info=True)
+        log.debug("the command failed", exc_info=True)
         _discard_output()
     sys.exit(status)
 

@@ -44,4 +44,6 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")
-    return inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
+    return (
+        inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
+    )

@@ -83,6 +83,7 @@ def _ignore_early_signals() -> None:
     """Set signal handlers for the time of the imports, which take most of the start."""
     # No configuration has been loaded yet, so there is nothing to reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     # Nothing needs a shutdown yet. The kernel does not end the init process of a container by default.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
+from gateway.logs import AREAS, DEFAULT_LEVEL, LEVELS, Area, Level, LogFormat
 from gateway.text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.config.fields import Fields
 
-LogFormat = Literal["text", "json"]
 LoggedDecisions = Literal["None", "Denied", "All"]
 
 FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
@@ -62,6 +64,8 @@ class LoggingSettings:
     decisions: LoggedDecisions = "Denied"
     """``Denied``: denials, failures and fail-opens."""
     decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
+    levels: Mapping[Area, Level] = field(default_factory=dict)
+    """Areas with another level than ``gateway.logs.DEFAULT_LEVEL``."""
 
 
 def read_logging(fields: Fields, folder: Path) -> LoggingSettings:
@@ -69,11 +73,18 @@ def read_logging(fields: Fields, folder: Path) -> LoggingSettings:
     default = LoggingSettings()
     settings = LoggingSettings(
         format=fields.choice("format", FORMATS, default.format),
+        levels=_read_levels(fields.group("levels")),
         decisions=fields.choice("decisions", LOGGED_DECISIONS, default.decisions),
         decision_log=_read_decision_log(fields.group("decisionLog"), folder),
     )
     fields.finish()
     return settings
+
+
+def _read_levels(fields: Fields) -> dict[Area, Level]:
+    levels = {area: fields.choice(area, LEVELS, DEFAULT_LEVEL) for area in AREAS}
+    fields.finish()
+    return {area: level for area, level in levels.items() if level != DEFAULT_LEVEL}
 
 
 def _read_decision_log(fields: Fields, folder: Path) -> DecisionLogSettings:

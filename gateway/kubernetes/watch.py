@@ -243,7 +243,7 @@ class Watch(Generic[T]):
             self._version = ""
         # A first failure is not logged: the next attempt usually works.
         if self._has_warned or (self._failures == 1 and self.synced.is_set()):
-            log.debug("%s: %s", noun, self.last_error)
+            log.debug("watch still interrupted: %s: %s", noun, self.last_error)
             return
         self._has_warned = True
         if self.synced.is_set():

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway import logs
 from gateway.app import Gateway
 from gateway.config.model import summary
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
@@ -45,12 +46,14 @@ async def serve(options: Options, arguments: list[str]) -> None:
     workers = LocalWorkers(runtime)
     signals.at_once(workers.kill)
 
-    def start_workers(config: Config) -> None:
+    def use_config(config: Config) -> None:
+        _use_log_settings(config)
         workers.update(config.pools)
 
     keeping: asyncio.Task[None] | None = None
     try:
         config = options.load()
+        _use_log_settings(config)
         if config.gateway.tls.self_managed is not None and options.tls_cert is None:
             keeper = _certificate_keeper(config.gateway, runtime)
             if not await signals.run_until_stopped(keeper.start()):
@@ -60,11 +63,11 @@ async def serve(options: Options, arguments: list[str]) -> None:
             arguments = [*arguments, f"--tls-cert={keeper.cert_file}", f"--tls-key={keeper.key_file}"]
             config = options.load()
         if config.gateway.processes > 1:
-            supervisor = Supervisor(options, config, arguments, runtime, start_workers)
+            supervisor = Supervisor(options, config, arguments, runtime, use_config)
             signals.at_once(supervisor.kill)
             await _serve_several(signals, supervisor)
         else:
-            gateway = Gateway(options, lambda pool: targets_of(pool, runtime), start_workers)
+            gateway = Gateway(options, lambda pool: targets_of(pool, runtime), use_config)
             await _serve_one(signals, gateway, _start_alone(gateway, config))
     finally:
         if keeping is not None:
@@ -91,9 +94,15 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
     """
     signals = Signals()
     config = options.load()
-    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), process=number)
+    _use_log_settings(config)
+    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), _use_log_settings, process=number)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
     await _serve_one(signals, gateway, start)
+
+
+def _use_log_settings(config: Config) -> None:
+    settings = config.gateway.logging
+    logs.current.use(settings.format, settings.levels)
 
 
 async def _start_child(gateway: Gateway, config: Config, admin_address: str) -> None:
@@ -143,8 +152,8 @@ class Signals:
     """The signal handlers of this process. Make it on a running event loop.
 
     SIGTERM and SIGINT stop the process, also while it starts; a second one kills it and its children. SIGHUP
-    reloads the configuration. All have handlers: by default the kernel would end a starting process, and
-    would not end the init process of a container.
+    reloads the configuration, SIGUSR1 turns debug records on and off. All have handlers: by default the
+    kernel would end a starting process, and would not end the init process of a container.
     """
 
     def __init__(self) -> None:
@@ -155,6 +164,7 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up.set)
+        loop.add_signal_handler(signal.SIGUSR1, logs.current.toggle_debug)
 
     def at_once(self, end: Callable[[], None]) -> None:
         """Call *end* at the second signal to stop, before earlier callbacks; it must not wait."""

@@ -15,6 +15,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gateway import logs
 from gateway.app import DRAINING, STARTING
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Unavailable
@@ -76,6 +77,10 @@ class Supervisor:
         self._is_reload_due = False
         self._reload_due: set[int] = set()
         """The processes that have not been sent SIGHUP since the last reload request."""
+        self._is_debug: dict[int, tuple[int, bool]] = {}
+        """By number, the process id of a process and whether it logs debug records of all areas."""
+        self._starts_debug = logs.current.is_debug
+        """The same of a new process, which has the command line of the parent."""
         self._listening: dict[int, int] = {}
         """By number, the process id of a process that has begun to listen."""
         self._metrics = ProcessMetrics()
@@ -210,9 +215,20 @@ class Supervisor:
             # Before its first answer a process may have no handler for the signal, which would end it.
             self._reload_due.remove(number)
             self._children[number].signal(signal.SIGHUP)
+        if pid is not None:
+            self._pass_on_debug(number, pid)
         if pid is not None and (status == 200 or not body.startswith(_STARTING)):
             self._listening[number] = pid
         return None if status == 200 else body.decode(errors="replace")
+
+    def _pass_on_debug(self, number: int, pid: int) -> None:
+        """Send SIGUSR1 to a process that has answered, if its log levels are not those of the parent."""
+        known, is_debug = self._is_debug.get(number, (pid, self._starts_debug))
+        if known != pid:
+            is_debug = self._starts_debug
+        if is_debug != logs.current.is_debug:
+            self._children[number].signal(signal.SIGUSR1)
+        self._is_debug[number] = pid, logs.current.is_debug
 
     async def _fetch(self, number: int, target: str) -> tuple[int, bytes]:
         """Return status and body of the answer of process *number* on its admin port.
