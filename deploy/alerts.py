@@ -218,6 +218,15 @@ ALERTS: Final = (
         "get it.",
     ),
     Alert(
+        "RecordsDropped",
+        "warning",
+        _rises("admission_gateway_findings_dropped_total"),
+        5,
+        "records of decisions are dropped",
+        "More findings, decisions or spans come up than their limits allow, or where they are sent does not "
+        "take them. Reviews are not affected.",
+    ),
+    Alert(
         "WatchDisconnected",
         "warning",
         "admission_gateway_cluster_watch_connected == 0",

@@ -51,6 +51,8 @@ _CALLS: Final = f"{_G}webhook_admission_duration_seconds"
 _REJECTIONS: Final = f"{_G}webhook_rejections_total"
 _DENIED: Final = '<webhooks>, error_type="no_error"'
 _FAILED: Final = '<webhooks>, error_type!="no_error"'
+_WORKERS: Final = 'namespace=~"$namespace"'
+"""Workers can be in any pod; the variable pod has those of the gateway."""
 _WEBHOOK: Final = "{{name}} ({{type}})"
 
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
@@ -275,6 +277,34 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             text="discarded: the object changed, and the webhook was called again.",
         ),
     ),
+    "Policies, as workers count them": (
+        Panel(
+            "Reviews by policy",
+            {
+                "{{policy}} {{outcome}}": _rate(
+                    f"{_G}worker_policy_reviews_total", "policy, outcome", _WORKERS
+                )
+            },
+            "reqps",
+            text="Of workers that run with --metrics-listen. error: the policy failed, or a deadline passed.",
+        ),
+        Panel(
+            "99th percentile by policy",
+            {"{{policy}}": _quantile(0.99, f"{_G}worker_policy_duration_seconds", "policy", _WORKERS)},
+            "s",
+            text="Without network and queues: compare it with the webhook's.",
+        ),
+        Panel(
+            "Policies that run",
+            {"{{policy}}": f"sum by (policy) ({_G}worker_policy_in_flight{{{_WORKERS}}})"},
+        ),
+        Panel(
+            "Versions of workers",
+            {"{{pod}} {{sdk}} {{version}} {{runtime}}": f"{_G}worker_build_info{{{_WORKERS}}}"},
+            kind="table",
+            width=24,
+        ),
+    ),
     "Configuration, certificates, cluster": (
         Panel(
             "Configuration in force",
@@ -370,6 +400,13 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 f"* on (namespace, pod, job, instance) group_left () {_G}build_info"
             },
             "s",
+        ),
+    ),
+    "Records": (
+        Panel(
+            "Dropped findings of reports and Events",
+            {"{{namespace}} {{pod}}": f"rate({_G}findings_dropped_total{{<pods>}}[$__rate_interval])"},
+            "reqps",
         ),
     ),
 }

@@ -15,15 +15,16 @@ import yaml
 
 from deploy.alerts import ALERTS, PREFIX
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, RULES, outputs
+from deploy.worker_metrics import WORKER_METRICS
 from gateway.telemetry.definitions import DEFINITIONS
 from tests.deploy.cluster import MANIFEST, objects
 from tests.deploy.promql import TARGET_LABELS, unknown_names
-from tests.docs.pages import DOCS, section
+from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SERIES = {name: labels for each in DEFINITIONS for name, labels in each.series.items()}
+SERIES = {name: labels for each in (*DEFINITIONS, *WORKER_METRICS) for name, labels in each.series.items()}
 LABELS = frozenset().union(*SERIES.values())
 RUNBOOKS = DOCS / "runbooks"
 NAMES = [alert.name for alert in ALERTS]
@@ -47,6 +48,16 @@ def queries() -> list[str]:
             if variable["type"] == "query"
         ),
     ]
+
+
+def test_the_metrics_of_workers_are_those_of_their_documentation() -> None:
+    page = (ROOT / "workers" / "README.md").read_text()
+    documented = {
+        name.strip("`"): tuple(re.findall(r"`(\w+)`", labels))
+        for name, labels, _ in rows(page, 3)
+        if name.startswith("`admission_gateway_worker_")
+    }
+    assert documented == {each.name: each.labels for each in WORKER_METRICS}
 
 
 @pytest.mark.parametrize("file", outputs(), ids=lambda file: str(file.relative_to(ROOT)))

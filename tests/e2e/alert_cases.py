@@ -242,6 +242,14 @@ CASES: Final = (
         16,
         [series("config_info", "1x20", digest="x"), series("config_info", "1x20", OTHER_POD, digest="x")],
     ),
+    Case(
+        "RecordsDropped",
+        "for some minutes",
+        9,
+        [series("findings_dropped_total", "0+5x20")],
+        {"namespace": "ns"},
+    ),
+    Case("RecordsDropped", "once", 12, [series("findings_dropped_total", "0x2 5x20")]),
     Case("WatchDisconnected", "for five minutes", 6, [series("cluster_watch_connected", "0x9")], POD),
     Case("WatchDisconnected", "connected", 6, [series("cluster_watch_connected", "1x9")]),
 )

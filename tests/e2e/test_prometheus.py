@@ -32,6 +32,8 @@ WITHOUT_DATA = {
     "admission_gateway_cluster": "the gateway of the test watches no cluster",
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_requests_refused": "every request is answered",
+    "admission_gateway_worker_policy": "its workers have no metrics",
+    "admission_gateway_worker_build_info": "its workers have no metrics",
     "admission_gateway_findings": "it writes no reports",
 }
 """The beginnings of metrics that a plain gateway has not, with the reason."""
