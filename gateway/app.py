@@ -17,7 +17,7 @@ from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
-from gateway.core.trace import PassedOn, read_traceparent
+from gateway.core.trace import passed_on, read_traceparent
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
 from gateway.decisions.recent import RecentDecisions
@@ -37,6 +37,8 @@ from gateway.snapshot import Pools
 from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.window import Window
+from gateway.tracing.recording import RecordedTrace
+from gateway.tracing.tracing import Tracing
 from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
@@ -106,7 +108,9 @@ class Gateway:
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
-        self._changes = FileChanges(lambda: (options.fingerprint(), self._pools.fingerprint()))
+        self._tracing = Tracing()
+        self.metrics.spans = self._tracing.counts
+        self._changes = FileChanges(self._fingerprint)
         self._cluster_refusal = ""
         """Why the last change of custom resources is not in force; empty: it is."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +145,7 @@ class Gateway:
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)
-        self._changes.accepted((seen, self._pools.fingerprint_in_use))
+        self._changes.accepted((seen, *self._fingerprint_in_use))
         await self._front_end.start(config.gateway.listen, self._check, reuse_port=self._reuse_port)
         self._keep(self._follower.follow(self._reload_cluster))
         self._keep(self._window.keep())
@@ -158,6 +162,7 @@ class Gateway:
         await self._follower.use(Cluster())
         if self._reporter is not None:
             await self._reporter.close()
+        await self._tracing.close()
         if self._admin is not None:
             await self._admin.close()
 
@@ -167,6 +172,8 @@ class Gateway:
         """Return the function that the front end calls for each review by *snapshot*."""
         review = Admission(snapshot, self._observer(snapshot)).review
         fail = self._front_end.router.fail
+        tracer = self._tracing.tracer
+        begin_trace = passed_on if tracer is None else tracer.trace
 
         def answered(exchange: Exchange, answer: Answer) -> None:
             exchange.respond(200, answer.body)
@@ -177,10 +184,11 @@ class Gateway:
             body, request.body = request.body, b""
             header = request.headers.get(b"traceparent")
             traceparent = "" if header is None else read_traceparent(header)
-            origin = Origin(request.target, PassedOn(traceparent) if traceparent else None)
-            return review(
-                selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
-            )
+            origin = Origin(request.target, begin_trace(traceparent))
+            rest = selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
+            if tracer is not None and isinstance(origin.trace, RecordedTrace):
+                return tracer.review(review, request.received_at, *rest)
+            return review(*rest)
 
         return app
 
@@ -223,23 +231,37 @@ class Gateway:
     async def _reload_files(self) -> tuple[ConfigError | None, bool]:
         """Return the problems of the configuration, and whether these are new; None: it is in force."""
         async with self._reloading:
-            state = self._options.fingerprint(), self._pools.fingerprint()
+            state, began_at = self._fingerprint(), time.monotonic()
             try:
                 await self._put_in_force(await asyncio.to_thread(self._options.load))
             except ConfigError as error:
                 self._refusal = Refusal(time.time(), error.problems)
+                self._tracing.reloaded(began_at, "files", str(error))
                 return error, self._changes.refused(state, str(error))
             self._refusal = None
-            self._changes.accepted((state[0], self._pools.fingerprint_in_use))
+            self._tracing.reloaded(began_at, "files")
+            self._changes.accepted((state[0], *self._fingerprint_in_use))
             return None, False
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Return a value that changes with the files of the configuration, and with those that it names."""
+        return self._options.fingerprint(), self._pools.fingerprint(), self._tracing.fingerprint()
+
+    @property
+    def _fingerprint_in_use(self) -> tuple[object, ...]:
+        """The fingerprints of the named files when they were read."""
+        return self._pools.fingerprint_in_use, self._tracing.fingerprint_in_use
 
     async def _reload_cluster(self) -> bool:
         """Put the changed custom resources in force with the files as they were; return whether it worked."""
         async with self._reloading:
+            began_at = time.monotonic()
             try:
                 if self._files is not None:
                     await self._put_in_force(self._files)
+                    self._tracing.reloaded(began_at, "cluster")
             except ConfigError as error:
+                self._tracing.reloaded(began_at, "cluster", str(error))
                 if str(error) != self._cluster_refusal:
                     _log_refusal(error)
                 self._cluster_refusal = str(error)
@@ -254,6 +276,7 @@ class Gateway:
         # After a change in the cluster alone, the files are not read again: they may be broken by now.
         credentials = None if files is self._files else self._front_end.load(settings)
         page_access = None if credentials is None else PageAccess(settings.pages, self._admin_address)
+        headers = None if files is self._files else await self._tracing.prepare(settings.tracing)
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
             combined = await cluster.combine(files)
@@ -273,6 +296,8 @@ class Gateway:
             self._use_reporter(settings)
             self._snapshot_in_force = snapshot
             self._loaded_at = time.time()
+            if headers is not None:
+                self._tracing.use(settings.tracing, headers)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
             self._worker_watch.use(combined.config, self._pools.by_name)

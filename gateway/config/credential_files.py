@@ -32,6 +32,18 @@ _CERTIFICATE = re.compile(
 """As crypto/x509 of Go finds them (CertPool.AppendCertsFromPEM)."""
 
 
+_HEADER = re.compile(rb"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
+"""RFC 9110 section 5, in ASCII."""
+_OWN_HEADERS = (
+    b"host",
+    b"content-length",
+    b"content-type",
+    b"content-encoding",
+    b"transfer-encoding",
+    b"connection",
+)
+
+
 class NoCredentialError(UnusableFileError):
     """A file can be read and contains no credential."""
 
@@ -75,6 +87,11 @@ def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
 def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """Return the path in *name*, relative to *folder*, of a file with one ``user:password`` per line."""
     return _checked(fields, name, folder, basic_credentials)
+
+
+def read_headers_file(fields: Fields, name: str, folder: Path) -> Path | None:
+    """Return the path in the field *name*, relative to *folder*, of a file with ``NAME: VALUE`` lines."""
+    return _checked(fields, name, folder, request_headers)
 
 
 def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
@@ -175,6 +192,22 @@ def basic_credentials(content: bytes) -> list[bytes]:
         UnusableFileError: there is none, or a line has no user.
     """
     return _credentials(content, lambda line: line.find(b":") > 0, "USER:PASSWORD")
+
+
+def request_headers(content: bytes) -> dict[str, str]:
+    """Return the headers in *content*, one ``NAME: VALUE`` per line, as :func:`bearer_tokens` does.
+
+    Raises:
+        UnusableFileError: there is none, or a line is no header that a request may have besides its own.
+    """
+
+    def is_right(line: bytes) -> bool:
+        found = _HEADER.fullmatch(line)
+        return found is not None and found[1].lower() not in _OWN_HEADERS
+
+    lines = _credentials(content, is_right, "NAME: VALUE of a header that may be set")
+    pairs = (line.decode("ascii").split(":", 1) for line in lines)
+    return {name: value.strip() for name, value in pairs}
 
 
 def certificate_key(content: bytes) -> bytes:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.conditions import MatchConditions
 
-_LEFT_OUT: Final = {"warnings", "listen", "admin_listen", "pages", "processes", "logging"}
+_LEFT_OUT: Final = {"warnings", "listen", "admin_listen", "pages", "processes", "logging", "tracing"}
 """Fields that change no decision, and can differ between the replicas of one configuration."""
 
 

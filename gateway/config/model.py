@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.report_settings import ReportSettings
+    from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
     from gateway.core.namespace import Namespace
@@ -167,6 +168,8 @@ class GatewaySettings:
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     reports: ReportSettings | None = None
     """None: no reports are written into the cluster."""
+    tracing: TracingSettings | None = None
+    """None: no spans are made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from gateway.config.model import (
 )
 from gateway.config.names import configuration_name, dns_1123_label, dns_1123_subdomain
 from gateway.config.report_settings import read_reports
+from gateway.config.tracing_settings import read_tracing
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.annotations import AuditLevel
 from gateway.core.durations import format_duration, parse_duration
@@ -238,6 +239,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
         logging=read_logging(fields.group("logging"), folder),
         reports=read_reports(fields.mapping("reports")),
+        tracing=read_tracing(fields.mapping("tracing"), folder),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:
         fields.problem("tls.selfManaged", "requires kubernetes: the certificate is kept in a Secret")

@@ -210,5 +210,5 @@ class Call:
         self.traceparent = ""
         """The trace context that is sent; empty: none."""
         self.sent_at = 0.0
-        """When the last attempt was written, in seconds on the monotonic clock; only if there is a
-        ``traceparent``, and 0 if it was not."""
+        """When the last attempt was written, in seconds on the monotonic clock; 0 if it was not, or is not
+        traced."""

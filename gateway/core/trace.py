@@ -63,6 +63,11 @@ class Trace(Protocol):
         """A look-up begins; return *on_result* as a function that also ends the look-up."""
 
 
+def passed_on(traceparent: str) -> PassedOn | None:
+    """Return the trace of a review that is not recorded; None without a *traceparent*."""
+    return PassedOn(traceparent) if traceparent else None
+
+
 class PassedOn:
     """A trace that is not recorded: workers get the trace context of the client's request."""
 

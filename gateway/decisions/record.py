@@ -151,7 +151,7 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
         milliseconds=seconds * 1000,
         configuration_digest=configuration_digest,
         webhooks=(
-            *(_outcome(outcome, started_at) for outcome in evaluation.outcomes),
+            *(record_of_webhook(outcome, started_at) for outcome in evaluation.outcomes),
             *(_exclusion(invocation, excluded) for invocation, excluded in evaluation.exclusions),
         ),
     )
@@ -220,7 +220,8 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _outcome(outcome: Outcome, started_at: float) -> WebhookRecord:
+def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
+    """Return the record of *outcome*, in a review that began at *started_at* (monotonic seconds)."""
     webhook, verdict, call = outcome.invocation.webhook, outcome.verdict, outcome.call
     kind: WebhookOutcome
     match verdict:

@@ -208,6 +208,20 @@ FINDINGS_DROPPED: Final = _counter(
     "`reports`",
 )
 
+# -- traces ---------------------------------------------------------------------------------------
+
+SPANS_EXPORTED: Final = _counter("trace_spans_exported", "spans that the collector took. Only with `tracing`")
+SPANS_DROPPED: Final = _counter(
+    "trace_spans_dropped",
+    "spans that were dropped; `reason` is `export_failed` (the collector did not take them) or `queue_full`. "
+    "Only with `tracing`",
+    "reason",
+)
+REVIEWS_NOT_RECORDED: Final = _counter(
+    "trace_reviews_not_recorded",
+    "sampled reviews without spans, because of `maxSpansPerSecond`. Only with `tracing`",
+)
+
 # -- processes ------------------------------------------------------------------------------------
 
 BUILD_INFO: Final = _gauge(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Webhook
     from gateway.telemetry.definitions import Definition
     from gateway.telemetry.series import NumbersKey, Timing
+    from gateway.telemetry.spans import SpanFate
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 """Up to 30 s, the longest time of a review: shorter histograms would hide the tail."""
@@ -92,6 +93,8 @@ class Metrics:
         """Findings that are in no report or Event; None: no reports are configured."""
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
+        self.spans: Mapping[SpanFate, int] = {}
+        """What became of spans; a thread counts, too. Empty: no traces are configured."""
         self.refused: Mapping[int, int] = {}
         """Requests that were answered with a status other than 200, by status; the front end counts them."""
         self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
@@ -249,6 +252,11 @@ class Metrics:
             yield _family(definitions.NAMESPACES, {(): count})
         if self.findings_dropped is not None:
             yield _family(definitions.FINDINGS_DROPPED, {(): self.findings_dropped})
+        if self.spans:
+            dropped: tuple[SpanFate, ...] = ("export_failed", "queue_full")
+            yield _family(definitions.SPANS_EXPORTED, {(): self.spans["exported"]})
+            yield _family(definitions.SPANS_DROPPED, {(reason,): self.spans[reason] for reason in dropped})
+            yield _family(definitions.REVIEWS_NOT_RECORDED, {(): self.spans["not_recorded"]})
 
     def _plain_counters(self) -> Iterator[Metric]:
         refused, pools = tuple(self.refused.items()), tuple(self._pools.items())

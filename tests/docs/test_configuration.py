@@ -36,7 +36,8 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|reports\.|logging\.decisionLog\.file\.|spec\.hedge\.|webhooks\[\]\.clientConfig\.service\."
+    r"kubernetes\.|reports\.|logging\.decisionLog\.file\.|tracing\.|spec\.hedge\.|"
+    r"webhooks\[\]\.clientConfig\.service\."
 )
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}

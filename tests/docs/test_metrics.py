@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.telemetry.definitions import DEFINITIONS
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.spans import SpanCounts
 
 Series = dict[str, tuple[str, tuple[str, ...]]]
 
@@ -12,6 +13,8 @@ def exposed() -> Series:
     metrics = Metrics("0")
     metrics.watch = (True, 1)
     metrics.findings_dropped = 0
+    metrics.spans = spans = SpanCounts()
+    spans.begin()
     metrics.use("digest", ())
     declared = {
         name: tuple(getattr(collector, "_labelnames", ()))

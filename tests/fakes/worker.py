@@ -16,6 +16,7 @@ all optional:
 - ``by_user`` (members for a user's requests, by the user's name)
 - ``raw`` (denies, with the request as it came, in base64)
 - ``report`` (denies, with counts of the calls so far)
+- ``trace`` (an audit annotation with the ``traceparent`` of the call)
 - ``record`` (an audit annotation, with the request, for each different object), ``count``
   (an annotation of the object that counts the calls), ``echo`` (one that names the labels and containers)
 
@@ -172,12 +173,14 @@ class Worker:
         self.every = every
         self.log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def script(self, policy: str, payload: bytes) -> dict[str, Any]:
+    def script(self, policy: str, payload: bytes, traceparent: str) -> dict[str, Any]:
         """Return the script of a new call."""
         SEEN["scripts"] += 1
         if self.log is not None:
             os.write(self.log, f"{json.loads(payload)['uid']} {policy}\n".encode())
         script: dict[str, Any] = json.loads(policy)
+        if script.get("trace"):
+            script["annotations"] = {"traceparent": traceparent}
         if self.override and not script.get("report") and SEEN["scripts"] % self.every == 0:
             return {**script, **self.override}
         return script
@@ -185,7 +188,8 @@ class Worker:
     async def review(self, data: bytes, context: Any) -> bytes:
         SEEN["unary"] += 1
         request = worker_pb2.ReviewRequest.FromString(data)
-        script = self.script(request.policy, request.admission_request)
+        metadata = dict(context.invocation_metadata())
+        script = self.script(request.policy, request.admission_request, metadata.get("traceparent", ""))
         try:
             await wait(script)
         except asyncio.CancelledError:
@@ -226,7 +230,7 @@ class Worker:
                 SEEN["calls"] += 1
                 SEEN["chained"] += call.after != 0
                 payload = batch.payloads[call.payload]
-                script = self.script(call.policy, payload.admission_request)
+                script = self.script(call.policy, payload.admission_request, call.traceparent)
                 before = left[call.after] if call.after and self.has_chains else None
                 left[call.id] = asyncio.get_running_loop().create_future()
                 answering = self.answer(script, call.id, payload, stream, left[call.id], before)

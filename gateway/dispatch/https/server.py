@@ -176,6 +176,7 @@ class HttpsServer:
         try:
             headers, context = await self._credentials.get()
             trace = (("traceparent", call.traceparent),) if call.traceparent else ()
+            call.sent_at = self._now()
             request = WebhookRequest(self.client.url, (*headers, *trace), body)
             idempotent = webhook.side_effects == "None"
             response = await send(

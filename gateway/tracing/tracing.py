@@ -1,0 +1,101 @@
+"""The traces of one gateway process through reloads of its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.credential_files import request_headers
+from gateway.errors import ConfigError, Problem
+from gateway.serving.files import fingerprint, read_as
+from gateway.telemetry.spans import SpanCounts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.config.tracing_settings import TracingSettings
+    from gateway.tracing.tracer import Tracer
+
+_MISSING: Final = 'traces need optional packages; install "admission-gateway[tracing]"'
+
+
+class Tracing:
+    """The tracer of the configuration in force, if it has one. The SDK is imported with the first."""
+
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
+        self.counts = SpanCounts()
+        """What became of spans since the process began."""
+        self.fingerprint_in_use: object = fingerprint(())
+        """The fingerprint of the files when the tracer was made."""
+
+    def fingerprint(self) -> object:
+        """Return a value that changes with the files of the tracer, see ``fingerprint_in_use``."""
+        return fingerprint(_files(self.tracer.settings if self.tracer is not None else None))
+
+    async def prepare(self, settings: TracingSettings | None) -> dict[str, str]:
+        """Import the SDK if *settings* need it, and return the headers for the collector.
+
+        Raises:
+            ConfigError: the SDK is not installed, or the file of the headers cannot be used.
+        """
+        if settings is None:
+            return {}
+        try:
+            # In a thread, because it takes some hundred milliseconds.
+            await asyncio.to_thread(_import)
+        except ImportError as error:
+            problem = Problem("GatewayConfiguration", "tracing", f"{_MISSING}: {error}")
+            raise ConfigError([problem]) from error
+        path = settings.headers_file
+        return {} if path is None else read_as(request_headers, path, "tracing.headersFile")
+
+    def use(self, settings: TracingSettings | None, headers: dict[str, str]) -> None:
+        """Trace by *settings*, which are prepared; the spans so far are sent to the collector before."""
+        old, seen = self.tracer, fingerprint(_files(settings))
+        if (old.settings if old is not None else None) == settings and seen == self.fingerprint_in_use:
+            return
+        self.tracer, self.fingerprint_in_use = None, seen
+        if settings is not None:
+            from gateway.tracing.collector import Collector
+            from gateway.tracing.tracer import Tracer
+
+            self.counts.begin()
+            self.tracer = Tracer(settings, Collector(settings, headers, self.counts))
+        if old is not None:
+            old.collector.close(lambda: None)
+
+    def reloaded(self, began_at: float, source: str, error: str = "") -> None:
+        """Trace a reload that began at *began_at* (monotonic seconds), see ``SpanMaker.reload``."""
+        if self.tracer is not None:
+            self.tracer.reloaded(began_at, source, error)
+
+    async def close(self) -> None:
+        """Send the last spans; this takes some seconds at most."""
+        tracer, self.tracer = self.tracer, None
+        if tracer is not None:
+            from gateway.tracing.collector import CLOSE_S
+
+            closed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+            def end() -> None:
+                # The loop may have ended before.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(closed.set)
+
+            tracer.collector.close(end)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), 2 * CLOSE_S)
+
+
+def _files(settings: TracingSettings | None) -> tuple[Path | None, ...]:
+    if settings is None:
+        return ()
+    tls = settings.tls
+    return settings.headers_file, tls.ca_file, tls.cert_file, tls.key_file
+
+
+def _import() -> None:
+    import gateway.tracing.collector
+    import gateway.tracing.tracer  # noqa: F401
