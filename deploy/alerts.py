@@ -112,6 +112,15 @@ ALERTS: Final = (
         "All calls to the pool fail at once: its webhooks fail open or closed, as their failurePolicy says.",
     ),
     Alert(
+        "PoliciesNotServed",
+        "critical",
+        "max by (namespace, name, type, reason) (admission_gateway_webhook_policy_mismatches) > 0",
+        2,
+        f"{_WEBHOOK} has a policy that its workers do not serve",
+        "All its calls fail, or will fail: {{ $labels.reason }}. The webhook fails open or closed, as its "
+        "failurePolicy says.",
+    ),
+    Alert(
         "PoolFull",
         "warning",
         "admission_gateway_worker_calls_in_flight\n"

@@ -271,6 +271,11 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             },
         ),
         Panel(
+            "Workers that do not serve a policy",
+            {"{{name}} ({{type}}) {{reason}}": f"{_G}webhook_policy_mismatches{{<webhooks>}}"},
+            bad_from=1,
+        ),
+        Panel(
             "Calls ahead of their turn",
             {"{{outcome}}": _rate(f"{_G}speculation_total", "outcome")},
             "reqps",

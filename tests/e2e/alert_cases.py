@@ -119,6 +119,22 @@ CASES: Final = (
     ),
     Case("NoWorker", "one is ready", 2, [series("worker_endpoints", "1x9", pool="p", state="ready")]),
     Case(
+        "PoliciesNotServed",
+        "at one worker",
+        4,
+        [
+            series("webhook_policy_mismatches", "1x9", **HOOK, reason="not_served"),
+            series("webhook_policy_mismatches", "2x9", OTHER_POD, **HOOK, reason="not_served"),
+        ],
+        {**SUMMED, "reason": "not_served"},
+    ),
+    Case(
+        "PoliciesNotServed",
+        "during a rollout",
+        6,
+        [series("webhook_policy_mismatches", "1x1 stale", **HOOK, reason="not_served")],
+    ),
+    Case(
         "PoolFull",
         "90 of 100 calls",
         6,

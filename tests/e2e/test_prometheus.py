@@ -34,6 +34,7 @@ WITHOUT_DATA = {
     "admission_gateway_requests_refused": "every request is answered",
     "admission_gateway_worker_policy": "its workers have no metrics",
     "admission_gateway_worker_build_info": "its workers have no metrics",
+    "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
     "admission_gateway_findings": "it writes no reports",
 }
 """The beginnings of metrics that a plain gateway has not, with the reason."""
