@@ -2,6 +2,9 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=worker.proto");
+    let rustc = std::process::Command::new(std::env::var("RUSTC")?).arg("--version").output()?;
+    let version = String::from_utf8(rustc.stdout)?;
+    println!("cargo::rustc-env=WORKER_RUSTC_VERSION={}", version.split(' ').nth(1).unwrap_or_default());
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     let contract = protox::compile(["worker.proto"], ["."])?;
     tonic_prost_build::configure()

@@ -14,7 +14,7 @@ use crate::denied::{Cause, Denied, Kind, PolicyError, Result};
 use crate::log::take_panic_place;
 use crate::pb;
 use crate::policy::Policy;
-use crate::review::{Change, Review, Said};
+use crate::review::{Change, Review, Said, Subject};
 
 /// Limit in both directions, as in the gateway: a review has up to 7 MiB, and gRPC's default is 4 MiB.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -99,21 +99,20 @@ pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Ende
             let text = if text.is_empty() { format!("{problem:?}") } else { text };
             let sources = std::iter::successors(problem.source(), |outer| outer.source());
             let details = sources.fold(text.clone(), |told, source| format!("{told}: {source}"));
-            policy.failures.show(&policy.name, &details);
+            policy.failures.show(&policy.name, Some(&review.subject()), &details, None);
             error(Code::Internal, text).into()
         }
     }
 }
 
 /// Returns the outcome of a policy that panicked.
-pub(crate) fn panicked(policy: &Policy, panic: &(dyn Any + Send)) -> Outcome {
+pub(crate) fn panicked(policy: &Policy, subject: Option<&Subject>, panic: &(dyn Any + Send)) -> Outcome {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,
         (_, Some(text)) => text.as_str(),
         _ => "the policy panicked",
     };
-    let place = take_panic_place().map(|place| format!(", at {place}")).unwrap_or_default();
-    policy.failures.show(&policy.name, &format!("panic: {text}{place}"));
+    policy.failures.show(&policy.name, subject, &format!("panic: {text}"), take_panic_place().as_deref());
     error(Code::Internal, text)
 }
 

@@ -15,9 +15,10 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 
 use crate::answer::{Ended, Outcome, ended, error, panicked, too_late};
-use crate::log::{InPolicy, say};
+use crate::log::{InPolicy, log, quoted};
+use crate::meter::Metered;
 use crate::policy::{Call, Function, Policy};
-use crate::review::Review;
+use crate::review::{Review, Subject};
 
 /// The policies of a server.
 #[derive(Debug)]
@@ -60,30 +61,39 @@ impl Policies {
         let deadline = review.deadline();
         let started = Instant::now();
         if deadline.is_some_and(|deadline| deadline <= started) {
-            return Begun::Ended(too_late().into());
+            let outcome = too_late();
+            if let Some(meter) = &policy.meter {
+                meter.count(&outcome);
+            }
+            return Begun::Ended(outcome.into());
         }
+        let metered = Metered::begin(policy, started);
         let work = match &policy.function {
             Function::Plain(_) if policy.is_blocking() => self.on_thread(policy, review),
             Function::Plain(_) => {
                 let size = review.size();
                 let ended = run(policy, review);
                 if policy.took(started.elapsed(), size) {
-                    say(&format!(
-                        "policy \"{}\" held up other calls for milliseconds; it runs in a thread from now on",
-                        policy.name
-                    ));
+                    let name = quoted(&policy.name);
+                    log(
+                        "WARNING",
+                        &format!("policy held up other calls; it will run in a thread: policy={name}"),
+                    );
                 }
+                metered.end(&ended.outcome);
                 return Begun::Ended(ended);
             }
             Function::Async(function) => {
-                let mut work = Work::Async(Arc::clone(policy), function(review));
+                let subject = review.subject();
+                let mut work = Work::Async(Arc::clone(policy), subject, function(review));
                 if let Poll::Ready(ended) = Pin::new(&mut work).poll(context) {
+                    metered.end(&ended.outcome);
                     return Begun::Ended(ended);
                 }
                 work
             }
         };
-        Begun::Waits(Waiting { work, deadline })
+        Begun::Waits(Waiting { work, deadline, metered })
     }
 
     fn on_thread(&self, policy: &Arc<Policy>, review: Review) -> Work {
@@ -110,23 +120,26 @@ pub(crate) enum Begun {
 pub(crate) struct Waiting {
     work: Work,
     deadline: Option<Instant>,
+    metered: Metered,
 }
 
 impl Waiting {
     /// Waits for the end, until the deadline at most.
     pub(crate) async fn ended(self) -> Ended {
-        match self.deadline {
+        let ended = match self.deadline {
             None => self.work.await,
             Some(deadline) => {
                 let in_time = tokio::time::timeout_at(deadline.into(), self.work).await;
                 in_time.unwrap_or_else(|_| too_late().into())
             }
-        }
+        };
+        self.metered.end(&ended.outcome);
+        ended
     }
 }
 
 enum Work {
-    Async(Arc<Policy>, Call),
+    Async(Arc<Policy>, Subject, Call),
     Thread(JoinHandle<Ended>),
 }
 
@@ -135,12 +148,12 @@ impl Future for Work {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
         match &mut *self {
-            Self::Async(policy, call) => {
+            Self::Async(policy, subject, call) => {
                 let _marked = InPolicy::enter();
                 match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context))) {
                     Ok(Poll::Pending) => Poll::Pending,
                     Ok(Poll::Ready((review, result))) => Poll::Ready(ended(policy, review, result)),
-                    Err(panic) => Poll::Ready(panicked(policy, &*panic).into()),
+                    Err(panic) => Poll::Ready(panicked(policy, Some(subject), &*panic).into()),
                 }
             }
             Self::Thread(handle) => {
@@ -165,9 +178,11 @@ fn run(policy: &Policy, mut review: Review) -> Ended {
         unreachable!("only plain functions run without a context");
     };
     let _marked = InPolicy::enter();
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        let result = function(&mut review);
-        ended(policy, review, result)
-    }));
-    result.unwrap_or_else(|panic| panicked(policy, &*panic).into())
+    let result = catch_unwind(AssertUnwindSafe(|| function(&mut review)));
+    let result = match result {
+        Ok(result) => catch_unwind(AssertUnwindSafe(|| ended(policy, review, result))),
+        Err(panic) => return panicked(policy, Some(&review.subject()), &*panic).into(),
+    };
+    // In what the policy returned, such as the text of its error.
+    result.unwrap_or_else(|panic| panicked(policy, None, &*panic).into())
 }

@@ -41,6 +41,8 @@ mod health;
 mod json;
 mod listen;
 mod log;
+mod meter;
+mod metrics;
 mod options;
 mod patch;
 mod payload;
@@ -52,6 +54,7 @@ mod service;
 mod serving;
 mod stream;
 mod tls;
+mod traceparent;
 mod typed;
 
 /// Generated from the contract.

@@ -15,6 +15,7 @@ pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Options {
     pub(crate) listen: Vec<String>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) metrics_listen: Option<String>,
     pub(crate) grace: Duration,
 }
 
@@ -35,6 +36,8 @@ fn help(program: &str) -> String {
          --tls-cert FILE    PEM certificate chain to serve with\n  \
          --tls-key FILE     its private key\n  \
          --client-ca FILE   let in only clients that it signed\n  \
+         --metrics-listen HOST:PORT\n                     \
+         serve Prometheus metrics over plain HTTP; off by default\n  \
          --grace SECONDS    for calls in flight when told to stop; default {}\n  \
          --help             show this\n",
         DEFAULT_GRACE.as_secs()
@@ -45,7 +48,7 @@ fn help(program: &str) -> String {
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options, Instead> {
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_else(|| "worker".to_owned());
-    let (mut listen, mut grace) = (Vec::new(), DEFAULT_GRACE);
+    let (mut listen, mut metrics_listen, mut grace) = (Vec::new(), None, DEFAULT_GRACE);
     let (mut cert, mut key, mut client_ca) = (None, None, None);
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
@@ -63,6 +66,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             "--tls-cert" => cert = Some(value()?),
             "--tls-key" => key = Some(value()?),
             "--client-ca" => client_ca = Some(value()?),
+            "--metrics-listen" => metrics_listen = Some(metrics_address(value()?)?),
             "--grace" => grace = seconds(&value()?)?,
             _ => {
                 return Err(Instead::BadUsage(format!(
@@ -88,13 +92,20 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
     if listen.iter().collect::<HashSet<_>>().len() != listen.len() {
         return Err(Instead::BadUsage("--listen names the same address twice".to_owned()));
     }
-    Ok(Options { listen, tls, grace })
+    Ok(Options { listen, tls, metrics_listen, grace })
 }
 
 fn address(text: String) -> Result<String, Instead> {
     match Address::parse(&text) {
         Ok(_) => Ok(text),
         Err(problem) => Err(Instead::BadUsage(format!("--listen: {problem}"))),
+    }
+}
+
+fn metrics_address(text: String) -> Result<String, Instead> {
+    match crate::metrics::parse(&text) {
+        Ok(_) => Ok(text),
+        Err(problem) => Err(Instead::BadUsage(format!("--metrics-listen: {problem}"))),
     }
 }
 
@@ -138,6 +149,7 @@ mod tests {
     fn bad_usage_is_told() {
         assert!(problem("--listen").contains("followed by its value"));
         assert!(problem("--listen host").contains("is not an address"));
+        assert!(problem("--metrics-listen unix:a").contains("--metrics-listen: HOST:PORT is expected"));
         assert!(problem("--port 1").contains("no option --port"));
         assert!(problem("serve").contains("no option serve"));
         assert!(problem("--tls-cert c").contains("go together"));
@@ -152,7 +164,9 @@ mod tests {
     #[test]
     fn help_names_every_option() {
         let Err(Instead::Help(text)) = parsed("--help") else { panic!("no help") };
-        for option in ["--listen", "--tls-cert", "--tls-key", "--client-ca", "--grace", "--help"] {
+        for option in
+            ["--listen", "--tls-cert", "--tls-key", "--client-ca", "--metrics-listen", "--grace", "--help"]
+        {
             assert!(text.contains(option));
         }
     }

@@ -60,6 +60,8 @@ pub struct Policy {
     pub(crate) mutating: bool,
     pub(crate) function: Function,
     pub(crate) failures: crate::log::Failures,
+    /// `None` without metrics.
+    pub(crate) meter: Option<crate::meter::Meter>,
     is_blocking: bool,
     slowness: AtomicU32,
 }
@@ -116,6 +118,7 @@ impl Policy {
             mutating: false,
             function,
             failures: crate::log::Failures::default(),
+            meter: None,
             is_blocking: false,
             slowness: AtomicU32::new(0),
         }

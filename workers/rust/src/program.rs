@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::log::{note_panics, say};
+use crate::log::{log, note_panics, say};
+use crate::metrics;
 use crate::options::{Instead, Options, parse};
 use crate::server::Server;
 use crate::serving::StartError;
@@ -48,16 +49,20 @@ pub(crate) fn main(server: Server) -> ! {
 async fn serve(server: Server, options: Options) -> Result<(), StartError> {
     let mut signals = Signals::new().map_err(|error| StartError::new(error.to_string()))?;
     let count = server.count();
-    let serving = server.told(options.listen, options.tls).start().await?;
+    let grace = options.grace;
+    let serving = server.told(options).start().await?;
+    if let Some(address) = serving.metrics_address() {
+        say(&format!("metrics on http://{address}{}", metrics::PATH));
+    }
     say(&format!("serving {count} policies on {}", serving.addresses().join(", ")));
     signals.next().await;
-    let stopped = serving.stop(options.grace);
+    let stopped = serving.stop(grace);
     let busy = tokio::select! {
         busy = stopped => busy,
         number = signals.next() => exit(128 + number),
     };
     if busy > 0 {
-        say(&format!("{busy} policies have not come back from their threads; leaving them"));
+        log("WARNING", &format!("{busy} policies have not come back from their threads; leaving them"));
     }
     Ok(())
 }

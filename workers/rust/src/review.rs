@@ -16,6 +16,7 @@ use crate::denied::{Malformed, PolicyError, Result};
 use crate::diff::{diff, text_of};
 use crate::json;
 use crate::payload::{Payload, Which};
+use crate::traceparent::Traceparent;
 use crate::typed::carry_over;
 
 /// Group, version and kind of an object, or group, version and resource of a request; empty where absent.
@@ -37,8 +38,15 @@ pub struct Review {
     patch: Option<Vec<Value>>,
     mutating: bool,
     deadline: Option<Instant>,
+    traceparent: Option<Traceparent>,
     // Locked rather than borrowed, so that a policy can warn while it holds on to a part of the object.
     said: Mutex<Said>,
+}
+
+/// What identifies a review in the log.
+pub(crate) struct Subject {
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) traceparent: Option<Traceparent>,
 }
 
 /// What a policy changes in the object.
@@ -63,7 +71,19 @@ impl Said {
 
 impl Review {
     pub(crate) fn new(payload: Arc<Payload>, deadline: Option<Instant>, mutating: bool) -> Self {
-        Self { payload, object: None, patch: None, mutating, deadline, said: Mutex::default() }
+        let (object, patch, traceparent) = (None, None, None);
+        Self { payload, object, patch, mutating, deadline, traceparent, said: Mutex::default() }
+    }
+
+    /// The same review with the trace context that was sent, if it is one; for the server, and for unit tests.
+    #[must_use]
+    pub fn with_traceparent(mut self, traceparent: impl AsRef<[u8]>) -> Self {
+        self.traceparent = Traceparent::parse(traceparent.as_ref());
+        self
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        Subject { payload: Arc::clone(&self.payload), traceparent: self.traceparent }
     }
 
     /// A review for a unit test, from an AdmissionReview or the AdmissionRequest in it.
@@ -209,6 +229,12 @@ impl Review {
     /// Time until the deadline, zero after it; `None` if unknown.
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// The W3C Trace Context of the gateway's span for this call, with which a policy that traces continues the
+    /// trace.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_ref().map(Traceparent::as_str)
     }
 
     /// Adds a warning for the user, also sent with denials; the gateway cuts it to 256 characters.

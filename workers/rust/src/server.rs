@@ -2,6 +2,8 @@
 
 use crate::evaluation::Policies;
 use crate::listen::Address;
+use crate::meter::Meter;
+use crate::options::Options;
 use crate::policy::{Handler, Policy};
 use crate::program;
 use crate::serving::{Serving, StartError};
@@ -20,6 +22,7 @@ pub struct Server {
     policies: Vec<Policy>,
     listen: Vec<String>,
     tls: Option<Tls>,
+    metrics_listen: Option<String>,
     problem: Option<String>,
 }
 
@@ -65,8 +68,14 @@ impl Server {
         self
     }
 
+    /// Serves metrics on this `HOST:PORT`, over plain HTTP at `/metrics`; there are none otherwise.
+    pub fn metrics_listen(mut self, address: impl Into<String>) -> Self {
+        self.metrics_listen = Some(address.into());
+        self
+    }
+
     /// Serves, in the tokio runtime that this is called in.
-    pub async fn start(self) -> Result<Serving, StartError> {
+    pub async fn start(mut self) -> Result<Serving, StartError> {
         if let Some(problem) = self.problem {
             return Err(StartError::new(problem));
         }
@@ -77,7 +86,11 @@ impl Server {
         let listen = if self.listen.is_empty() { &default[..] } else { &self.listen };
         let addresses: Result<Vec<_>, _> = listen.iter().map(|text| Address::parse(text)).collect();
         let addresses = addresses.map_err(StartError::new)?;
-        Serving::start(Policies::new(self.policies), &addresses, self.tls.as_ref()).await
+        if self.metrics_listen.is_some() {
+            self.policies.iter_mut().for_each(|policy| policy.meter = Some(Meter::default()));
+        }
+        let policies = Policies::new(self.policies);
+        Serving::start(policies, &addresses, self.tls.as_ref(), self.metrics_listen.as_deref()).await
     }
 
     /// Serves as a program until SIGTERM or SIGINT, with the options of its command line.
@@ -93,11 +106,12 @@ impl Server {
     }
 
     /// The same server where the command line says.
-    pub(crate) fn told(mut self, listen: Vec<String>, tls: Option<Tls>) -> Self {
-        if !listen.is_empty() {
-            self.listen = listen;
+    pub(crate) fn told(mut self, options: Options) -> Self {
+        if !options.listen.is_empty() {
+            self.listen = options.listen;
         }
-        self.tls = tls.or(self.tls);
+        self.tls = options.tls.or(self.tls);
+        self.metrics_listen = options.metrics_listen.or(self.metrics_listen);
         self
     }
 }

@@ -88,7 +88,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    async fn outcome(&self, request: pb::ReviewRequest, timeout: Option<Duration>) -> Outcome {
+    async fn outcome(
+        &self,
+        request: pb::ReviewRequest,
+        timeout: Option<Duration>,
+        traceparent: Option<Vec<u8>>,
+    ) -> Outcome {
         let Some(policy) = self.policies.find(&request.policy) else {
             return self.policies.unknown(&request.policy);
         };
@@ -98,7 +103,8 @@ impl Worker {
         // A time too long to be reckoned with is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let payload = Payload::new(request.admission_request, request.namespace_object);
-        let mut review = Some(Review::new(payload, deadline, policy.mutating));
+        let review = Review::new(payload, deadline, policy.mutating);
+        let mut review = Some(review.with_traceparent(traceparent.unwrap_or_default()));
         let begun = poll_fn(|context| {
             let review = review.take().expect("polled once, as it is ready at once");
             Poll::Ready(self.policies.begin(policy, review, context))
@@ -133,7 +139,8 @@ impl PolicyWorker for Worker {
     ) -> Result<Response<pb::ReviewResponse>, Status> {
         let _open = self.activity.enter(true);
         let timeout = timeout_in(request.metadata());
-        match self.outcome(request.into_inner(), timeout).await {
+        let traceparent = request.metadata().get("traceparent").map(|value| value.as_bytes().to_vec());
+        match self.outcome(request.into_inner(), timeout, traceparent).await {
             Outcome::Allowed => Ok(Response::new(pb::ReviewResponse { allowed: true, ..Default::default() })),
             Outcome::Response(response) => Ok(Response::new(*response)),
             Outcome::Error(failed) => Err(Status::new(Code::from(failed.code), failed.message)),

@@ -5,6 +5,7 @@
 //! aborted.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -18,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::evaluation::Policies;
 use crate::listen::{Address, Listener, SocketFile, bind};
+use crate::metrics;
 use crate::service::{Routes, Worker};
 use crate::tls::Tls;
 
@@ -37,7 +39,7 @@ const MAX_RESETS: usize = 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long to wait for a file descriptor when there are none left.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Time for idle connections to close.
 const CLOSE: Duration = Duration::from_millis(100);
@@ -66,6 +68,7 @@ impl std::error::Error for StartError {}
 /// Policies being served, until [`stop`](Self::stop) or until it is dropped.
 pub struct Serving {
     addresses: Vec<String>,
+    metrics_address: Option<String>,
     worker: Worker,
     tasks: TaskTracker,
     cut: CancellationToken,
@@ -83,11 +86,13 @@ impl Serving {
         policies: Policies,
         listen: &[Address],
         tls: Option<&Tls>,
+        metrics_listen: Option<&str>,
     ) -> Result<Self, StartError> {
         let acceptor = tls.map(Tls::acceptor).transpose()?;
         let mut bound = Vec::new();
         let mut serving = Self {
             addresses: Vec::new(),
+            metrics_address: None,
             worker: Worker {
                 policies: policies.into(),
                 activity: Default::default(),
@@ -102,6 +107,10 @@ impl Serving {
             serving.addresses.push(address.to_string());
             serving.socket_files.extend(file);
             bound.push(listener);
+        }
+        if let Some(listen) = metrics_listen {
+            let policies = Arc::clone(&serving.worker.policies);
+            serving.metrics_address = Some(metrics::serve(listen, policies, serving.cut.clone()).await?);
         }
         let routes = Routes::new(serving.worker.clone());
         for listener in bound {
@@ -123,6 +132,11 @@ impl Serving {
     /// The addresses that were bound, with the port in place of a 0.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// The HOST:PORT of the metrics, if they are served.
+    pub fn metrics_address(&self) -> Option<&str> {
+        self.metrics_address.as_deref()
     }
 
     /// Drains for at most `grace`, then cancels the remaining calls.

@@ -268,6 +268,7 @@ impl ReviewStream {
             Some(policy) => {
                 let deadline = start + Duration::from_millis(call.timeout_millis.into());
                 let review = Review::new(Arc::clone(payload), Some(deadline), policy.mutating);
+                let review = review.with_traceparent(&call.traceparent);
                 self.policies.begin(policy, review, context)
             }
         };

@@ -58,7 +58,7 @@ pub async fn ask(client: &mut Client, policy: &str, about: &Value) -> Result<Rev
 }
 
 pub fn call(id: u64, policy: &str, timeout_millis: u32) -> Call {
-    Call { id, payload: 0, policy: policy.to_owned(), timeout_millis, after: 0 }
+    Call { id, payload: 0, policy: policy.to_owned(), timeout_millis, after: 0, traceparent: String::new() }
 }
 
 pub fn call_after(after: u64, id: u64, policy: &str) -> Call {

@@ -6,10 +6,12 @@ mod process;
 
 mod chains;
 mod ending;
+mod metrics;
 mod program;
 mod readme;
 mod stream;
 mod tls;
+mod tracing;
 mod typed;
 mod unary;
 mod vectors;

@@ -3,7 +3,7 @@
 #[test]
 fn the_readme_has_the_program_that_is_tested() {
     let readme = include_str!("../../README.md");
-    let blocks = readme.split("```rust\n").skip(1).map(|rest| {
+    let blocks = readme.split("```rust\n// ").skip(1).map(|rest| {
         let block = rest.split("```").next().expect("the block");
         block.split_once('\n').expect("a line that says where it goes").1
     });
