@@ -12,8 +12,6 @@ Source: protos/admissiongateway/worker/v1/worker.proto; google/rpc/code.proto.
 
 from __future__ import annotations
 
-import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -21,6 +19,7 @@ import orjson
 from gateway.http2.messages import MAX_MESSAGE_BYTES
 from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
+from workers.log import log_failure
 from workers.review import Denied, MalformedPayload, Review, clean_text
 
 if TYPE_CHECKING:
@@ -41,13 +40,8 @@ trailers, which gRPC limits to 8 KiB."""
 MAX_RETRY_AFTER_S: Final = 2**31 - 1
 """Seconds; the field of the API server is an int32."""
 
-TRACEBACK_INTERVAL_S: Final = 1.0
-"""Interval of logged tracebacks for each policy: tracebacks of all failures would use too much CPU."""
-
 _GENERIC_TYPES: Final = (Exception, RuntimeError)
 """Types whose name adds no information, so that the text is sent without it, as in other languages."""
-
-log = logging.getLogger("workers")
 
 
 def error(code: StatusCode, text: str) -> pb.Error:
@@ -95,7 +89,7 @@ def outcome_of_exception(policy: Policy, review: Review, problem: BaseException)
         return _limited(_denied(review, denial))
     if isinstance(problem, MalformedPayload):
         return error(StatusCode.INVALID_ARGUMENT, str(problem))
-    _log_failure(policy, problem)
+    log_failure(policy, review, problem)
     text, name = str(problem), type(problem).__name__
     if text and type(problem) not in _GENERIC_TYPES:
         text = f"{name}: {text}"
@@ -155,18 +149,3 @@ def _limited(response: pb.ReviewResponse) -> Outcome:
         StatusCode.RESOURCE_EXHAUSTED,
         f"the answer has {size} bytes ({len(response.patch)} of them patch), more than {MAX_RESPONSE_BYTES}",
     )
-
-
-def _log_failure(policy: Policy, problem: BaseException) -> None:
-    now = time.monotonic()
-    if now < policy.no_traceback_until:
-        policy.unlogged_failures += 1
-        return
-    more = (
-        f" ({policy.unlogged_failures} more failures since the last logged one)"
-        if policy.unlogged_failures
-        else ""
-    )
-    log.error('policy "%s" failed%s', policy.name, more, exc_info=problem)
-    policy.no_traceback_until = now + TRACEBACK_INTERVAL_S
-    policy.unlogged_failures = 0

@@ -63,13 +63,14 @@ class _Link:
 class _Call:
     """A call before its begin; in flight if it waits for the end of the call before it."""
 
-    __slots__ = ("is_chained", "link", "number", "policy", "timeout_s")
+    __slots__ = ("is_chained", "link", "number", "policy", "timeout_s", "traceparent")
 
     def __init__(self, call: pb.Call, link: _Link | None) -> None:
         # A message keeps the whole batch in memory.
         self.number = call.id
         self.policy = call.policy
         self.timeout_s = call.timeout_millis / 1000
+        self.traceparent = call.traceparent
         self.is_chained = bool(call.after)
         self.link = link
         """None unless other calls follow."""
@@ -183,6 +184,7 @@ class Calls:
                 deadline=now + call.timeout_s,
                 mutating=policy.mutating,
                 shares=(payload.calls > 0 or call.link is not None) and not policy.mutating,
+                traceparent=call.traceparent,
             )
             outcome = self._evaluator.begin(policy, review, partial(self._finished, call, payload, review))
             if isinstance(outcome, Running):

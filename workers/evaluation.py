@@ -81,6 +81,9 @@ class Evaluator:
             return Running(self, policy, review, finish).in_task(result)
         return result
 
+    def note_cancelled(self, policy: Policy) -> None:
+        """Called when a call of *policy* that has begun is cancelled."""
+
     async def close(self) -> None:
         """Cancel tasks and wait up to one second for their end; threads keep running."""
         self.threads.shutdown(wait=False, cancel_futures=True)
@@ -130,6 +133,8 @@ class Running:
 
     def cancel(self) -> None:
         """Cancel the call; ``finish`` is not called. A thread keeps running."""
+        if self._finish is not None:
+            self._evaluator.note_cancelled(self._policy)
         self._settle(None)
         if self._work is not None:
             self._work.cancel()

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import gc
 import json
-import logging
 import math
 import os
 import signal
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import uvloop
 
 from gateway import logs
+from workers import log
+from workers.counters import Counters
 from workers.listen import StartError, Tls, parse_address
 from workers.processes import CHILD_VARIABLE, ChildSettings, supervise
 from workers.server import DEFAULT_GRACE_S, DEFAULT_LISTEN, PolicyServer
@@ -43,6 +44,8 @@ class Options:
     processes: int
     tls: Tls | None
     grace_s: float
+    metrics_listen: str
+    """Empty: none."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,6 +81,13 @@ def parse_options(argv: Sequence[str] | None) -> Options:
         "--client-ca", type=Path, metavar="FILE", help="require a client certificate of this CA, PEM"
     )
     parser.add_argument(
+        "--metrics-listen",
+        type=_metrics_address,
+        default="",
+        metavar="HOST:PORT",
+        help="serve Prometheus metrics over plain HTTP; off by default",
+    )
+    parser.add_argument(
         "--grace",
         type=_seconds,
         default=DEFAULT_GRACE_S,
@@ -98,13 +108,13 @@ def parse_options(argv: Sequence[str] | None) -> Options:
     if len(set(listen)) != len(listen):
         parser.error("--listen has the same address twice")
     tls = Tls(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert is not None else None
-    return Options(listen, options.processes, tls, options.grace)
+    return Options(listen, options.processes, tls, options.grace, options.metrics_listen)
 
 
 def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
     """Run the worker and return its exit status: 0 after a shutdown, 1 if it cannot start."""
     options = parse_options(argv)
-    logs.set_up(logging.INFO, "worker: %(message)s")
+    log.set_up()
     if argv is None:
         logs.log_uncaught()
     settings = os.environ.pop(CHILD_VARIABLE, None)
@@ -113,7 +123,7 @@ def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
         if not server.policies:
             raise StartError("no policy is registered: decorate a function with @server.policy(...)")
         if options.processes > 1 and child is None:
-            return uvloop.run(supervise(options, len(server.policies)))
+            return uvloop.run(supervise(options, tuple(server.policies)))
         return uvloop.run(_serve(server, options, child))
     except StartError as error:
         say(str(error))
@@ -123,6 +133,16 @@ def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
 def _address(text: str) -> str:
     try:
         parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _metrics_address(text: str) -> str:
+    from workers.metrics import parse_metrics_address
+
+    try:
+        parse_metrics_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
@@ -149,6 +169,12 @@ def say(text: str) -> None:
     logs.print_error(f"worker: {text}")
 
 
+def say_metrics(address: str) -> None:
+    """Write the URL of the metrics to stderr, if they are served."""
+    if address:
+        say(f"metrics on http://{address}/metrics")
+
+
 def stop_on_signals(stopping: asyncio.Event) -> None:
     """Set *stopping* at the first SIGTERM or SIGINT; exit with 128 + number at the second."""
     loop = asyncio.get_running_loop()
@@ -166,11 +192,22 @@ async def _serve(server: PolicyServer, options: Options, child: ChildSettings | 
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     listen = options.listen if child is None else child.listen
-    addresses = await server.start(*listen, tls=options.tls, reuse_port=child is not None)
+    counters = None
+    if child is not None and child.counters >= 0:
+        counters = Counters(server.policies, child.counters)
+        counters.forget_calls()
+    addresses = await server.start(
+        *listen,
+        tls=options.tls,
+        reuse_port=child is not None,
+        metrics_listen=options.metrics_listen if child is None else "",
+        counters=counters,
+    )
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     if child is None:
+        say_metrics(server.metrics_address)
         say(f"serving {len(server.policies)} policies on {', '.join(addresses)}")
     else:
         child.report_ready(stopping)

@@ -33,8 +33,8 @@ class Policy:
     slowness: Slowness = field(default_factory=Slowness, repr=False)
     was_slow: bool = False
     """Whether it has been logged that it blocks the event loop."""
-    no_traceback_until: float = field(default=0.0, repr=False)
-    """Time before which no further traceback is logged, monotonic seconds."""
+    no_failure_until: float = field(default=0.0, repr=False)
+    """Time before which no further failure is logged, monotonic seconds."""
     unlogged_failures: int = field(default=0, repr=False)
     """Failures since the last logged failure."""
 

@@ -17,12 +17,15 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from workers.counters import Counters, shared
 from workers.listen import Address, StartError, bind_tcp, claim, parse_address
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from workers.main import Options
+    from workers.metrics import MetricsServer
 
 CHILD_VARIABLE: Final = "ADMISSION_GATEWAY_WORKER_CHILD"
 """Environment variable with the ChildSettings; the command line of a child is that of its parent."""
@@ -42,6 +45,8 @@ class ChildSettings:
     """Pipe to which the child writes a line when it serves."""
     alive: int
     """Pipe that is at its end when the parent has ended."""
+    counters: int
+    """File of the counters; -1 without metrics."""
 
     def report_ready(self, stopping: asyncio.Event) -> None:
         """Report to the parent; set *stopping* when the parent ends, or exit if it is already set."""
@@ -58,37 +63,55 @@ class ChildSettings:
         loop.add_reader(self.alive, on_parent_end)
 
 
-async def supervise(options: Options, policies: int) -> int:
+async def supervise(options: Options, policies: Sequence[str]) -> int:
     """Run ``options.processes`` children until a signal; return 0 if all exited with status 0.
 
     Raises:
         StartError: an address cannot be bound, or a child failed to start, which it reports on stderr.
     """
-    from workers.main import say, stop_on_signals
+    from workers.main import say, say_metrics, stop_on_signals
 
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     reserved = [_reserve(parse_address(text)) for text in options.listen]
     listen = [str(address) for address, _ in reserved]
     alive, held = os.pipe()
-    children = [_Child(listen, alive) for _ in range(options.processes)]
+    has_metrics = bool(options.metrics_listen)
+    children = [
+        _Child(listen, alive, shared(len(policies)) if has_metrics else -1) for _ in range(options.processes)
+    ]
+    metrics = _metrics(children, policies) if has_metrics else None
     try:
+        if metrics is not None:
+            await metrics.start(options.metrics_listen)
         async with asyncio.TaskGroup() as group:
             starts = [group.create_task(child.start()) for child in children]
         if not all(start.result() for start in starts):
             raise StartError(f"not all of the {options.processes} processes started")
-        say(f"serving {policies} policies on {', '.join(listen)}")
+        say_metrics("" if metrics is None else metrics.address)
+        say(f"serving {len(policies)} policies on {', '.join(listen)}")
         async with asyncio.TaskGroup() as group:
             ends = [group.create_task(child.keep(stopping)) for child in children]
         return int(any(end.result() != 0 for end in ends))
     finally:
         for child in children:
-            child.stop()
+            child.close()
+        if metrics is not None:
+            metrics.stop()
         os.close(held)
         os.close(alive)
         for _, bound in reserved:
             for sock in bound:
                 sock.close()
+
+
+def _metrics(children: Sequence[_Child], policies: Sequence[str]) -> MetricsServer:
+    from workers.metrics import MetricsServer, WorkerCollector
+
+    counters = [Counters(policies, child.counters) for child in children]
+    return MetricsServer(
+        WorkerCollector(policies, counters, lambda: [child.pid for child in children if child.pid])
+    )
 
 
 def _reserve(address: Address) -> tuple[Address, list[socket.socket]]:
@@ -102,21 +125,24 @@ def _reserve(address: Address) -> tuple[Address, list[socket.socket]]:
 class _Child:
     """A child process with its restarts."""
 
-    def __init__(self, listen: list[str], alive: int) -> None:
+    def __init__(self, listen: list[str], alive: int, counters: int) -> None:
+        """*counters* is the descriptor of a file, -1 without metrics."""
         self._listen = listen
         self._alive = alive
+        self.counters = counters
         self._running: asyncio.subprocess.Process | None = None
 
     async def start(self) -> bool:
         """Start a process and return whether it serves."""
         reading, writing = os.pipe()
-        settings = ChildSettings(self._listen, writing, self._alive)
+        settings = ChildSettings(self._listen, writing, self._alive, self.counters)
+        passed = (writing, self._alive, self.counters) if self.counters >= 0 else (writing, self._alive)
         try:
             # In a separate session Ctrl-C reaches only the parent, which forwards it once.
             self._running = await asyncio.create_subprocess_exec(
                 *(sys.executable, *sys.orig_argv[1:]),
                 env={**os.environ, CHILD_VARIABLE: json.dumps(asdict(settings))},
-                pass_fds=(writing, self._alive),
+                pass_fds=passed,
                 start_new_session=True,
             )
         finally:
@@ -141,6 +167,17 @@ class _Child:
                 await self.start()
         finally:
             stop.cancel()
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 if the process has ended."""
+        return self._running.pid if self._running is not None and self._running.returncode is None else 0
+
+    def close(self) -> None:
+        """Stop the process, and close the file of the counters."""
+        self.stop()
+        if self.counters >= 0:
+            os.close(self.counters)
 
     def stop(self) -> None:
         """Send SIGTERM, if the process runs."""

@@ -21,6 +21,7 @@ import orjson
 
 from gateway.core.diff import diff
 from workers.payload import JsonObject, MalformedPayload, Payload, decode
+from workers.traceparent import valid_traceparent
 
 __all__ = ["Cause", "Denied", "MalformedPayload", "Review"]
 
@@ -101,7 +102,9 @@ class Review:
 
     ``deadline`` is a time of ``time.monotonic()`` in seconds, infinite if unknown. ``patch`` is None until a
     mutating policy sets it to a list of RFC 6902 operations, which are then sent instead of the changes of
-    ``object``. ``warnings`` and ``annotations`` have the values so far.
+    ``object``. ``traceparent`` is the W3C Trace Context of the gateway's span for this call, with which a
+    policy that traces continues the trace; empty if there is none. ``warnings`` and ``annotations`` have the
+    values so far.
     """
 
     __slots__ = (
@@ -113,6 +116,7 @@ class Review:
         "annotations",
         "deadline",
         "patch",
+        "traceparent",
         "warnings",
     )
 
@@ -124,8 +128,11 @@ class Review:
         deadline: float = math.inf,
         mutating: bool = False,
         shares: bool = False,
+        traceparent: str = "",
     ) -> None:
-        """*shares*: other calls need the same Payload, so the parsed request is given back to it."""
+        """*traceparent* is that of the call, not validated. *shares*: other calls need the same Payload, so
+        the parsed request is given back to it.
+        """
         self._payload = (
             admission_request
             if isinstance(admission_request, Payload)
@@ -136,6 +143,7 @@ class Review:
         self._mutating = mutating
         self._shares = shares
         self.deadline = deadline
+        self.traceparent = traceparent and valid_traceparent(traceparent)
         self.patch: Operations | None = None
         self.warnings: list[str] = []
         self.annotations: dict[str, str] = {}
@@ -147,6 +155,7 @@ class Review:
         *,
         namespace_object: Mapping[str, Any] | None = None,
         timeout_s: float = math.inf,
+        traceparent: str = "",
     ) -> Review:
         """Return a Review for a unit test, from an AdmissionReview or an AdmissionRequest.
 
@@ -159,7 +168,9 @@ class Review:
         request = document["request"] if isinstance(document.get("request"), dict) else document
         namespace_json = b"" if namespace_object is None else orjson.dumps(namespace_object)
         deadline = time.monotonic() + timeout_s
-        return cls(orjson.dumps(request), namespace_json, deadline=deadline, mutating=True)
+        return cls(
+            orjson.dumps(request), namespace_json, deadline=deadline, mutating=True, traceparent=traceparent
+        )
 
     @property
     def request(self) -> JsonObject:

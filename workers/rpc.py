@@ -89,6 +89,8 @@ class Rpc:
         """None after the end."""
         self.deadline = math.inf
         """Monotonic seconds."""
+        self.traceparent = ""
+        """The metadata ``traceparent``, not validated."""
         self._stream = stream
         self._load = load
         self._host = host
@@ -119,6 +121,7 @@ class Rpc:
                 timeout_s = min(int(found[1]) * _UNITS_S[found[2]], _MAX_TIMEOUT_S)
                 self.deadline = time.monotonic() + timeout_s
                 self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+            self.traceparent = fields.get("traceparent", "")
             self.handler = make(self)
         return self
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from workers.counters import Counters
 from workers.listen import Tls, parse_address
 from workers.policy import Policy, PolicyFunction, make_policy
 from workers.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from workers.metrics import MetricsServer
 
     Function = TypeVar("Function", bound=PolicyFunction)
 
@@ -29,6 +32,7 @@ class PolicyServer:
     def __init__(self) -> None:
         self._policies: dict[str, Policy] = {}
         self._serving: Serving | None = None
+        self._metrics: MetricsServer | None = None
 
     def __repr__(self) -> str:
         return f"<PolicyServer policies={len(self._policies)} {self._serving or 'stopped'}>"
@@ -37,6 +41,11 @@ class PolicyServer:
     def policies(self) -> Mapping[str, Policy]:
         """The policies by name, in the order of registration."""
         return MappingProxyType(self._policies)
+
+    @property
+    def metrics_address(self) -> str:
+        """HOST:PORT of the metrics; empty if there are none."""
+        return "" if self._metrics is None else self._metrics.address
 
     def policy(
         self,
@@ -84,13 +93,22 @@ class PolicyServer:
 
         return register
 
-    async def start(self, *listen: str, tls: Tls | None = None, reuse_port: bool = False) -> tuple[str, ...]:
+    async def start(
+        self,
+        *listen: str,
+        tls: Tls | None = None,
+        reuse_port: bool = False,
+        metrics_listen: str = "",
+        counters: Counters | None = None,
+    ) -> tuple[str, ...]:
         """Serve on the addresses *listen* and return them, with the chosen port instead of 0.
 
         Args:
             listen: ``HOST:PORT`` or ``unix:PATH``; default 127.0.0.1:50051.
             tls: serving certificate for all addresses.
             reuse_port: share the port with other processes.
+            metrics_listen: ``HOST:PORT`` of the metrics, over plain HTTP at ``/metrics``; empty: none.
+            counters: counters that another process serves.
 
         Raises:
             StartError: an address or a file is unusable.
@@ -100,8 +118,19 @@ class PolicyServer:
         if self._serving is not None:
             raise RuntimeError(f"the server is already started: {self._serving!r}")
         addresses = [parse_address(text) for text in listen or (DEFAULT_LISTEN,)]
-        serving = Serving(self._policies, reuse_port=reuse_port)
-        await serving.start(addresses, tls)
+        if metrics_listen:
+            from workers.metrics import MetricsServer, WorkerCollector
+
+            counters = Counters(self._policies)
+            collector = WorkerCollector(tuple(self._policies), [counters], children=tuple)
+            self._metrics = MetricsServer(collector)
+            await self._metrics.start(metrics_listen)
+        serving = Serving(self._policies, reuse_port=reuse_port, counters=counters)
+        try:
+            await serving.start(addresses, tls)
+        except BaseException:
+            self._stop_metrics()
+            raise
         self._serving = serving
         return serving.addresses
 
@@ -111,7 +140,15 @@ class PolicyServer:
         Returns the number of threads that still run a policy, which cannot be stopped.
         """
         serving, self._serving = self._serving, None
-        return await serving.stop(grace_s) if serving is not None else 0
+        try:
+            return await serving.stop(grace_s) if serving is not None else 0
+        finally:
+            self._stop_metrics()
+
+    def _stop_metrics(self) -> None:
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.stop()
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run as a program until SIGTERM or SIGINT; the default of *argv* is ``sys.argv[1:]``.

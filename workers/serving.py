@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from workers.connection import Connections
+from workers.counters import Counters, CountingEvaluator
 from workers.evaluation import Evaluator
 from workers.health import Health
 from workers.listen import Address, Tls, claim, listening, tls_context
@@ -32,8 +33,11 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 class Serving:
     """A server for policies, bound to the event loop in which it was started."""
 
-    def __init__(self, policies: Mapping[str, Policy], *, reuse_port: bool = False) -> None:
-        self._evaluator = Evaluator()
+    def __init__(
+        self, policies: Mapping[str, Policy], *, reuse_port: bool = False, counters: Counters | None = None
+    ) -> None:
+        """*counters* count the calls of the policies."""
+        self._evaluator = Evaluator() if counters is None else CountingEvaluator(counters)
         self._worker = PolicyWorker(policies, self._evaluator)
         self._health = Health(SERVICE)
         self._connections = Connections({**self._worker.methods(), **self._health.methods()})

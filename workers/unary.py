@@ -95,6 +95,7 @@ class PolicyWorker:
             request.namespace_object,
             deadline=rpc.deadline,
             mutating=policy.mutating,
+            traceparent=rpc.traceparent,
         )
         self._evaluator.mark()
         outcome = self._evaluator.begin(policy, review, partial(self._finish_review, rpc))

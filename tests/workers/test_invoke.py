@@ -129,7 +129,7 @@ def test_an_exception_is_internal_with_its_type_and_text(
     [record] = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[1] is problem
-    assert 'policy "p" failed' in record.getMessage()
+    assert record.getMessage().startswith('policy failed: policy="p" error="')
 
 
 @pytest.mark.parametrize("problem", [RuntimeError("it broke"), Exception("it broke")])
@@ -148,9 +148,9 @@ def test_a_policy_that_keeps_failing_fills_no_logs(caplog: pytest.LogCaptureFixt
     for _ in range(50):
         run(policy, Review(b"{}"))
     assert len(caplog.records) == 1
-    policy.no_traceback_until = 0.0
+    policy.no_failure_until = 0.0
     run(policy, Review(b"{}"))
-    assert "49 more failures since the last logged one" in caplog.records[1].getMessage()
+    assert caplog.records[1].getMessage() == 'policy failed: policy="p" error="ValueError: x" dropped=49'
 
 
 def test_a_malformed_request_is_the_callers_fault(code_of: Code, caplog: pytest.LogCaptureFixture) -> None:
