@@ -242,7 +242,9 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         tracing=read_tracing(fields.mapping("tracing"), folder),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:
-        fields.problem("tls.selfManaged", "requires kubernetes: the certificate is kept in a Secret")
+        fields.report.add(
+            f"{fields.at('tls')}.selfManaged", "requires kubernetes: the certificate is kept in a Secret"
+        )
     if settings.reports is not None and settings.kubernetes is None:
         fields.problem("reports", "requires kubernetes: the reports are objects of the cluster")
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes

@@ -7,39 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.core import final_patch as module
-from gateway.core.final_patch import apply_strictly, final_patch
+from gateway.core.final_patch import final_patch
 from tests.core.build import POD, request
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        {"op": "test", "path": "/a", "value": 1},
-        {"op": "copy", "path": "/x", "from": "/a"},
-        {"op": "remove", "path": ""},
-        {"op": "remove", "path": "/x"},
-        {"op": "replace", "path": "/x", "value": 1},
-        {"op": "add", "path": "/a", "value": 1},
-        {"op": "add", "path": "/x/y", "value": 1},
-        {"op": "add", "path": "/l/3", "value": 1},
-        {"op": "add", "path": "/l/-", "value": 1},
-        {"op": "replace", "path": "/l/2", "value": 1},
-        {"op": "replace", "path": "/l/-1", "value": 1},
-        {"op": "remove", "path": "/l/01"},
-        {"op": "add", "path": "a", "value": 1},
-    ],
-)
-def test_the_check_refuses_an_operation_that_no_derived_patch_has(operation: dict[str, Any]) -> None:
-    with pytest.raises((AssertionError, LookupError, ValueError)):
-        apply_strictly({"a": {"b~/c": 1}, "l": [0, 1]}, [operation])
-
-
-def test_the_check_replaces_the_whole_object() -> None:
-    operations: list[Any] = [
-        {"op": "replace", "path": "", "value": {"b": [1]}},
-        {"op": "remove", "path": "/b/0"},
-    ]
-    assert apply_strictly({"a": 1}, operations) == {"b": []}
 
 
 def test_a_patch_that_does_not_give_the_final_object_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|reports\.|logging\.decisionLog\.file\.|tracing\.|spec\.hedge\.|"
+    r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|spec\.hedge\.|"
     r"webhooks\[\]\.clientConfig\.service\."
 )
 """Mappings whose absence is not the same as their defaults."""
