@@ -83,7 +83,6 @@ def parse_options(argv: Sequence[str] | None) -> Options:
     parser.add_argument(
         "--metrics-listen",
         type=_metrics_address,
-        default="",
         metavar="HOST:PORT",
         help="serve Prometheus metrics over plain HTTP; off by default",
     )
@@ -108,7 +107,7 @@ def parse_options(argv: Sequence[str] | None) -> Options:
     if len(set(listen)) != len(listen):
         parser.error("--listen has the same address twice")
     tls = Tls(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert is not None else None
-    return Options(listen, options.processes, tls, options.grace, options.metrics_listen)
+    return Options(listen, options.processes, tls, options.grace, options.metrics_listen or "")
 
 
 def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
