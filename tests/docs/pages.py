@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-_FENCE = re.compile(r"^(\s*)(```|~~~).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^([ \t]*)(```|~~~).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
