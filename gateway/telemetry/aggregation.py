@@ -75,6 +75,8 @@ class ProcessMetrics:
         """The last expositions of the running processes."""
         self._ended: list[Metric] = []
         """The sum of the counters and histograms of ended processes."""
+        self._ended_pids: set[int] = set()
+        """Processes in that sum. Their number is bounded by that of process ids."""
         self._own = OwnProcess(SUPERVISOR)
 
     def add(self, expositions: Mapping[int, bytes], running: set[int], accept: bytes = b"") -> Exposition:
@@ -83,8 +85,13 @@ class ProcessMetrics:
         The expositions are in OpenMetrics. Processes that are not in *running* have ended, perhaps just after
         their exposition.
         """
-        self._last.update(expositions)
+        # A process can have been counted as ended by a scrape that began later than this one.
+        self._ended_pids -= running
+        self._last.update(
+            (pid, exposition) for pid, exposition in expositions.items() if pid not in self._ended_pids
+        )
         for pid in self._last.keys() - running:
+            self._ended_pids.add(pid)
             total = _sum([self._ended, _families(self._last.pop(pid))])
             self._ended = [family for family in total if family.type in _CUMULATIVE]
         return expose(_Sum([*map(_families, self._last.values()), self._ended, self._own.collect()]), accept)

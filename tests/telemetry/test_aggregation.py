@@ -85,6 +85,19 @@ def test_a_process_that_ends_during_a_scrape_counts_once() -> None:
     assert scraped(metrics)[DONE] == 5
 
 
+def test_a_scrape_that_ends_late_does_not_count_an_ended_process_again() -> None:
+    """Two Prometheus servers scrape at the same time, and a process ends."""
+    metrics = ProcessMetrics()
+    first, second = Process(1), Process(2)
+    first.work(5)
+    late = {1: first.exposition(), 2: second.exposition()}
+    assert values(metrics.add(late, {2})[0])[DONE] == 5
+    assert values(metrics.add(late, {2})[0])[DONE] == 5
+    reused = Process(1)
+    reused.work(1)
+    assert scraped(metrics, reused, second)[DONE] == 6
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=20))
 def test_no_counter_ever_falls(steps: list[tuple[int, int, bool]]) -> None:
