@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PREFIX: Final = "AdmissionGateway"
+RECORDS: Final = ("findings", "trace_spans")
+"""What is counted as ``NAME_dropped_total``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ ALERTS: Final = (
     Alert(
         "RecordsDropped",
         "warning",
-        _rises("admission_gateway_findings_dropped_total"),
+        " or ".join(_rises(f"admission_gateway_{record}_dropped_total") for record in RECORDS),
         5,
         "records of decisions are dropped",
         "More findings, decisions or spans come up than their limits allow, or where they are sent does not "

@@ -409,9 +409,20 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     ),
     "Records": (
         Panel(
-            "Dropped findings of reports and Events",
-            {"{{namespace}} {{pod}}": f"rate({_G}findings_dropped_total{{<pods>}}[$__rate_interval])"},
-            "reqps",
+            "Records that are dropped",
+            {
+                "findings of reports and Events": _rate(f"{_G}findings_dropped_total"),
+                "spans, {{reason}}": _rate(f"{_G}trace_spans_dropped_total", "reason"),
+                "sampled reviews, over maxSpansPerSecond": _rate(f"{_G}trace_reviews_not_recorded_total"),
+            },
+            "cps",
+            width=12,
+        ),
+        Panel(
+            "Spans exported",
+            {"{{namespace}} {{pod}}": f"rate({_G}trace_spans_exported_total{{<pods>}}[$__rate_interval])"},
+            "cps",
+            width=12,
         ),
     ),
 }

@@ -265,6 +265,13 @@ CASES: Final = (
         [series("findings_dropped_total", "0+5x20")],
         {"namespace": "ns"},
     ),
+    Case(
+        "RecordsDropped",
+        "spans",
+        9,
+        [series("trace_spans_dropped_total", "0+5x20", reason="queue_full")],
+        {"namespace": "ns"},
+    ),
     Case("RecordsDropped", "once", 12, [series("findings_dropped_total", "0x2 5x20")]),
     Case("WatchDisconnected", "for five minutes", 6, [series("cluster_watch_connected", "0x9")], POD),
     Case("WatchDisconnected", "connected", 6, [series("cluster_watch_connected", "1x9")]),

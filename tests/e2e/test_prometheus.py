@@ -35,6 +35,7 @@ WITHOUT_DATA = {
     "admission_gateway_worker_policy": "its workers have no metrics",
     "admission_gateway_worker_build_info": "its workers have no metrics",
     "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
+    "admission_gateway_trace": "it exports no traces",
     "admission_gateway_findings": "it writes no reports",
 }
 """The beginnings of metrics that a plain gateway has not, with the reason."""
