@@ -128,7 +128,7 @@ class GatewayProcess(Process):
             *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
             *(*map(str, pair), *flags),
         )
-        found = self.expect(r"serving on https://127\.0\.0\.1:(\d+), admin on http://127\.0\.0\.1:(\d+)")
+        found = self.expect(r"serving on https://127\.0\.0\.1:(\d+), admin on http://[\d.]+:(\d+)")
         self.port, self.admin_port = int(found[1]), int(found[2])
 
     def connect(self) -> http.client.HTTPSConnection:
