@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,16 @@ _FLAGS = (
 )
 
 
+_EXEC = """
+import fcntl, os, sys
+pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+for pipe, wanted in zip(pipes, (3, 4)):
+    os.dup2(pipe, wanted)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Starts the browser with the pipes as descriptors 3, which it reads, and 4."""
+
+
 class Chromium:
     """A browser with one page. Use it as a context manager."""
 
@@ -34,10 +45,9 @@ class Chromium:
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-")
         from_us, self._to_browser = os.pipe()
         self._from_browser, to_us = os.pipe()
-        # Chromium reads descriptor 3 and writes descriptor 4.
-        command = f'exec "$0" "$@" 3<&{from_us} 4>&{to_us}'
+        browser = [CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._child = subprocess.Popen(
-            ["sh", "-c", command, CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+            [sys.executable, "-c", _EXEC, str(from_us), str(to_us), *browser],
             pass_fds=(from_us, to_us),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ from gateway.core.patch import apply_patch
 from gateway.decisions.record import is_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from gateway.core.answer import Answer
     from gateway.core.call import Payload
@@ -96,12 +96,48 @@ class Details:
         return [orjson.loads(document) for document in documents]
 
     def overwritten(self) -> dict[str, tuple[int, ...]]:
-        """Return the paths that several changes wrote, each with the ``index`` of these changes."""
+        """Return the paths that several changes wrote, each with the ``index`` of these changes.
+
+        A change that adds or replaces a value writes all paths in it. One that inserts an element into an
+        array writes none that an earlier change wrote: that element has moved.
+        """
         writers: dict[str, dict[int, None]] = {}
-        for change in self.changes:
+        for change, before in zip(self.changes, self.stages(), strict=False):
             for operation in orjson.loads(change.patch or b"[]"):
-                writers.setdefault(operation["path"], {})[change.index] = None
+                path, is_insertion = operation["path"], _is_insertion(operation, before)
+                for written in dict.fromkeys([path, *_leaves(path, operation.get("value"))]):
+                    if is_insertion:
+                        writers.pop(written, None)
+                    writers.setdefault(written, {})[change.index] = None
         return {path: tuple(indices) for path, indices in writers.items() if len(indices) > 1}
+
+
+def _leaves(path: str, value: object) -> Iterator[str]:
+    """Yield the JSON Pointers of the values in *value* other than filled containers; *path* is its own."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaves(f"{path}/{name.replace('~', '~0').replace('/', '~1')}", item)
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(f"{path}/{index}", item)
+    else:
+        yield path
+
+
+def _is_insertion(operation: Json, before: object) -> bool:
+    """Whether *operation* inserts into an array of the document *before* its patch, or of a part of that."""
+    if operation["op"] != "add":
+        return False
+    found = before
+    for token in str(operation["path"]).split("/")[1:-1]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return False
+    return isinstance(found, list)
 
 
 def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Details]:

@@ -11,6 +11,8 @@ from gateway.pages.state import encoded
 from gateway.pages.yaml_text import DiffLine, difference, lines_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.pages.state import Json
 
 
@@ -55,7 +57,9 @@ def view(decision: Json) -> View:
     ends = [one["startedMilliseconds"] + one["milliseconds"] for one in webhooks]
     length_ms = max([decision["milliseconds"], *ends, 0.001])
     stages = _stages(decision)
-    overwritten = decision["overwritten"]
+    overwritten = {
+        path: writers for path, writers in decision["overwritten"].items() if _are_several(webhooks, writers)
+    }
     changes = [
         Change(
             webhooks[change["webhook"]],
@@ -73,6 +77,11 @@ def view(decision: Json) -> View:
         stages[0] if stages else [],
         {path: [webhooks[index] for index in writers] for path, writers in overwritten.items()},
     )
+
+
+def _are_several(webhooks: Sequence[Json], writers: Sequence[int]) -> bool:
+    """Whether *writers* are not one webhook that was called again."""
+    return len({(webhooks[index]["configuration"], webhooks[index]["webhook"]) for index in writers}) > 1
 
 
 def _stages(decision: Json) -> list[list[str]]:

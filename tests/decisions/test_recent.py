@@ -80,6 +80,17 @@ def test_each_change_is_that_of_its_webhook_also_in_a_second_round() -> None:
     assert [stage["spec"] for stage in found.details.stages()][1] == {"replicas": 1, "a": 0}
 
 
+def test_a_value_in_a_value_that_another_webhook_added_is_overwritten_and_a_moved_element_is_not() -> None:
+    hooks = [webhook(name) for name in ("a.b.c", "b.b.c", "c.b.c")]
+    verdicts: dict[str, Verdict] = {
+        "a.b.c": patch(add("/spec/a", {"b": {"c/d": 1}, "e": []}), add("/spec/list", ["one"])),
+        "b.b.c": patch({"op": "replace", "path": "/spec/a/b/c~1d", "value": 2}),
+        "c.b.c": patch(add("/spec/list/0", "two")),
+    }
+    (found,) = kept(answer(verdicts, hooks)).recent()
+    assert document(found)["overwritten"] == {"/spec/a/b/c~1d": [0, 1]}
+
+
 def test_secrets_are_redacted_in_the_object_the_changes_and_the_messages() -> None:
     value = base64.b64encode(b"hunter2hunter2").decode()
     held = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": {"a": value}}

@@ -121,7 +121,7 @@ def test_pages_answer_the_questions_after_a_denial(gateway: GatewayProcess) -> N
     assert denied["message"] == "h0.v.test: no <i>team</i>"
     assert [one["outcome"] for one in denied["webhooks"]] == ["Denied", "FailedOpen", "Allowed"]
     changed = found(gateway, "/decisions/m-1")["decision"]
-    assert changed["overwritten"] == {"/metadata/annotations": [0, 1]} or len(changed["overwritten"]) == 1
+    assert changed["overwritten"] == {"/metadata/annotations/a": [0, 1]}
     assert changed["finalObject"]["metadata"]["annotations"]["a"] == "two"
     assert changed["notCalled"][0]["webhook"] == "h2.m.test"
 
@@ -164,10 +164,9 @@ def test_a_review_is_explained_by_a_dry_run_and_not_kept(gateway: GatewayProcess
     assert "line 1" in json.loads(text)["error"]
 
 
-def test_explanations_are_bounded_in_rate_and_size(gateway: GatewayProcess) -> None:
+def test_explanations_are_bounded_in_rate(gateway: GatewayProcess) -> None:
     statuses = [fetch(gateway, "/explain?format=json", b"{}")[0] for _ in range(40)]
     assert 429 in statuses
-    assert fetch(gateway, "/explain", b"x" * (4 * 1024 * 1024 + 1))[0] == 413
 
 
 def test_no_page_shows_data_of_secrets_or_tokens(

@@ -1,0 +1,180 @@
+"""The pages in headless Chromium: for keyboards, screen readers and phones, in light and dark.
+
+Screenshots are written to the folder in PAGES_SHOTS, if that is set. Without Chromium the tests are skipped,
+but not in CI.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.chromium import CHROMIUM, Chromium
+from tests.kit import pool_document, webhook_document
+from tests.pages.test_pages import found, review
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="chromium is not installed"),
+]
+
+PATHS = ("/", "/decisions", "/decisions/m-0", "/decisions/v-0", "/namespaces", "/explain", "/configz")
+SCHEMES = ("light", "dark")
+LOWEST_CONTRAST = 4.5
+"""WCAG 2.2, success criterion 1.4.3, for text of ordinary size."""
+
+CONTRASTS = """
+(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+  const rgba = color => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const luminance = color => {
+    const [r, g, b] = [...rgba(color)].slice(0, 3).map(v => v / 255).map(
+      v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const background = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = getComputedStyle(e).backgroundColor;
+      if (rgba(color)[3] > 0) return color;
+    }
+    return 'white';
+  };
+  const worst = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    const a = luminance(getComputedStyle(element).color), b = luminance(background(element));
+    const contrast = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    worst.push([contrast, walker.currentNode.data.trim().slice(0, 40)]);
+  }
+  return worst.sort((a, b) => a[0] - b[0])[0];
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def gateway(
+    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+) -> GatewayProcess:
+    """A gateway that has answered reviews with changes, a denial, failures, hostile and long texts."""
+    hostile = "<script>document.title='x'</script>\u202e\x1b[2J" + "long" * 300
+    patches = [
+        {"patch": [{"op": "add", "path": "/metadata/annotations", "value": {"a": text}}]}
+        for text in ("1", "2")
+    ]
+    failing = {"status": "UNAVAILABLE", "details": hostile, "webhook": {"failurePolicy": "Ignore"}}
+    elsewhere = {"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target)
+        + pool_document("dead", f"unix:{tmp_path}/nothing")
+        + webhook_document("mutate", "m", "pool", *patches, elsewhere)
+        + webhook_document("validate", "v", "pool", {"deny": {"message": hostile}}, failing)
+    )
+    started = start_gateway(tmp_path)
+    started.review("/mutate", review("m-0"))
+    for namespace in ("default", "shop", "shop"):
+        started.review("/validate", review("v-0", namespace=namespace, name=hostile))
+    eventually(lambda: len(found(started, "/decisions")["decisions"]) == 4, "all decisions")
+    return started
+
+
+def reported(browser: Chromium, *methods: str) -> list[dict[str, Any]]:
+    return [event["params"] for event in browser.events if event.get("method") in methods]
+
+
+def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
+    base = f"http://localhost:{gateway.admin_port}"
+    shots = os.environ.get("PAGES_SHOTS")
+    for path in PATHS:
+        for scheme in SCHEMES:
+            browser.show(scheme=scheme)
+            browser.open(base + path)
+            contrast, text = browser.evaluate(CONTRASTS)
+            assert contrast >= LOWEST_CONTRAST, (path, scheme, text, contrast)
+            for width in (1280, 390):
+                browser.show(width=width, scheme=scheme)
+                sizes = browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+                assert sizes[0] <= sizes[1], (path, width, sizes)
+                if shots:
+                    name = f"{path.strip('/').replace('/', '-') or 'overview'}-{scheme}-{width}.png"
+                    browser.screenshot(Path(shots) / name)
+        # One request, for the page itself, and neither a violation of its policy nor another message.
+        assert len(reported(browser, "Network.requestWillBeSent")) == 1, path
+        assert reported(browser, "Log.entryAdded", "Runtime.consoleAPICalled") == []
+        assert browser.evaluate("document.title").endswith("· admission-gateway")
+
+
+def test_a_screen_reader_finds_landmarks_tables_and_names(gateway: GatewayProcess, browser: Chromium) -> None:
+    base = f"http://localhost:{gateway.admin_port}"
+    for path in PATHS:
+        browser.open(base + path)
+        tree = browser.accessibility_tree()
+        roles = [role for role, _ in tree]
+        for landmark in ("banner", "navigation", "main", "contentinfo"):
+            assert roles.count(landmark) == 1, (path, landmark)
+        headings = [name for role, name in tree if role == "heading"]
+        assert all(headings), path
+        for role, name in tree:
+            if role in ("link", "button", "textbox", "combobox", "region", "form", "search", "navigation"):
+                assert name, (path, role)
+    browser.open(base + "/")
+    tree = browser.accessibility_tree()
+    assert ("columnheader", "Denied") in tree
+    assert any(role == "rowheader" and "h0.v.test" in name for role, name in tree)
+
+
+def test_the_keyboard_reaches_the_content_and_all_links(gateway: GatewayProcess, browser: Chromium) -> None:
+    browser.open(f"http://localhost:{gateway.admin_port}/")
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left >= 0") is True
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.textContent") == "Overview"
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    # What scrolls can be focused, so that arrow keys scroll it.
+    unreachable = """
+      [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth
+        && e.tabIndex < 0 && !e.querySelector('[tabindex]')).length
+    """
+    browser.show(width=390)
+    for path in PATHS:
+        browser.open(f"http://localhost:{gateway.admin_port}{path}")
+        assert browser.evaluate(unreachable) == 0, path
+
+
+def test_the_forms_work_without_scripts(gateway: GatewayProcess, browser: Chromium) -> None:
+    base = f"http://localhost:{gateway.admin_port}"
+    browser.open(f"{base}/decisions")
+    browser.evaluate("document.querySelector('#f-namespace').value = 'shop'")
+    browser.submit("form")
+    assert browser.evaluate("document.querySelector('h2').textContent") == "2 decisions"
+    browser.evaluate("document.querySelector('tbody a').click()")
+    eventually(lambda: "/decisions/" in browser.evaluate("location.pathname"), "the page of the decision")
+    browser.open(f"{base}/explain")
+    browser.evaluate(
+        "document.querySelector('#review').value = 'apiVersion: v1\\nkind: Pod\\nmetadata: {name: web}\\n'"
+    )
+    browser.submit("form")
+    headings = browser.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent.trim())")
+    assert headings[0].startswith("Mutating phase: ✓ allowed")
+    assert headings[1].startswith("Validating phase: ✗ denied")
+    assert reported(browser, "Log.entryAdded") == []
