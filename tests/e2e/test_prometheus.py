@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from deploy.alerts import ALERTS
 from deploy.monitoring import DASHBOARD, RULES, RUNBOOKS
 from tests.e2e.alert_cases import CASES
 from tests.e2e.monitoring import Prometheus, promtool
+from tests.faults.rotating import command_pool
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
 
@@ -28,12 +30,11 @@ POD = (REVIEWS / "pod-create-validate.json").read_bytes()
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 NOT_SAMPLED = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+REQUIRE_LABELS = {"worker": {"pool": "samples", "policy": "require-labels"}}
 WITHOUT_DATA = {
     "admission_gateway_cluster": "the gateway of the test watches no cluster",
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_requests_refused": "every request is answered",
-    "admission_gateway_worker_policy": "its workers have no metrics",
-    "admission_gateway_worker_build_info": "its workers have no metrics",
     "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
     "admission_gateway_trace": "it exports no traces",
     "admission_gateway_findings": "it writes no reports",
@@ -66,13 +67,14 @@ def gateway(
     start_worker: Callable[..., WorkerProcess],
     start_gateway: Callable[..., GatewayProcess],
 ) -> GatewayProcess:
-    """A gateway with webhooks that allow, deny, fail open and fail closed."""
+    """A gateway with webhooks that allow, deny, fail open and fail closed, and a worker with metrics."""
     config = tmp_path / "config"
     config.mkdir()
     failing = {"status": "INTERNAL", "details": "broken"}
     (config / "c.yaml").write_text(
         pool_document("pool", start_worker().target)
         + pool_document("gone", "127.0.0.1:1")
+        + command_pool("samples", sys.executable, "-m", "workers.samples", "--metrics-listen", "127.0.0.1:0")
         + webhook_document("mutate", "m", "pool", {"label": "a"}, {"label": "b"})
         + webhook_document(
             "validate",
@@ -84,6 +86,7 @@ def gateway(
             {**failing, "webhook": {"failurePolicy": "Fail"}},
         )
         + webhook_document("validate", "gone", "gone", {}, failurePolicy="Ignore")
+        + webhook_document("validate", "samples", "samples", {"webhook": {"clientConfig": REQUIRE_LABELS}})
     )
     return start_gateway(config, "--processes", request.param)
 
@@ -139,7 +142,8 @@ def test_commands_of_runbooks_find_something_in_a_scrape(gateway: GatewayProcess
             if not done.stdout.strip() or done.stderr:
                 silent.append((page.name, block, done.stderr))
     assert blocks > len(ALERTS) / 2
-    assert [name for name, *_ in silent] == ["match-condition-errors.md"], silent
+    expected = ["match-condition-errors.md", "records-dropped.md"]
+    assert [name for name, *_ in silent] == expected, silent
 
 
 def test_promtool_accepts_a_scrape(gateway: GatewayProcess) -> None:
@@ -152,14 +156,15 @@ def test_promtool_accepts_a_scrape(gateway: GatewayProcess) -> None:
 
 
 def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProcess, tmp_path: Path) -> None:
-    target = {
-        "targets": [f"127.0.0.1:{gateway.admin_port}"],
-        "labels": {"namespace": "ns", "pod": "a"},
-    }
+    worker = gateway.expect(r"metrics on http://(\S+)/metrics")[1]
+    targets = [
+        {"targets": [address], "labels": {"namespace": "ns", "pod": pod}}
+        for pod, address in (("gateway", f"127.0.0.1:{gateway.admin_port}"), ("worker", worker))
+    ]
     folder = tmp_path / "prometheus"
     folder.mkdir()
-    with Prometheus(folder, RULES, [target]) as prometheus:
-        eventually(lambda: prometheus.query("up") and prometheus.query("up")[0][1] == 1)
+    with Prometheus(folder, RULES, targets) as prometheus:
+        eventually(lambda: [value for _, value in prometheus.query("up")] == [1, 1])
         for path in ("/mutate", "/validate"):
             for traceparent in (SAMPLED, NOT_SAMPLED, SAMPLED):
                 review(gateway, path, traceparent)
