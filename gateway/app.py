@@ -18,6 +18,7 @@ from gateway.config.digest import digest
 from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.core.trace import passed_on, read_traceparent
+from gateway.decisions.log import DecisionLog
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
 from gateway.decisions.recent import RecentDecisions
@@ -87,6 +88,7 @@ class Gateway:
         """The configuration in force, including the custom resources of the cluster."""
         self._files: Config | None = None
         """The part of it that is from files."""
+        self.decision_log = DecisionLog(self.metrics.decision_log)
         self.recent = RecentDecisions()
         """The recent decisions of this process."""
         self.namespaces = NamespaceCounts()
@@ -104,6 +106,7 @@ class Gateway:
         self._window = Window(self.metrics)
         self._admin_address = ""
         self.metrics.refused = self._front_end.connections.refused
+        self._front_end.connections.on_refused = self.decision_log.refused
         self._reporter: Reporter | None = None
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
@@ -165,6 +168,7 @@ class Gateway:
         await self._tracing.close()
         if self._admin is not None:
             await self._admin.close()
+        await self.decision_log.close()
 
     # -- reviews ----------------------------------------------------------------------------------
 
@@ -194,7 +198,7 @@ class Gateway:
 
     def _observer(self, snapshot: Snapshot) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*."""
-        decisions = DecisionObserver(snapshot.digest, self.recent, self.namespaces)
+        decisions = DecisionObserver(snapshot.digest, self.decision_log, self.recent, self.namespaces)
         observers: list[ReviewObserver] = [self.metrics, decisions]
         if self._reporter is not None:
             observers.append(self._reporter)
@@ -302,6 +306,7 @@ class Gateway:
             self._log_change(files, combined.config)
             self._worker_watch.use(combined.config, self._pools.by_name)
             self.config, self._files = combined.config, files
+            self.decision_log.use(settings.logging)
             self.recent.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
@@ -94,7 +95,7 @@ def _read_decision_log(fields: Fields, folder: Path) -> DecisionLogSettings:
         max_per_second=fields.integer("maxPerSecond", default.max_per_second, 1, MAX_PER_SECOND),
         secret_names=fields.boolean("secretNames"),
         file=_read_file(fields.mapping("file"), folder),
-        otlp_endpoint=fields.optional_string("otlpEndpoint", _check_url),
+        otlp_endpoint=fields.optional_string("otlpEndpoint", _check_otlp),
     )
     fields.finish()
     return settings
@@ -116,6 +117,16 @@ def _read_file(fields: Fields | None, folder: Path) -> DecisionFile | None:
     )
     fields.finish()
     return settings
+
+
+def _check_otlp(text: str) -> str | None:
+    try:
+        is_installed = find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        return "requires OpenTelemetry: install the gateway with its optional dependencies, tracing"
+    return _check_url(text)
 
 
 def _check_url(text: str) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,11 +201,10 @@ def redacted(record: DecisionRecord, redactor: Redactor, *, secret_names: bool) 
         cut = message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}…"
         return redactor.text(cut)
 
-    return replace(
-        record,
+    return record._replace(
         name=record.name if secret_names or not is_secret(record.kind) else "",
         message=text(record.message),
-        webhooks=tuple(replace(one, message=text(one.message)) for one in record.webhooks),
+        webhooks=tuple(one._replace(message=text(one.message)) for one in record.webhooks),
     )
 
 

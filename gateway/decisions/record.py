@@ -5,9 +5,8 @@ A record has names, outcomes and times, and nothing of the object besides its ki
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gateway.core.decision import PLAIN_ALLOWED
 from gateway.core.trace import trace_id_of
@@ -29,8 +28,7 @@ WebhookOutcome = Literal["Allowed", "Denied", "FailedClosed", "FailedOpen", "Dry
 _REJECTIONS: Final = {"Denied", "FailedClosed", "DryRunRefused"}
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRecord:
+class WebhookRecord(NamedTuple):
     """One webhook's part in a decision."""
 
     configuration: str
@@ -48,23 +46,22 @@ class WebhookRecord:
     """HTTP status: 200, that of the denial, or that of the failure."""
     message: str
     """Of the denial or the failure; the name of the condition for ``Excluded``."""
-    started_ms: float
+    started_ms: float = 0.0
     """From the start of the review to the call, in milliseconds."""
-    milliseconds: float
+    milliseconds: float = 0.0
     """From the call to the verdict."""
-    has_changed: bool
+    has_changed: bool = False
     """Whether its patch changed the object."""
-    is_ahead: bool
+    is_ahead: bool = False
     """Whether the call was made before its turn."""
-    is_repeated: bool
+    is_repeated: bool = False
     """Whether the call was retried or hedged."""
     mode: str = "Enforce"
     exception: str = ""
     """Always empty: there are no exceptions yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
+class DecisionRecord(NamedTuple):
     """The decision of one review."""
 
     time: float
@@ -130,30 +127,31 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
     """Return the record of *answer*, which was given after *seconds* at *time* (seconds since 1970)."""
     evaluation, status = answer.evaluation, answer.decision.status
     request = evaluation.request
-    started_at = answer.started_at
+    started_at, traceparent = answer.started_at, answer.origin.traceparent
+    webhooks = [record_of_webhook(outcome, started_at) for outcome in evaluation.outcomes]
+    if evaluation.exclusions:
+        webhooks += [_exclusion(invocation, excluded) for invocation, excluded in evaluation.exclusions]
+    # By position, because this is made for each review if all decisions are logged.
     return DecisionRecord(
-        time=time,
-        uid=request.uid,
-        trace_id=trace_id_of(answer.origin.traceparent),
-        user=request.user,
-        operation=request.operation,
-        kind=request.kind,
-        resource=request.request_resource,
-        sub_resource=request.request_sub_resource,
-        namespace=request.namespace,
-        name=request.name,
-        dry_run=request.dry_run,
-        path=answer.origin.target.partition(b"?")[0].decode("latin-1"),
-        phase=answer.selection.phase,
-        allowed=status is None,
-        code=200 if status is None else status.code,
-        message="" if status is None else status.message,
-        milliseconds=seconds * 1000,
-        configuration_digest=configuration_digest,
-        webhooks=(
-            *(record_of_webhook(outcome, started_at) for outcome in evaluation.outcomes),
-            *(_exclusion(invocation, excluded) for invocation, excluded in evaluation.exclusions),
-        ),
+        time,
+        request.uid,
+        trace_id_of(traceparent) if traceparent else "",
+        request.user,
+        request.operation,
+        request.kind,
+        request.request_resource,
+        request.request_sub_resource,
+        request.namespace,
+        request.name,
+        request.dry_run,
+        answer.origin.target.partition(b"?")[0].decode("latin-1"),
+        answer.selection.phase,
+        status is None,
+        200 if status is None else status.code,
+        "" if status is None else status.message,
+        seconds * 1000,
+        configuration_digest,
+        tuple(webhooks),
     )
 
 
@@ -217,63 +215,53 @@ def _webhook_document(record: WebhookRecord) -> dict[str, Any]:
 
 def rfc3339(seconds: float) -> str:
     """Return the time *seconds* after 1970, in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
     """Return the record of *outcome*, in a review that began at *started_at* (monotonic seconds)."""
-    webhook, verdict, call = outcome.invocation.webhook, outcome.verdict, outcome.call
-    kind: WebhookOutcome
+    verdict, call = outcome.verdict, outcome.call
+    kind: WebhookOutcome = "Allowed"
+    code, message = 200, ""
     match verdict:
         case Allowed():
-            kind, code, message = "Allowed", 200, ""
+            pass
         case Denied():
             kind, code, message = "Denied", verdict.code, verdict.message
         case DryRunRefused():
-            kind, code, message = "DryRunRefused", 400, ""
+            kind, code = "DryRunRefused", 400
         case _:
             kind = "FailedClosed" if outcome.rejects else "FailedOpen"
             code, message = verdict.code, verdict.cause
-    pool, policy = _worker(outcome.invocation)
+    webhook = outcome.invocation.webhook
+    client = webhook.client
+    pool, policy = (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
+    if call is None:
+        return WebhookRecord(
+            *(webhook.configuration, webhook.name, pool, policy, "", outcome.round, kind, code, message)
+        )
     return WebhookRecord(
-        configuration=webhook.configuration,
-        webhook=webhook.name,
-        pool=pool,
-        policy=policy,
-        endpoint="" if call is None else call.endpoint,
-        round=outcome.round,
-        outcome=kind,
-        code=code,
-        message=message,
-        started_ms=0.0 if call is None else (call.started_at - started_at) * 1000,
-        milliseconds=0.0 if call is None else call.elapsed_s * 1000,
-        has_changed=outcome.has_changed,
-        is_ahead=call is not None and call.is_ahead,
-        is_repeated=call is not None and call.is_repeated,
+        webhook.configuration,
+        webhook.name,
+        pool,
+        policy,
+        call.endpoint,
+        outcome.round,
+        kind,
+        code,
+        message,
+        (call.started_at - started_at) * 1000,
+        call.elapsed_s * 1000,
+        outcome.has_changed,
+        call.is_ahead,
+        call.is_repeated,
     )
 
 
 def _exclusion(invocation: Invocation, excluded: Excluded) -> WebhookRecord:
     webhook = invocation.webhook
-    pool, policy = _worker(invocation)
+    client = webhook.client
+    pool, policy = (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
     return WebhookRecord(
-        configuration=webhook.configuration,
-        webhook=webhook.name,
-        pool=pool,
-        policy=policy,
-        endpoint="",
-        round=0,
-        outcome="Excluded",
-        code=0,
-        message=excluded.condition,
-        started_ms=0.0,
-        milliseconds=0.0,
-        has_changed=False,
-        is_ahead=False,
-        is_repeated=False,
+        *(webhook.configuration, webhook.name, pool, policy, "", 0, "Excluded", 0, excluded.condition)
     )
-
-
-def _worker(invocation: Invocation) -> tuple[str, str]:
-    client = invocation.webhook.client
-    return (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")

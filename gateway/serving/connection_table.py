@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from gateway.serving.message import Service
+    from gateway.serving.message import HttpRequest, Response, Service
 
 READ_BUFFER_BYTES = 64 * 1024
 """Four TLS records. One buffer serves all connections of a listener: what one read brings is parsed and
@@ -71,6 +71,8 @@ class ConnectionTable:
         """Answered so far, on all connections."""
         self.refused: Counter[int] = Counter()
         """Requests that were answered with a status other than 200, by status."""
+        self.on_refused: Callable[[HttpRequest, Response], None] | None = None
+        """Called with each of them and its answer."""
         self.authorities: frozenset[bytes] = frozenset()
         """The client CAs that are trusted now, as ``gateway.serving.tls.authorities_of`` returns them."""
         self.client_checks = 0

@@ -217,6 +217,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._refusals = self._refusals + 1 if response.status != 200 else 0
         if self._refusals:
             self._connections.refused[response.status] += 1
+            if self._connections.on_refused is not None:
+                self._connections.on_refused(exchange.request, response)
             close = close or self._refusals >= self._connections.bounds.refusals
         self._current = self._cancel = None
         self.requests += 1

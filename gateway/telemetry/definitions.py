@@ -202,6 +202,13 @@ NAMESPACES: Final = _gauge(
     is_lowest=True,
 )
 
+DECISIONS_LOGGED: Final = _counter("decision_log_records", "records of the decision log")
+DECISIONS_DROPPED: Final = _counter(
+    "decision_log_dropped",
+    "records that were not written: above the rate, or because the sink (`stderr`, `file` or `otlp`) was "
+    "blocked or failed",
+    "sink",
+)
 FINDINGS_DROPPED: Final = _counter(
     "findings_dropped",
     "findings and denials that were not written into a [report or Event](reports.md#losses). Only with "

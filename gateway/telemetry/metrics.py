@@ -43,6 +43,16 @@ _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
 
+class LogCounts:
+    """The counts of the decision log, which adds to them."""
+
+    def __init__(self) -> None:
+        self.logged = 0
+        """Records."""
+        self.dropped: Counter[str] = Counter()
+        """Records that were not written, by sink."""
+
+
 class PoolMetrics:
     """The metrics of one worker pool. In a reload the old and the new pool of a name share them."""
 
@@ -91,6 +101,7 @@ class Metrics:
         """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
         self.findings_dropped: int | None = None
         """Findings that are in no report or Event; None: no reports are configured."""
+        self.decision_log = LogCounts()
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.spans: Mapping[SpanFate, int] = {}
@@ -260,6 +271,9 @@ class Metrics:
 
     def _plain_counters(self) -> Iterator[Metric]:
         refused, pools = tuple(self.refused.items()), tuple(self._pools.items())
+        yield _family(definitions.DECISIONS_LOGGED, {(): self.decision_log.logged})
+        dropped = tuple(self.decision_log.dropped.items())
+        yield _family(definitions.DECISIONS_DROPPED, {(sink,): number for sink, number in dropped})
         yield _family(definitions.REQUESTS_REFUSED, {(str(status),): number for status, number in refused})
         yield _family(
             definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in _TYPES.items()}

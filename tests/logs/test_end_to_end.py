@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 HOSTILE = "\r\n2026-01-01 00:00:00,000 ERROR forged\x1b[2K\x9b2J\u2028\u202e\x7f end"
-RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (?!forged)")
+RECORD = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (?!forged)"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z decision [A-Z]\w+: "
+)
 
 
 def assert_log_is_whole(gateway: GatewayProcess) -> None:

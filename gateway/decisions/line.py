@@ -1,0 +1,206 @@
+"""Records of the decision log as JSON and as text, each of one line of bounded length.
+
+Texts of foreign origin cannot forge a line or send commands to a terminal: in JSON every unprintable
+character is escaped, and text is escaped by ``gateway.text.printable``. docs/decision-log.md describes the
+JSON.
+
+Source: RFC 3339 (times), RFC 8259.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.decisions.record import is_secret, rfc3339
+from gateway.text import printable, printable_json
+
+if TYPE_CHECKING:
+    from gateway.decisions.record import DecisionRecord, WebhookRecord
+    from gateway.serving.message import HttpRequest, Response
+
+MAX_NAME_CHARS: Final = 512
+"""Of a name; Kubernetes allows 253 of them."""
+MAX_MESSAGE_CHARS: Final = 2048
+MAX_WEBHOOK_MESSAGE_CHARS: Final = 256
+MAX_WEBHOOKS: Final = 32
+"""Of one record. With these bounds an ordinary line is shorter than the 16 KiB at which container runtimes
+split a line."""
+
+_PLAIN: Final = re.compile(r"[\w.:/@-]*")
+
+Document = dict[str, Any]
+
+
+def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
+    """Return the document of *record*; *secret_names* is whether it has the names of Secrets."""
+    group, version, kind = record.kind
+    resource = record.resource[2]
+    deciding = record.deciding
+    message = record.message
+    document = {
+        "time": rfc3339(record.time),
+        "log": "decision",
+        "uid": _cut(record.uid),
+        "traceId": record.trace_id,
+        "user": _cut(record.user),
+        "operation": record.operation,
+        "apiVersion": _cut(f"{group}/{version}" if group else version),
+        "kind": _cut(kind),
+        "resource": _cut(f"{resource}/{record.sub_resource}" if record.sub_resource else resource),
+        "namespace": _cut(record.namespace),
+        "name": _cut(record.name) if secret_names or not is_secret(record.kind) else "",
+        "dryRun": record.dry_run,
+        "path": _cut(record.path),
+        "phase": record.phase,
+    }
+    if deciding is None:
+        document |= _NOBODY
+    else:
+        message = message or deciding.message
+        document |= {
+            "configuration": deciding.configuration,
+            "webhook": deciding.webhook,
+            "pool": deciding.pool,
+            "policy": deciding.policy,
+            "endpoint": deciding.endpoint,
+            "outcome": deciding.outcome,
+            "mode": deciding.mode,
+            "exception": deciding.exception,
+        }
+    document["allowed"] = record.allowed
+    document["code"] = record.code
+    document["message"] = _cut(message, MAX_MESSAGE_CHARS)
+    document["milliseconds"] = _rounded(record.milliseconds)
+    document["configurationDigest"] = record.configuration_digest
+    document["webhooks"] = list(map(_webhook, record.webhooks[:MAX_WEBHOOKS]))
+    if len(record.webhooks) > MAX_WEBHOOKS:
+        document["webhooksLeftOut"] = len(record.webhooks) - MAX_WEBHOOKS
+    return document
+
+
+_NOBODY: Final = {
+    **dict.fromkeys(("configuration", "webhook", "pool", "policy", "endpoint"), ""),
+    "outcome": "Allowed",
+    "mode": "",
+    "exception": "",
+}
+
+
+def _webhook(record: WebhookRecord) -> Document:
+    document: Document = {
+        "configuration": record.configuration,
+        "webhook": record.webhook,
+        "pool": record.pool,
+        "policy": record.policy,
+        "endpoint": record.endpoint,
+        "outcome": record.outcome,
+        "milliseconds": _rounded(record.milliseconds),
+    }
+    if record.round:
+        document["round"] = record.round
+    if record.has_changed:
+        document["changed"] = True
+    if record.is_repeated:
+        document["repeated"] = True
+    if record.outcome != "Allowed":
+        document["code"] = record.code
+        document["message"] = _cut(record.message, MAX_WEBHOOK_MESSAGE_CHARS)
+    return document
+
+
+def refusal(at: float, request: HttpRequest, response: Response, trace_id: str) -> Document:
+    """Return the document of a *request* that the gateway itself refused with *response*."""
+    return {
+        "time": rfc3339(at),
+        "log": "decision",
+        "traceId": trace_id,
+        "path": _cut(request.target.partition(b"?")[0].decode("latin-1")),
+        "outcome": "Refused",
+        "allowed": False,
+        "code": response.status,
+        "message": _cut(_error(response.body), MAX_MESSAGE_CHARS),
+    }
+
+
+def dropped(at: float, number: int) -> Document:
+    """Return the document in place of *number* records that were dropped."""
+    return {
+        "time": rfc3339(at),
+        "log": "decision",
+        "outcome": "Dropped",
+        "dropped": number,
+        "message": f"{number} records were dropped",
+    }
+
+
+def as_json(document: Document) -> bytes:
+    """Return *document* as a line of JSON."""
+    try:
+        found = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # Half of a surrogate pair, which is not UTF-8.
+        return f"{json.dumps(document)}\n".encode().replace(b"\x7f", b"\\u007f")
+    if found.isascii() and b"\x7f" not in found:
+        # The control characters of ASCII are escaped, apart from DEL.
+        return found
+    return printable_json(found.decode()).encode()
+
+
+def as_text(document: Document) -> bytes:
+    """Return *document* as a line for people."""
+    outcome, message = document["outcome"], document["message"]
+    title = f"{document['time']} decision {outcome}:"
+    match outcome:
+        case "Dropped":
+            line = f"{title} {message}"
+        case "Refused":
+            line = f"{title} {document['code']} at {document['path']}: {message}"
+        case _:
+            line = f"{title} {_decision_text(document)}"
+    return f"{printable(line, None)}\n".encode()
+
+
+def _decision_text(document: Document) -> str:
+    """Return the text of a decision. Its message is last, so that it cannot pass for anything else."""
+    object_ = "/".join(_quoted(document[part]) for part in ("namespace", "name") if document[part])
+    subject = (document["operation"], _quoted(document["apiVersion"]), _quoted(document["kind"]), object_)
+    dry_run = " (dry run)" if document["dryRun"] else ""
+    by = f" by {_quoted(document['user'])}" if document["user"] else ""
+    more = {
+        "webhook": f"{document['configuration']}/{document['webhook']}" if document["webhook"] else "",
+        **{name: document[name] for name in ("pool", "policy", "endpoint", "code")},
+        "ms": document["milliseconds"],
+        "uid": _quoted(document["uid"]),
+        "trace": document["traceId"],
+        "path": document["path"],
+        "config": document["configurationDigest"][:12],
+    }
+    facts = " ".join(f"{key}={value}" for key, value in more.items() if value != "")
+    message = f": {document['message']}" if document["message"] else ""
+    return f"{' '.join(part for part in subject if part)}{dry_run}{by} [{facts}]{message}"
+
+
+def _quoted(text: str) -> str:
+    """Return *text*, in quotation marks unless it is a plain name."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _rounded(milliseconds: float) -> float:
+    return int(milliseconds * 1000) / 1000
+
+
+def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _error(body: bytes) -> str:
+    """Return the text of an answer of ``gateway.serving.message.error_response``."""
+    try:
+        found = orjson.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,135 @@
+"""The decision log of a process: which decisions are logged, how many, and where to.
+
+A record is encoded on the event loop after the answer, and written in a thread, see
+``gateway.decisions.writer``. Records above the rate, or that a sink does not take, are dropped and counted,
+and a record has their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from random import random
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.core.trace import read_traceparent, trace_id_of
+from gateway.decisions import line
+from gateway.decisions.rate import TokenBucket
+from gateway.decisions.record import record_of
+from gateway.decisions.writer import DescriptorSink, FileSink, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Thread
+
+    from gateway.config.logging_settings import LoggingSettings
+    from gateway.core.answer import Answer
+    from gateway.decisions.line import Document
+    from gateway.decisions.writer import Sink
+    from gateway.serving.message import HttpRequest, Response
+    from gateway.telemetry.metrics import LogCounts
+
+KEPT_FOR_NOTEWORTHY: Final = 0.25
+"""The part of the rate that ordinary decisions leave to denials, failures and fail-opens."""
+REFUSALS_PER_SECOND: Final = 10
+REFUSALS_AT_ONCE: Final = 50
+CLOSE_S: Final = 2.0
+"""How long :meth:`DecisionLog.close` waits for the last records."""
+
+
+class DecisionLog:
+    """The decision log, whose settings may change. Use it on one event loop; it does nothing before the first
+    :meth:`use`.
+    """
+
+    def __init__(self, counts: LogCounts, clock: Callable[[], float] = time.monotonic) -> None:
+        self._counts = counts
+        self._clock = clock
+        self._settings: LoggingSettings | None = None
+        self._outputs: list[tuple[Callable[[Document], Any], Writer[Any]]] = []
+        """For each sink the form of records, and the writer."""
+        self._closing: list[Thread] = []
+        self._is_on = self._has_all = self._has_secret_names = False
+        self._sampled = 0.0
+        self._rate = TokenBucket(1, 1)
+        self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
+
+    def use(self, settings: LoggingSettings) -> None:
+        """Log by *settings* from now on."""
+        if settings == self._settings:
+            return
+        self._end_outputs()
+        self._settings = settings
+        chosen = settings.decision_log
+        self._has_all = settings.decisions == "All"
+        self._is_on = settings.decisions != "None"
+        self._sampled = chosen.sample_percent / 100
+        self._has_secret_names = chosen.secret_names
+        self._rate = TokenBucket(chosen.max_per_second, chosen.max_per_second)
+        if not self._is_on and not self._sampled:
+            return
+        if chosen.file is not None:
+            self._add("file", line.as_json, FileSink(chosen.file))
+        if chosen.otlp_endpoint:
+            # Imported late: OpenTelemetry takes 20 MB.
+            from gateway.decisions.otlp import OtlpSink
+
+            self._add("otlp", dict, OtlpSink(chosen.otlp_endpoint))
+        if not self._outputs:
+            self._add("stderr", line.as_json if settings.format == "json" else line.as_text, DescriptorSink())
+
+    def _add(self, name: str, form: Callable[[Document], Any], sink: Sink[Any]) -> None:
+        def count(number: int) -> None:
+            self._counts.dropped[name] += number
+
+        writer = Writer(sink, lambda number: form(line.dropped(time.time(), number)), count)
+        self._outputs.append((form, writer))
+
+    def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
+        """Log *answer*, which was given after *seconds*, if it is one of those that are logged.
+
+        *digest* is that of the configuration; *is_noteworthy* see ``record.is_noteworthy``.
+        """
+        is_wanted = self._has_all or (is_noteworthy and self._is_on)
+        if not is_wanted and not (self._sampled and random() < self._sampled):  # noqa: S311 - a sample
+            return
+        if not self._rate.take(self._clock(), 0.0 if is_noteworthy else KEPT_FOR_NOTEWORTHY):
+            self._drop()
+            return
+        record = record_of(answer, seconds, time.time(), digest)
+        self._write(line.decision(record, secret_names=self._has_secret_names))
+
+    def refused(self, request: HttpRequest, response: Response) -> None:
+        """Log that the gateway itself answered *request* with *response*, whose status is not 200."""
+        if not self._is_on:
+            return
+        if not self._refusals.take(self._clock()):
+            self._drop()
+            return
+        traceparent = read_traceparent(request.headers.get(b"traceparent", b""))
+        self._write(line.refusal(time.time(), request, response, trace_id_of(traceparent)))
+
+    def _write(self, document: Document) -> None:
+        self._counts.logged += 1
+        for form, writer in self._outputs:
+            writer.write(form(document))
+
+    def _drop(self) -> None:
+        for _, writer in self._outputs:
+            writer.drop(1)
+
+    def _end_outputs(self) -> None:
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        self._closing += [writer.close() for _, writer in self._outputs]
+        self._outputs = []
+
+    async def close(self) -> None:
+        """Write the last records, if that takes no longer than ``CLOSE_S``."""
+        self._settings = None
+        self._is_on = self._has_all = False
+        self._sampled = 0.0
+        self._end_outputs()
+        deadline = time.monotonic() + CLOSE_S
+        for thread in self._closing:
+            await asyncio.to_thread(partial(thread.join, max(0.0, deadline - time.monotonic())))

@@ -1,0 +1,158 @@
+"""Which decisions are logged, and how many."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from gateway.config.logging_settings import (
+    DecisionFile,
+    DecisionLogSettings,
+    LoggedDecisions,
+    LoggingSettings,
+)
+from gateway.core.verdict import Denied, Failed, FailureReason
+from gateway.decisions import log as log_module
+from gateway.decisions.log import DecisionLog
+from gateway.decisions.record import is_noteworthy
+from gateway.serving.message import HttpRequest, error_response
+from gateway.telemetry.metrics import LogCounts
+from tests.core.build import webhook
+from tests.decisions.kit import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gateway.core.answer import Answer
+
+ALLOWED = answer()
+DENIED = answer({"a.policies.test": Denied(403, message="no")})
+FAIL_OPEN = answer(
+    {"a.policies.test": Failed(FailureReason.DEADLINE, "slow")}, [webhook(failure_policy="Ignore")]
+)
+
+
+def logged(
+    folder: Path,
+    answers: Sequence[Answer],
+    decisions: LoggedDecisions = "Denied",
+    *,
+    refused: int = 0,
+    pause_s: float = 1.0,
+    **settings: Any,
+) -> tuple[list[dict[str, Any]], LogCounts]:
+    """Return the records of *answers*, which are *pause_s* apart, and of so many *refused* requests."""
+    path, counts, times = folder / "d.jsonl", LogCounts(), count(1000.0, pause_s)
+    chosen = DecisionLogSettings(file=DecisionFile(path), **settings)
+
+    async def main() -> None:
+        log = DecisionLog(counts, clock=lambda: next(times))
+        log.use(LoggingSettings(decisions=decisions, decision_log=chosen))
+        for one in answers:
+            log.offer(one, 0.1, "d1", is_noteworthy=is_noteworthy(one))
+        for _ in range(refused):
+            log.refused(HttpRequest(0.0, b"POST", b"/validate", {}), error_response(503, "too many reviews"))
+        await log.close()
+
+    asyncio.run(main())
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [orjson.loads(one) for one in lines], counts
+
+
+def outcomes(found: tuple[list[dict[str, Any]], LogCounts]) -> list[str]:
+    return [record["outcome"] for record in found[0]]
+
+
+@pytest.mark.parametrize(
+    ("decisions", "expected"),
+    [
+        ("None", []),
+        ("Denied", ["Denied", "FailedOpen", "Refused"]),
+        ("All", ["Allowed", "Denied", "FailedOpen", "Refused"]),
+    ],
+)
+def test_the_setting_chooses_the_decisions(
+    decisions: LoggedDecisions, expected: list[str], tmp_path: Path
+) -> None:
+    assert outcomes(logged(tmp_path, [ALLOWED, DENIED, FAIL_OPEN], decisions, refused=1)) == expected
+
+
+def test_a_sample_of_the_others_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.05, 0.2, 0.99])
+    monkeypatch.setattr(log_module, "random", lambda: next(values))
+    assert outcomes(logged(tmp_path, [ALLOWED] * 3, sample_percent=10)) == ["Allowed"]
+
+
+def test_records_above_the_rate_are_dropped_and_their_number_is_logged(tmp_path: Path) -> None:
+    records, counts = logged(tmp_path, [DENIED] * 15, pause_s=0.0, max_per_second=10)
+    assert [one["outcome"] for one in records] == ["Denied"] * 10 + ["Dropped"]
+    assert records[-1]["dropped"] == 5
+    assert (counts.logged, counts.dropped) == (10, {"file": 5})
+
+
+def test_ordinary_decisions_leave_room_for_denials(tmp_path: Path) -> None:
+    found = outcomes(logged(tmp_path, [ALLOWED] * 100 + [DENIED] * 2, "All", pause_s=0.0, max_per_second=20))
+    assert found.count("Allowed") == 15
+    assert found.count("Denied") == 2
+
+
+def test_refused_requests_are_limited_too(tmp_path: Path) -> None:
+    found = outcomes(logged(tmp_path, [], refused=1000, pause_s=0.0))
+    assert found == ["Refused"] * log_module.REFUSALS_AT_ONCE + ["Dropped"]
+
+
+def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:
+    def to(name: str, decisions: LoggedDecisions = "All") -> LoggingSettings:
+        return LoggingSettings(
+            decisions=decisions, decision_log=DecisionLogSettings(file=DecisionFile(tmp_path / name))
+        )
+
+    async def main() -> None:
+        log = DecisionLog(LogCounts())
+        for settings in (to("a"), to("a"), to("b"), to("c", "None"), to("b")):
+            log.use(settings)
+            log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
+        await log.close()
+
+    asyncio.run(main())
+    assert {one.name: len(one.read_bytes().splitlines()) for one in tmp_path.iterdir()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_standard_error_has_the_form_of_the_logs(
+    form: Any, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        log = DecisionLog(LogCounts())
+        log.use(LoggingSettings(format=form))
+        log.offer(DENIED, 0.1, "", is_noteworthy=True)
+        await log.close()
+
+    asyncio.run(main())
+    found = capfd.readouterr().err
+    assert found.count("\n") == 1
+    assert ("decision Denied: CREATE v1 Pod default/web by ann" in found) is (form == "text")
+    assert found.startswith("{") is (form == "json")
+
+
+def test_the_end_waits_for_a_blocked_destination_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "CLOSE_S", 0.01)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    async def main() -> None:
+        log = DecisionLog(LogCounts())
+        log.use(LoggingSettings(decision_log=DecisionLogSettings(file=DecisionFile(pipe))))
+        log.offer(DENIED, 0.1, "", is_noteworthy=True)
+        await log.close()
+
+    asyncio.run(main())
+    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # frees the thread
