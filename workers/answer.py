@@ -75,11 +75,13 @@ def outcome_of_result(policy: Policy, review: Review, result: object) -> Outcome
         return outcome_of_exception(policy, review, problem)
     if not patch and not review.warnings and not review.annotations:
         return ALLOWED
-    return _limited(
-        pb.ReviewResponse(
-            allowed=True, patch=patch, warnings=review.warnings, audit_annotations=review.annotations
-        )
-    )
+    response = pb.ReviewResponse(allowed=True, patch=patch)
+    # Usually empty, and then not worth a microsecond.
+    if review.warnings:
+        response.warnings.extend(review.warnings)
+    if review.annotations:
+        response.audit_annotations.update(review.annotations)
+    return _limited(response)
 
 
 def outcome_of_exception(policy: Policy, review: Review, problem: BaseException) -> Outcome:

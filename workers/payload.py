@@ -54,9 +54,15 @@ def decode(what: str, text: bytes | str) -> JsonObject:
 class Payload:
     """One AdmissionRequest with its Namespace, as JSON and, while no policy has it, parsed."""
 
-    __slots__ = ("_fingerprint", "_parsed", "calls", "json", "namespace_json")
+    __slots__ = ("_fingerprint", "_object_json", "_parsed", "calls", "json", "namespace_json")
 
-    def __init__(self, json: bytes, namespace_json: bytes = b"", parsed: JsonObject | None = None) -> None:
+    def __init__(
+        self,
+        json: bytes,
+        namespace_json: bytes = b"",
+        parsed: JsonObject | None = None,
+        object_json: bytes = b"",
+    ) -> None:
         self.json = json
         self.namespace_json = namespace_json
         self.calls = 0
@@ -64,6 +70,7 @@ class Payload:
         self._parsed: list[JsonObject] = [] if parsed is None else [parsed]
         """The parsed request, or nothing. In a list, so that a fingerprint contains its references too."""
         self._fingerprint = b""
+        self._object_json = object_json
 
     def parse(self) -> JsonObject:
         """Return the request, parsed anew.
@@ -90,6 +97,12 @@ class Payload:
             MalformedPayload: it is not a JSON object.
         """
         return self._parsed.pop() if self._parsed else self.parse()
+
+    def object_json(self, request: JsonObject) -> bytes:
+        """Return the object's JSON as orjson writes it, from the *request* that ``take`` returned."""
+        if not self._object_json:
+            self._object_json = orjson.dumps(request.get("object"))
+        return self._object_json
 
     def lend(self) -> JsonObject:
         """Return the request until ``give_back`` or ``take``.
@@ -125,18 +138,20 @@ class Payload:
 
         request = self.take()
         try:
-            patched = apply_patch(request["object"], parse_patch(patch))
+            operations = orjson.loads(patch) if is_derived else parse_patch(patch)
+            request["object"] = patched = apply_patch(request["object"], operations)
             if not isinstance(patched, dict):
                 return self
-            request["object"] = patched
-            json = orjson.dumps(request)
+            # One level down, so that an object that nests too deeply fails here.
+            object_json = orjson.dumps([patched])[1:-1]
+            json = orjson.dumps({**request, "object": orjson.Fragment(object_json)})
         except (PatchConflict, PatchSyntaxError, KeyError, RecursionError, TypeError):
             return self  # the gateway fails the call
         if not is_derived and same(patched, self.original().get("object")):
             return self
         if len(json) > MAX_CHAINED_BYTES:
             return TOO_LARGE
-        return Payload(json, self.namespace_json, request)
+        return Payload(json, self.namespace_json, request, object_json)
 
 
 TOO_LARGE: Final = Payload(b"")

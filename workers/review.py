@@ -186,7 +186,7 @@ class Review:
             else:
                 request = self._request = self._payload.take()
                 if self._mutating:
-                    self._before = orjson.dumps(request.get("object"))
+                    self._before = self._payload.object_json(request)
         return request
 
     # Any instead of dict | None: the operation determines which, and every policy would need an assertion.
