@@ -384,6 +384,7 @@ class Gateway:
             refusal=self._refusal,
             refused_resources=self._follower.refused,
             not_ready=self._why_not_ready(),
+            faults=self._worker_watch.warnings(),
             in_flight=self._front_end.router.in_flight,
         )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _EXPIRES_SOON_S: Final = 30 * 86_400.0
 _SHOWN_LINES: Final = 20
-_UNITS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_UNITS: Final = ((31_556_952.0, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 class Notice(NamedTuple):
@@ -27,6 +27,7 @@ def notices(overview: Json) -> list[Notice]:
     found = [
         *_of_configuration(overview["configuration"]),
         *_of_processes(overview),
+        Notice("bad", "faults of workers", overview["faults"]),
         *_of_pools(overview["pools"]),
         *_of_webhooks(overview),
         *_of_certificates(overview["certificates"]),

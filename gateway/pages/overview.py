@@ -70,6 +70,7 @@ def _part(
             "refusedResources": state.refused_resources,
             **_problems("warnings", config.warnings),
         },
+        "faults": list(state.faults[:SHOWN_PROBLEMS]),
         "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
         "webhooks": [
             _webhook(webhook) | counted((webhook.phase, webhook.name))
@@ -145,6 +146,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
             "ageSeconds": round(now - first["configuration"]["loadedAtSeconds"]),
             "isSameInAllProcesses": len({part["process"]["digest"] for part in parts}) == 1,
         },
+        "faults": list(dict.fromkeys(fault for part in parts for fault in part["faults"])),
         "windowSeconds": round(seconds),
         "reviews": {
             "inFlight": in_flight,

@@ -54,6 +54,8 @@ class ProcessState:
     """Custom resources that are not in force in their present form."""
     not_ready: str | None
     """Why the process is not ready; None: it is."""
+    faults: Sequence[str]
+    """Faults of workers and pools that do not affect readiness."""
     in_flight: int
     """Reviews in flight."""
 

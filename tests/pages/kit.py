@@ -47,6 +47,7 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             "warnings": [problem],
             "warningsLeftOut": 0,
         },
+        "faults": [text("pool a: no worker is reachable")],
         "reviews": {"mutate": counts(**given), "validate": counts(**given)},
         "webhooks": [
             {**webhook, "phase": "mutate", "pool": text("pool"), "policy": text("policy"), "url": ""},
