@@ -139,9 +139,8 @@ class Gateway:
         self._page_access = PageAccess(config.gateway.pages, admin_address)
         if self._page_access.why_off:
             log.info("%s", self._page_access.why_off)
-        pages = Pages(
-            OneProcess(self._state, self._window, self.recent, self.namespaces), lambda: self._page_access
-        )
+        source = OneProcess(self._state, self._window, self.recent, self.namespaces)
+        pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._worker_watch.warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)

@@ -16,6 +16,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -65,6 +66,7 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "DOM", "Runtime", "Accessibility", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __enter__(self) -> Chromium:
         return self
@@ -106,12 +108,22 @@ class Chromium:
     def open(self, url: str) -> None:
         """Load *url*, and wait until it is loaded."""
         self.events.clear()
-        self.call("Page.navigate", url=url)
-        self.wait_for("Page.loadEventFired")
+        self._wait_until_loaded(self.call("Page.navigate", url=url)["loaderId"])
 
-    def wait_for(self, method: str) -> None:
-        """Wait for the event *method* since the last navigation."""
-        while not any(event.get("method") == method for event in self.events):
+    def _wait_until_loaded(self, loader: str) -> None:
+        """Wait until the page of *loader* is loaded; another page may still be loading before it."""
+        loaded = {"loaderId": loader, "name": "load"}
+        self._wait_for("Page.lifecycleEvent", lambda found: loaded.items() <= found.items())
+
+    def _wait_for(self, method: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the parameters of the first event *method* that is *wanted*, since the last navigation."""
+        read = 0
+        while True:
+            for event in self.events[read:]:
+                if event.get("method") == method and wanted(event["params"]):
+                    params: dict[str, Any] = event["params"]
+                    return params
+            read = len(self.events)
             self.events.append(self._read())
 
     def show(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
@@ -135,7 +147,8 @@ class Chromium:
         """Submit the form at *selector*, and wait until its answer is loaded."""
         self.events.clear()
         self.evaluate(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
-        self.wait_for("Page.loadEventFired")
+        moved = self._wait_for("Page.frameNavigated", lambda found: "parentId" not in found["frame"])
+        self._wait_until_loaded(moved["frame"]["loaderId"])
 
     def accessibility_tree(self) -> list[tuple[str, str]]:
         """Return role and name of each node that a screen reader reads."""

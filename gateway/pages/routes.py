@@ -35,8 +35,9 @@ EXPLAINED_AT_ONCE: Final = 10
 _MAX_FIELDS: Final = 50
 _HTML: Final = b"text/html; charset=utf-8"
 _FORM: Final = b"application/x-www-form-urlencoded"
-_FORMATS: Final = ("html", "json", "process")
-"""``process`` is internal: the part of a process, for its supervisor."""
+_FORMATS: Final = ("html", "json")
+_PART: Final = "process"
+"""The format for a supervisor: the part of one process."""
 _PATHS: Final = "expected /, /decisions, /explain, /namespaces, /configz, /livez, /readyz or /metrics"
 _NO_DECISION: Final = (
     "there is no such decision: it was not kept, or not for long enough, or another replica had it"
@@ -66,8 +67,15 @@ class Pages:
         source: Source,
         access: Callable[[], PageAccess],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        is_part: bool = False,
     ) -> None:
-        """*access* returns the access check in force."""
+        """*access* returns the access check in force.
+
+        *is_part* is whether a supervisor alone is the client, which gathers the parts of all processes and
+        has bounded its requests already.
+        """
+        self._formats = (*_FORMATS, _PART) if is_part else _FORMATS
         self._source = source
         self._access = access
         self._clock = clock
@@ -110,7 +118,7 @@ class Pages:
 
     async def _answer(self, http: HttpRequest) -> Response:
         request, form = await asyncio.to_thread(_read, http)
-        if form not in _FORMATS:
+        if form not in self._formats:
             return error_response(400, f"format: found {printable(form, 80)}, expected html or json")
         page = page_of(request.path)
         assert page is not None, "screen refuses other paths"
@@ -120,11 +128,11 @@ class Pages:
             parts = []
         elif not request.body:
             return error_response(400, "expected an AdmissionReview or an object, found nothing")
-        elif form != "process" and not self._explained.take(self._clock()):
+        elif form != _PART and not self._explained.take(self._clock()):
             return error_response(429, "too many reviews to explain, try again in a second")
         else:
             parts = await self._source.parts(request)
-        if form == "process":
+        if form == _PART:
             return Response(200, encoded(parts[0]))
         make = _json if form == "json" else _html
         return await asyncio.to_thread(make, page, request, parts, self._source.processes)
