@@ -16,6 +16,9 @@ abstract class Call {
     final Policy policy;
     private final long timeoutNanos;
 
+    /** Of a call that begins after another one. */
+    private final String traceparent;
+
     /** The call of a chain that leaves the object for this one; null for none. */
     private final Call before;
 
@@ -24,6 +27,11 @@ abstract class Call {
 
     private Thread thread;
     private boolean settled;
+
+    /** Whether its policy has begun, and when; only with metrics. */
+    private boolean hasBegun;
+
+    private long begunNanos;
 
     /** Null before its end, and if it was cancelled. */
     private Outcome outcome;
@@ -46,12 +54,14 @@ abstract class Call {
         this.policy = policy;
         this.review = review;
         timeoutNanos = 0;
+        traceparent = "";
         before = null;
     }
 
     /** A call that begins when {@code before} has ended, on the object that it leaves; the timeout counts from then. */
-    Call(Policy policy, Call before, long timeoutNanos) {
+    Call(Policy policy, Call before, long timeoutNanos, String traceparent) {
         this.policy = policy;
+        this.traceparent = traceparent;
         this.before = before;
         this.timeoutNanos = timeoutNanos;
         before.addDependent(this);
@@ -77,7 +87,7 @@ abstract class Call {
                 return false;
             }
         }
-        review = new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos);
+        review = new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos, traceparent);
         return true;
     }
 
@@ -196,6 +206,12 @@ abstract class Call {
         }
         thread = Thread.currentThread();
         abandoned = null;
+        Meter meter = policy.meter();
+        if (meter != null) {
+            hasBegun = true;
+            begunNanos = System.nanoTime();
+            meter.inFlight.increment();
+        }
         return true;
     }
 
@@ -213,6 +229,20 @@ abstract class Call {
         }
     }
 
+    private void measure(Outcome outcome) {
+        Meter meter = policy.meter();
+        if (meter == null) {
+            return;
+        }
+        meter.count(outcome);
+        if (hasBegun) {
+            meter.inFlight.decrement();
+            if (outcome != null) {
+                meter.took(System.nanoTime() - begunNanos);
+            }
+        }
+    }
+
     private void settle(Outcome outcome) {
         Runnable forget;
         List<Call> waiting;
@@ -222,6 +252,7 @@ abstract class Call {
             }
             settled = true;
             this.outcome = outcome;
+            measure(outcome);
             waiting =
                     dependents.isEmpty()
                             ? List.of()

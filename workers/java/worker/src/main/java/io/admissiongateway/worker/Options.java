@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.Set;
 
 /** The command line of a worker. */
-record Options(List<String> listen, Tls tls, Duration grace, boolean isHelp) {
+record Options(List<String> listen, Tls tls, String metricsListen, Duration grace, boolean isHelp) {
     static final String USAGE =
             """
             Serves admission policies over gRPC.
@@ -19,12 +19,14 @@ record Options(List<String> listen, Tls tls, Duration grace, boolean isHelp) {
               --tls-cert FILE    PEM certificate chain to serve with
               --tls-key FILE     its private key
               --client-ca FILE   let in only clients that it signed
+              --metrics-listen HOST:PORT
+                                 serve Prometheus metrics over plain HTTP; off by default
               --grace SECONDS    for calls in flight when told to stop; default 10
               --help             print this and exit
             """;
 
     private static final Set<String> NAMES =
-            Set.of("--listen", "--tls-cert", "--tls-key", "--client-ca", "--grace");
+            Set.of("--listen", "--tls-cert", "--tls-key", "--client-ca", "--metrics-listen", "--grace");
 
     /** Above any use, and well below where arithmetic on nanoseconds overflows. */
     private static final double MAX_GRACE_S = 1e9;
@@ -40,7 +42,7 @@ record Options(List<String> listen, Tls tls, Duration grace, boolean isHelp) {
         for (int index = 0; index < args.length; index++) {
             String name = args[index];
             if (name.equals("--help") || name.equals("-h")) {
-                return new Options(List.of(), null, Duration.ZERO, true);
+                return new Options(List.of(), null, null, Duration.ZERO, true);
             }
             String value = null;
             int equals = name.indexOf('=');
@@ -70,7 +72,8 @@ record Options(List<String> listen, Tls tls, Duration grace, boolean isHelp) {
         if (new HashSet<>(listen).size() < listen.size()) {
             throw new IllegalArgumentException("--listen names the same address twice");
         }
-        return new Options(List.copyOf(listen), tls, grace(values.get("--grace")), false);
+        String metricsListen = metricsAddress(values.get("--metrics-listen"));
+        return new Options(List.copyOf(listen), tls, metricsListen, grace(values.get("--grace")), false);
     }
 
     private static Tls tls(Map<String, String> values, boolean hasUnix) {
@@ -99,6 +102,14 @@ record Options(List<String> listen, Tls tls, Duration grace, boolean isHelp) {
             return text;
         } catch (IllegalArgumentException problem) {
             throw new IllegalArgumentException("argument --listen: " + problem.getMessage(), problem);
+        }
+    }
+
+    private static String metricsAddress(String text) {
+        try {
+            return text == null ? null : MetricsServer.parse(text).toString();
+        } catch (IllegalArgumentException problem) {
+            throw new IllegalArgumentException("argument --metrics-listen: " + problem.getMessage(), problem);
         }
     }
 

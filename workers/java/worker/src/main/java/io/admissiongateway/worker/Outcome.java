@@ -99,6 +99,12 @@ record Outcome(ReviewResponse response, Worker.Error error) {
         return inner instanceof Denied denial ? denial : null;
     }
 
+    /** Returns type and text. */
+    static String describeFully(Throwable problem) {
+        String text = textOf(problem);
+        return text == null || text.isEmpty() ? name(problem.getClass()) : name(problem.getClass()) + ": " + text;
+    }
+
     private static String describe(Throwable problem) {
         Class<?> type = problem.getClass();
         String text = textOf(problem);

@@ -25,6 +25,9 @@ final class Policy {
     private volatile boolean slow;
 
     private int quickRuns;
+    /** Null without metrics. */
+    private volatile Meter meter;
+
     private long quietUntil = System.nanoTime();
     private int unlogged;
 
@@ -55,9 +58,21 @@ final class Policy {
         } catch (Throwable problem) { // an Error too: one broken policy does not end a worker
             Outcome outcome = Outcome.thrown(review, problem);
             if (outcome.isFailure() && !review.isCancelled()) {
-                logFailure(problem);
+                logFailure(review, problem);
             }
             return outcome;
+        }
+    }
+
+    /** Returns what counts its calls; null without metrics. */
+    Meter meter() {
+        return meter;
+    }
+
+    /** Has its calls counted. */
+    void measure() {
+        if (meter == null) {
+            meter = new Meter();
         }
     }
 
@@ -79,7 +94,7 @@ final class Policy {
         }
     }
 
-    private void logFailure(Throwable problem) {
+    private void logFailure(Review review, Throwable problem) {
         int more;
         synchronized (this) {
             long now = System.nanoTime();
@@ -91,7 +106,16 @@ final class Policy {
             more = unlogged;
             unlogged = 0;
         }
-        String since = more == 0 ? "" : " (" + more + " failures since the last one shown)";
-        Log.error("policy \"" + name + "\" failed" + since, problem);
+        String uid = review.loggedUid();
+        String traceparent = review.traceparent();
+        Log.error(
+                "policy failed: policy="
+                        + Log.quoted(name)
+                        + (uid.isEmpty() ? "" : " uid=" + Log.quoted(uid))
+                        + (traceparent.isEmpty() ? "" : " trace_id=" + Log.quoted(Traceparent.traceId(traceparent)))
+                        + " error="
+                        + Log.quoted(Outcome.describeFully(problem))
+                        + (more == 0 ? "" : " dropped=" + more),
+                problem);
     }
 }

@@ -23,6 +23,8 @@ public final class PolicyServer implements AutoCloseable {
 
     private final Map<String, Policy> policies = new LinkedHashMap<>();
     private Serving serving;
+    private Address metricsListen;
+    private MetricsServer metrics;
 
     /** A server without policies. */
     public PolicyServer() {}
@@ -63,6 +65,21 @@ public final class PolicyServer implements AutoCloseable {
     }
 
     /**
+     * Serves metrics on this {@code HOST:PORT} from the start on, over plain HTTP at {@code /metrics}.
+     *
+     * @throws IllegalArgumentException if it is no address
+     */
+    public synchronized PolicyServer metricsListen(String address) {
+        metricsListen = MetricsServer.parse(address);
+        return this;
+    }
+
+    /** The {@code HOST:PORT} of the metrics, with the port in place of a 0; empty if they are not served. */
+    public synchronized String metricsAddress() {
+        return metrics == null ? "" : metrics.address();
+    }
+
+    /**
      * Serves on these addresses and returns them, with the port in place of a 0.
      *
      * @param listen {@code HOST:PORT}, {@code [IPV6]:PORT} or {@code unix:PATH}; 127.0.0.1:50051 where none is given
@@ -84,7 +101,16 @@ public final class PolicyServer implements AutoCloseable {
         }
         Stream<String> wanted = listen.length == 0 ? Stream.of(DEFAULT_LISTEN) : Stream.of(listen);
         Serving starting = new Serving(Collections.unmodifiableMap(new LinkedHashMap<>(policies)));
-        starting.start(wanted.map(Address::parse).toList(), tls);
+        List<Address> addresses = wanted.map(Address::parse).toList();
+        if (metricsListen != null) {
+            metrics = new MetricsServer(metricsListen, List.copyOf(policies.values()));
+        }
+        try {
+            starting.start(addresses, tls);
+        } catch (IOException problem) {
+            stopMetrics();
+            throw problem;
+        }
         serving = starting;
         return serving.addresses();
     }
@@ -97,7 +123,18 @@ public final class PolicyServer implements AutoCloseable {
     public synchronized int stop(Duration grace) throws InterruptedException {
         Serving stopping = serving;
         serving = null;
-        return stopping == null ? 0 : stopping.stop(grace);
+        try {
+            return stopping == null ? 0 : stopping.stop(grace);
+        } finally {
+            stopMetrics();
+        }
+    }
+
+    private void stopMetrics() {
+        if (metrics != null) {
+            metrics.stop();
+            metrics = null;
+        }
     }
 
     /** Stops, with ten seconds for what is in flight. */

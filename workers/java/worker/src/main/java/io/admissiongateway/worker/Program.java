@@ -33,7 +33,7 @@ final class Program {
             return 0;
         }
         if (System.getProperty(LOG_FORMAT) == null) {
-            System.setProperty(LOG_FORMAT, "worker: %5$s%6$s%n");
+            System.setProperty(LOG_FORMAT, "%5$s%n");
         }
         try {
             return serve(server, options);
@@ -63,7 +63,13 @@ final class Program {
         // Not a shutdown hook: within one a second signal would wait for the first.
         onSignal("TERM", 15, stopping);
         onSignal("INT", 2, stopping);
+        if (options.metricsListen() != null) {
+            server.metricsListen(options.metricsListen());
+        }
         var addresses = server.start(options.tls(), options.listen().toArray(String[]::new));
+        if (!server.metricsAddress().isEmpty()) {
+            say("metrics on http://" + server.metricsAddress() + MetricsServer.PATH);
+        }
         say("serving " + server.size() + " policies on " + String.join(", ", addresses));
         stopping.await();
         int busy = server.stop(options.grace());

@@ -29,6 +29,7 @@ public final class Review {
     private final Payload payload;
     private final boolean mutating;
     private final long deadline;
+    private final String traceparent;
     private final Typed typed = new Typed();
     private final List<String> warnings = new ArrayList<>(0);
     private final Map<String, String> annotations = new LinkedHashMap<>(0);
@@ -40,9 +41,15 @@ public final class Review {
     private volatile boolean cancelled;
 
     Review(Payload payload, boolean mutating, long deadline) {
+        this(payload, mutating, deadline, "");
+    }
+
+    /** {@code traceparent} is that of the call, not validated; null for none. */
+    Review(Payload payload, boolean mutating, long deadline, String traceparent) {
         this.payload = payload;
         this.mutating = mutating;
         this.deadline = deadline;
+        this.traceparent = Traceparent.valid(traceparent);
     }
 
     /**
@@ -60,6 +67,11 @@ public final class Review {
      * where there is none.
      */
     public static Review fromJson(String json, String namespaceObject, Duration timeout) {
+        return fromJson(json, namespaceObject, timeout, null);
+    }
+
+    /** As {@link #fromJson(String, String, Duration)}, with the trace context; null for none. */
+    public static Review fromJson(String json, String namespaceObject, Duration timeout, String traceparent) {
         ObjectNode document;
         try {
             document = Json.readObject("the review", json.getBytes(StandardCharsets.UTF_8));
@@ -72,7 +84,7 @@ public final class Review {
                         ByteString.copyFrom(Json.write(request)),
                         ByteString.copyFromUtf8(namespaceObject == null ? "" : namespaceObject));
         long deadline = timeout == null ? NEVER : System.nanoTime() + timeout.toNanos();
-        return new Review(payload, true, deadline);
+        return new Review(payload, true, deadline, traceparent);
     }
 
     /** The unchanged AdmissionRequest; {@code object} in it is {@link #object()}. */
@@ -297,6 +309,14 @@ public final class Review {
         return annotations;
     }
 
+    /**
+     * The W3C Trace Context of the gateway's span for this call, with which a policy that traces continues the trace;
+     * empty if there is none.
+     */
+    public String traceparent() {
+        return traceparent;
+    }
+
     void cancel() {
         cancelled = true;
     }
@@ -316,6 +336,15 @@ public final class Review {
 
     private static boolean isNone(JsonNode node) {
         return node.isMissingNode() || node.isNull();
+    }
+
+    /** Returns the uid; empty if the request is malformed. */
+    String loggedUid() {
+        try {
+            return text("uid");
+        } catch (MalformedPayload problem) {
+            return "";
+        }
     }
 
     private String text(String name) {

@@ -186,7 +186,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         Payload payload = payloads.get(call.getPayload()).use();
         StreamCall accepted;
         if (leaving == null) {
-            accepted = new StreamCall(call, policy, new Review(payload, policy.mutating, arrived + timeout));
+            accepted = new StreamCall(call, policy, new Review(payload, policy.mutating, arrived + timeout, call.getTraceparent()));
         } else {
             accepted = new StreamCall(call, policy, leaving, timeout);
         }
@@ -313,7 +313,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         }
 
         StreamCall(Worker.Call call, Policy policy, StreamCall before, long timeoutNanos) {
-            super(policy, before, timeoutNanos);
+            super(policy, before, timeoutNanos, call.getTraceparent());
             id = call.getId();
             chained = true;
         }

@@ -9,9 +9,12 @@ import admissiongateway.worker.v1.Worker.ReviewResponse;
 import admissiongateway.worker.v1.Worker.VerdictBatch;
 import com.google.protobuf.Message;
 import io.grpc.Context;
+import io.grpc.Contexts;
 import io.grpc.Deadline;
+import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.ServerCallHandler;
 import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.protobuf.ProtoUtils;
@@ -30,6 +33,10 @@ final class WorkerService {
 
     /** Same limit as for a stream. */
     private static final int MAX_UNARY_IN_FLIGHT = 4096;
+
+    private static final Metadata.Key<String> TRACEPARENT_HEADER =
+            Metadata.Key.of("traceparent", Metadata.ASCII_STRING_MARSHALLER);
+    private static final Context.Key<String> TRACEPARENT = Context.key("traceparent");
 
     private final Map<String, Policy> policies;
     private final Evaluator evaluator;
@@ -58,7 +65,8 @@ final class WorkerService {
                                 MethodType.UNARY,
                                 ReviewRequest.getDefaultInstance(),
                                 ReviewResponse.getDefaultInstance()),
-                        ServerCalls.asyncUnaryCall(this::review))
+                        WorkerService.<Received<ReviewRequest>, ReviewResponse>withTraceparent(
+                                ServerCalls.asyncUnaryCall(this::review)))
                 .addMethod(
                         method(
                                 "ReviewStream",
@@ -67,6 +75,15 @@ final class WorkerService {
                                 VerdictBatch.getDefaultInstance()),
                         ServerCalls.asyncBidiStreamingCall(this::reviewStream))
                 .build();
+    }
+
+    private static <Q, A> ServerCallHandler<Q, A> withTraceparent(ServerCallHandler<Q, A> handler) {
+        return (call, headers) -> {
+            String sent = headers.get(TRACEPARENT_HEADER);
+            return sent == null
+                    ? handler.startCall(call, headers)
+                    : Contexts.interceptCall(Context.current().withValue(TRACEPARENT, sent), call, headers, handler);
+        };
     }
 
     /** Sends the drain notice on all open and later streams. */
@@ -134,7 +151,8 @@ final class WorkerService {
                         policy.mutating,
                         deadline == null
                                 ? Review.NEVER
-                                : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS));
+                                : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS),
+                        TRACEPARENT.get());
         UnaryCall call = new UnaryCall(policy, review, gateway);
         gateway.setOnCancelHandler(
                 () -> {

@@ -22,6 +22,7 @@ import java.util.logging.Handler;
 import java.util.logging.Level;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -179,11 +180,34 @@ final class PolicyTest {
         Policy policy = new Policy("p", "", "", false, review -> failWith(new IllegalStateException("x")));
         outcomeOf(policy, "{}");
         LogRecord first = logged();
-        assertEquals("policy \"p\" failed", first.getMessage());
+        String[] lines = first.getMessage().split("\n");
+        assertTrue(
+                lines[0].matches(
+                        "\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{3})?Z ERROR worker: policy failed: "
+                                + "policy=\"p\" error=\"IllegalStateException: x\""),
+                lines[0]);
+        assertTrue(lines.length > 2);
+        assertTrue(Stream.of(lines).skip(1).allMatch(line -> line.startsWith(Log.CONTINUED)), first.getMessage());
         assertEquals(Level.SEVERE, first.getLevel());
-        assertEquals(IllegalStateException.class, first.getThrown().getClass());
         outcomeOf(policy, "{}");
         assertEquals(first, logged());
+    }
+
+    @Test
+    void noTextBeginsAnotherRecord() throws Exception {
+        String traceId = "0af7651916cd43dd8448eb211c80319c";
+        String hostile = "bang\n2026-01-01T00:00:00.000Z ERROR forged \u001b[31m\u2028\"quoted\"";
+        Policy policy = new Policy("p", "", "", false, review -> failWith(new RuntimeException(hostile)));
+        String request = "{\"uid\": \"u\\n1\", \"object\": {\"data\": \"s3cret\"}}";
+        policy.evaluate(Review.fromJson(request, null, null, "00-" + traceId + "-b7ad6b7169203331-01"));
+        String[] lines = logged().getMessage().split("\n");
+        String escaped = "bang\\n2026-01-01T00:00:00.000Z ERROR forged \\u001b[31m\\u2028\\\"quoted\\\"";
+        String expected =
+                "policy=\"p\" uid=\"u\\n1\" trace_id=\"" + traceId + "\" error=\"RuntimeException: " + escaped + "\"";
+        assertTrue(lines[0].endsWith("policy failed: " + expected), lines[0]);
+        for (String line : List.of(lines).subList(1, lines.length)) {
+            assertTrue(line.startsWith(Log.CONTINUED) && line.codePoints().noneMatch(Character::isISOControl), line);
+        }
     }
 
     @Test
