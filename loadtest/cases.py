@@ -270,6 +270,21 @@ GROUPS: Final = (
         (Case("two-processes", "4 policies, two processes", "two", _FOUR),),
     ),
     Group(
+        "decision-log",
+        "Decision log, 4 policies that allow the request",
+        Case("logs-none", "no decisions", "logs-None", "/validate/four"),
+        (
+            Case(
+                "logs-denied",
+                "denials and failures, of which there are none",
+                "logs-Denied",
+                "/validate/four",
+            ),
+            Case("logs-all", "all decisions", "logs-All", "/validate/four"),
+        ),
+        rounds=4,
+    ),
+    Group(
         "matching",
         "Many configured webhooks, of which four match",
         Case("match-4", "4 configured", "four", "/validate/four"),

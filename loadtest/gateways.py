@@ -66,6 +66,8 @@ class Gateway:
     processes: int = 1
     needs_webhook: bool = False
     """Whether its webhooks are called over HTTPS."""
+    decisions: str = ""
+    """``logging.decisions``, in a file and without a limit of the rate; empty for the default."""
     language: str = ""
     """Of its only worker, one of ``POLICY_WORKERS``; empty if its workers are ``loadtest.worker``."""
 
@@ -75,7 +77,8 @@ class Gateway:
         *webhook* is ``https://HOST:PORT`` of the HTTPS webhook; *ca_file* verifies its certificate.
         """
         pools = [_pool(number, address, self.transport) for number, address in enumerate(worker_addresses)]
-        text = "\n---\n".join(json.dumps(document) for document in (*pools, *self.documents()))
+        documents = [*pools, *self.documents(), *_logging(self.decisions)]
+        text = "\n---\n".join(json.dumps(document) for document in documents)
         bundle = b"" if ca_file is None else base64.b64encode(ca_file.read_bytes())
         return text.replace(WEBHOOK, webhook).replace(CA_BUNDLE, bundle.decode())
 
@@ -176,6 +179,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "slow": Gateway(slow),
     "serial": Gateway(lambda: slow("NoneOnDryRun")),
     "four": Gateway(four),
+    **{f"logs-{decisions}": Gateway(four, decisions=decisions) for decisions in ("None", "Denied", "All")},
     "many": Gateway(many),
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
@@ -214,6 +218,20 @@ def _pool(number: int, address: str, transport: str) -> Document:
         "metadata": {"name": f"worker-{number}"},
         "spec": {"target": address, "transport": transport},
     }
+
+
+def _logging(decisions: str) -> list[Document]:
+    if not decisions:
+        return []
+    # To a file, because the benchmark reads standard error, which would take CPU.
+    log = {"maxPerSecond": 1_000_000, "file": {"path": f"{decisions}.jsonl", "keep": 1}}
+    return [
+        {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "GatewayConfiguration",
+            "logging": {"decisions": decisions, "decisionLog": log},
+        }
+    ]
 
 
 def _webhook(policy: str, name: str = "", pool: int = 0) -> Document:

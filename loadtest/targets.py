@@ -28,6 +28,7 @@ MIN_CORES_FOR_TWO: Final = 4
 MIN_FLOOR_BUSY: Final = 0.95
 """Share of a core that the floor must use if its throughput is the reference."""
 MAX_POLICY_US: Final = 15.0
+MAX_LOGGED_US: Final = 15.0
 MAX_FRONT_TIMES: Final = 170 / 39
 """A review that no webhook matches, at a low rate, in multiples of the floor at full load: at most 170 us are
 wanted on a machine where the latter costs 39 us. An absolute limit would judge the machine."""
@@ -268,6 +269,20 @@ TARGETS: Final = (
         "9",
         "4 of 1,000 match, by their labels alone: CPU, times 4 configured",
         *("match-by-labels", "labels-4", "at most", 1.3),
+    ),
+    times(
+        "12",
+        "decision log of denials: reviews/s, of those without a decision log",
+        *("logs-denied", "logs-none", "at least", 0.98, "reviews_per_s"),
+    ),
+    Target(
+        "12",
+        "decision log of all decisions: CPU added, us",
+        *(
+            ("logs-all", "logs-none"),
+            lambda found: difference("logs-all", "logs-none", found.rounds, "gateway_us"),
+        ),
+        *("at most", MAX_LOGGED_US),
     ),
     *(target for rate in SLOW_RATES for target in _at_rate(rate)),
     replace(
