@@ -53,7 +53,7 @@ from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
 from gateway.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.matching import Invocation, Selection
@@ -134,12 +134,18 @@ class Evaluation:
 
         A verdict on a call that is no longer wanted changes nothing.
         """
-        if self.done or not self.wants(call) or call.verdict is not None:
+        return self.receive_all(((call, verdict),))
+
+    def receive_all(self, answered: Iterable[tuple[Call, Verdict]]) -> Sequence[Call]:
+        """Take the verdicts of several calls, each as :meth:`receive`, and return further calls to make."""
+        if self.done:
             return NO_CALLS
-        call.verdict = verdict
-        if call.index != self._index:
-            return NO_CALLS
-        return self._advance()
+        is_due = False
+        for call, verdict in answered:
+            if call.verdict is None and self.wants(call):
+                call.verdict = verdict
+                is_due = is_due or call.index == self._index
+        return self._advance() if is_due else NO_CALLS
 
     def wants(self, call: Call) -> bool:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from gateway.dispatch.verdicts import failed_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from gateway.core.call import Call
     from gateway.core.deadline import Deadline
@@ -64,8 +64,8 @@ class Transport(Protocol):
 class CallObserver(Protocol):
     """Receives the results of calls. For each call at most one of the first three methods is called, once."""
 
-    def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
-        """Take the verdict of a call."""
+    def on_verdicts(self, group: CallGroup, answered: Collection[tuple[Call, Verdict]]) -> None:
+        """Take the verdicts of calls that have ended together."""
 
     def refuse(self, call: Call, *, was_sent: bool) -> None:
         """Take back a call of a chain, which was not evaluated as a part of it."""
@@ -156,8 +156,7 @@ class CallGroup:
         for index, _ in expired:
             self.endpoint.withdraw(self, index, "DEADLINE_EXCEEDED")
         failure = failed_deadline(self.deadline)
-        for _, call in expired:
-            self.observer.on_verdict(self, call, failure)
+        self.observer.on_verdicts(self, [(call, failure) for _, call in expired])
 
 
 def with_followers(group: CallGroup) -> list[CallGroup]:
@@ -209,11 +208,12 @@ class InFlightCalls:
             group.expires_at = deadline.at
             self._timers.add(group)
 
-    def release(self, group: CallGroup, index: int) -> None:
-        """Remove a call that has ended."""
-        self.free += 1
-        group.calls[index] = None
-        group.open_count -= 1
+    def release(self, group: CallGroup, indices: Collection[int]) -> None:
+        """Remove open calls of *group*, which have ended."""
+        for index in indices:
+            group.calls[index] = None
+        self.free += len(indices)
+        group.open_count -= len(indices)
         if not group.open_count:
             self._timers.remove(group)
             self.groups.pop(group, None)
@@ -234,7 +234,7 @@ class InFlightCalls:
             for index, call in enumerate(group.calls):
                 if call is not None and call.invocation.webhook.failure_policy == "Ignore":
                     group.endpoint.withdraw(group, index, "CANCELLED")
-                    asyncio.get_running_loop().call_soon(group.observer.on_verdict, group, call, failure)
+                    asyncio.get_running_loop().call_soon(group.observer.on_verdicts, group, [(call, failure)])
                     return True
             del self._ignorable[group]
         return False

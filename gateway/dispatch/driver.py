@@ -18,7 +18,7 @@ from gateway.dispatch.calls import MAX_CALLS, CallGroup
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gateway.conditions.resolver import TaskResult
     from gateway.core.call import Call
@@ -112,37 +112,55 @@ class EvaluationDriver:
                     group.endpoint.withdraw(group, index, "CANCELLED")
         self._release()
 
-    def on_verdict(self, group: CallGroup, call: Call, verdict: Verdict) -> None:
-        """Give the verdict of a call to the evaluation, and make the calls that follow from it."""
+    def on_verdicts(self, group: CallGroup, answered: Collection[tuple[Call, Verdict]]) -> None:
+        """Give the verdicts of calls to the evaluation, and make the calls that follow from them."""
         if self._is_over:
             return
+        now = self._now()
+        started_at, address = group.first_started_at, group.endpoint.address
+        is_repeated = group.is_second_attempt or group.hedge_peer is not None
+        is_alone = group.hedge_peer is None and not group.followers
+        received = []
+        for call, verdict in answered:
+            if not is_alone and not self._is_first(group, call, verdict, now):
+                continue
+            call.started_at = started_at
+            call.elapsed_s = now - started_at
+            call.endpoint = address
+            call.is_repeated = is_repeated
+            if (
+                type(verdict) is not Allowed
+                or not verdict.patch
+                or self._can_be_applied(group, call, verdict)
+            ):
+                received.append((call, verdict))
+        self._receive(received)
+
+    def _is_first(self, group: CallGroup, call: Call, verdict: Verdict, now: float) -> bool:
+        """Whether *verdict* counts, and not that of a hedge; its followers' timeouts begin *now*."""
         other = group.hedge_peer
         if other is not None and call in other.calls:
             if type(verdict) is Failed:
                 # The other endpoint may still answer.
-                return
+                return False
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
-        now = self._now()
-        call.started_at = started_at = group.first_started_at
-        call.elapsed_s = now - started_at
-        call.endpoint = group.endpoint.address
-        call.is_repeated = group.is_second_attempt or other is not None
         for follower in group.followers:
             if follower.after is call:
                 follower.endpoint.calls.restart(follower, now, self._deadline.capped(follower.timeout_s, now))
-        if type(verdict) is not Allowed or not verdict.patch:
-            self._receive(call, verdict)
-        elif call.after is not None:
+        return True
+
+    def _can_be_applied(self, group: CallGroup, call: Call, verdict: Allowed) -> bool:
+        """Whether the patch of *verdict* can be applied in one step; if not, other steps have begun."""
+        if call.after is not None:
             # It is applied in one step with the patches before it.
             self._chained_patch_bytes += len(verdict.patch)
-            if self._chained_patch_bytes <= LARGE_PATCH_BYTES:
-                self._receive(call, verdict)
-            else:
+            if self._chained_patch_bytes > LARGE_PATCH_BYTES:
                 self.refuse(call, was_sent=True)
+                return False
         elif len(verdict.patch) > LARGE_PATCH_BYTES and self._evaluation.is_mutating:
             self._apply(group, call, verdict)
-        else:
-            self._receive(call, verdict)
+            return False
+        return True
 
     def refuse(self, call: Call, *, was_sent: bool) -> None:
         """Take back a call of a chain, which was not evaluated as a part of it."""
@@ -163,7 +181,7 @@ class EvaluationDriver:
             self._applying.pop(call)()
             if result is not verdict:
                 call.applied = None
-            self._receive(call, result)
+            self._receive([(call, result)])
 
         queue = self._backends.patch_queue(call.invocation.webhook.backend)
         stop = queue.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
@@ -177,9 +195,11 @@ class EvaluationDriver:
 
         self._applying[call] = cancel
 
-    def _receive(self, call: Call, verdict: Verdict) -> None:
+    def _receive(self, answered: Iterable[tuple[Call, Verdict]]) -> None:
+        if self._is_over:
+            return
         try:
-            self._proceed(self._evaluation.receive(call, verdict))
+            self._proceed(self._evaluation.receive_all(answered))
         except Exception as error:
             self._crash(error)
 
@@ -208,9 +228,8 @@ class EvaluationDriver:
             return
         if second is not None:
             second.endpoint.count_retries(second.open_count)
-        for call in calls:
-            if second is None or call not in second.calls:
-                self.on_verdict(group, call, failure)
+        left = [(call, failure) for call in calls if second is None or call not in second.calls]
+        self.on_verdicts(group, left)
 
     def hedge(self, group: CallGroup) -> int:
         """Send the repeatable calls of *group* to a second endpoint too, and return how many."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.verdict import Failed
 from gateway.dispatch.calls import InFlightCalls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
@@ -14,8 +15,11 @@ from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.config.model import WorkerPool
-    from gateway.core.verdict import Failed, Verdict
+    from gateway.core.call import Call
+    from gateway.core.verdict import Verdict
     from gateway.dispatch.calls import CallGroup, EndpointState, Transport
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.hedging import Hedging
@@ -105,27 +109,31 @@ class WorkerEndpoint:
         """Cancel a call and count it with status *code*; the observer is not called."""
         transport = group.transport
         if transport is not None:
-            self._count_one(group, code)
+            self.count_one(group, code)
             transport.withdraw(group, index)
-        self.calls.release(group, index)
+        self.calls.release(group, (index,))
 
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
-        """End a call unless it has ended; *code* is its gRPC status, None if it was counted already."""
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
+        """End a call unless it has ended; *code* is its gRPC status."""
         call = group.calls[index]
-        if call is None:
-            return
-        if code is not None:
-            self._count_one(group, code)
-        self.calls.release(group, index)
-        if self._hedging is not None and code in (None, "OK") and group.after is None:
-            self._hedging.answered(group)
-        group.observer.on_verdict(group, call, verdict)
+        if call is not None:
+            self.count_one(group, code)
+            self.finish_calls(group, {index: (call, verdict)})
+
+    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+        """End open calls, by index, with their verdicts; their gRPC statuses are counted already."""
+        self.calls.release(group, answered)
+        if self._hedging is not None and group.after is None:
+            for _, verdict in answered.values():
+                if type(verdict) is not Failed:
+                    self._hedging.answered(group)
+        group.observer.on_verdicts(group, answered.values())
 
     def refuse(self, group: CallGroup, index: int) -> None:
         """End a call of a chain that was not evaluated as a part of it; the observer gets it back."""
         call = group.calls[index]
         if call is not None:
-            self.calls.release(group, index)
+            self.calls.release(group, (index,))
             group.observer.refuse(call, was_sent=group.was_sent)
 
     def retry(
@@ -144,9 +152,7 @@ class WorkerEndpoint:
         """
         indices = range(len(group.calls)) if index is None else (index,)
         lost = [call for lost_index in indices if (call := group.calls[lost_index]) is not None]
-        for lost_index in indices:
-            if group.calls[lost_index] is not None:
-                self.calls.release(group, lost_index)
+        self.calls.release(group, [at for at in indices if group.calls[at] is not None])
         if lost:
             self.count(code, len(lost))
             group.observer.retry(group, lost, failure, may_reuse=may_reuse)
@@ -159,6 +165,12 @@ class WorkerEndpoint:
         else:
             self.outlier.failed(code, number)
         self._metrics.called(self.address, code, number)
+
+    def count_one(self, group: CallGroup, code: str) -> None:
+        """Count a call of *group* that ended with gRPC status *code*."""
+        self.count(code)
+        if code == "DEADLINE_EXCEEDED":
+            self.outlier.timed_out(group.started_at)
 
     def count_retries(self, number: int) -> None:
         """Count calls that are sent here because another endpoint was lost with them."""
@@ -265,11 +277,6 @@ class WorkerEndpoint:
         await asyncio.gather(*(transport.close() for transport in (self._transport, *self._draining)))
         await self._dialer.close()
         self._metrics.forget(self.address)
-
-    def _count_one(self, group: CallGroup, code: str) -> None:
-        self.count(code)
-        if code == "DEADLINE_EXCEEDED":
-            self.outlier.timed_out(group.started_at)
 
     def _on_health(self, is_serving: bool) -> None:
         self.outlier.is_serving = is_serving

@@ -30,8 +30,9 @@ from gateway.dispatch.verdicts import (
 from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from gateway.core.call import Call
     from gateway.core.deadline import Deadline
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.calls import CallGroup
@@ -46,19 +47,24 @@ batch does not wait long."""
 
 STEP_VERDICTS: Final = 32
 """Verdicts in one step: each ends a call, which may end a review."""
+SMALL_BYTES: Final = 1024
+"""Messages up to this size are taken in one step, unless they have more verdicts than that."""
 
 
 class StreamOwner(Protocol):
     """Receives the results and events of a stream."""
 
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
-        """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
+    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+        """Take open calls, by index, with their verdicts; their gRPC statuses are counted already."""
 
     def refuse(self, group: CallGroup, index: int) -> None:
         """Take back a call of a chain that was not evaluated as a part of it."""
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
+
+    def count_one(self, group: CallGroup, code: str) -> None:
+        """Count a call of *group* that ended with gRPC status *code*."""
 
     def opened(self) -> None:
         """The stream is connected."""
@@ -137,25 +143,21 @@ class ReviewStream:
 
     # -- called by the connection -----------------------------------------------------------------
 
-    def received(self, message: bytes | bytearray) -> Iterator[int]:
-        """Take a batch of verdicts in steps; each yields how many calls it has answered."""
+    def received(self, message: bytes | bytearray) -> Iterator[int] | int:
+        """Take a batch of verdicts, and return how many calls it has answered; in steps if it is large."""
         if self._is_over:
-            return
+            return 0
         try:
-            for piece in pieces(message):
-                if piece:
-                    batch = worker_pb2.VerdictBatch.FromString(piece)  # type: ignore[arg-type] # a buffer
-                    yield from self._take(batch)
-                else:
-                    yield 0
-        except Flood as flood:
-            self._break(CallStatus("INTERNAL", str(flood), flood.is_misconduct))
-        except DecodeError as error:
-            self._break(CallStatus("INTERNAL", f"the worker sent no valid VerdictBatch: {error}"))
-        except Exception:
-            # Otherwise the stream would stay open and answer nothing.
-            log.exception("internal error while reading a worker's answer; its stream is ended")
-            self._break(CallStatus("INTERNAL", "internal error while reading the answer"))
+            if len(message) <= SMALL_BYTES:
+                batch = worker_pb2.VerdictBatch.FromString(message)  # type: ignore[arg-type] # a buffer
+                if len(batch.verdicts) <= STEP_VERDICTS:
+                    used = self._take(batch.verdicts)
+                    self._end_batch(batch)
+                    return used
+        except Exception as error:
+            self._fail(error)
+            return 0
+        return self._take_in_steps(message)
 
     def writable(self) -> None:
         """There is room for another batch."""
@@ -233,7 +235,11 @@ class ReviewStream:
             if not count:
                 self._metrics.queue_seconds.observe(now - group.started_at)
             # A chain has one payload, and is not split.
-            for member, after in self._numbered(group):
+            members = [(group, 0)]
+            for member, after in members:
+                self._last_number = member.number = self._last_number + 1
+                member.was_sent = True
+                self._written[member.number] = member
                 timeout_ms = max(int(min(member.expires_at - now, member.timeout_s) * 1000), 1)
                 payload_index = -1
                 for index, call in enumerate(member.calls):
@@ -259,65 +265,103 @@ class ReviewStream:
                     if call.traceparent:
                         added.traceparent, call.sent_at = call.traceparent, now
                     count += 1
+                if member.followers:
+                    members += _followers(member)
         if count:
             self._metrics.batch_size.observe(count)
         return batch.SerializeToString()
 
-    def _numbered(self, group: CallGroup) -> Iterator[tuple[CallGroup, int]]:
-        """Yield *group* and its followers, now written, each with the id of the call before it; 0: none."""
-        members = [(group, 0)]
-        for member, after in members:
-            self._last_number = member.number = self._last_number + 1
-            member.was_sent = True
-            self._written[member.number] = member
-            yield member, after
-            for follower in member.followers:
-                # Not if the call before it has ended: then the follower will be withdrawn.
-                if follower.open_count and follower.after in member.calls:
-                    index = member.calls.index(follower.after)
-                    members.append((follower, member.number * MAX_CALLS + index))
-
     # -- reading ----------------------------------------------------------------------------------
 
-    def _take(self, batch: worker_pb2.VerdictBatch) -> Iterator[int]:
-        written, finish = self._written, self._owner.finish
-        answered = used = 0
+    def _take_in_steps(self, message: bytes | bytearray) -> Iterator[int]:
+        """Take a batch in steps; each yields how many calls it has answered."""
         try:
-            for count, verdict in enumerate(_in_steps(batch.verdicts)):
-                if count and not count % STEP_VERDICTS:
-                    yield used
-                    used = 0
+            for piece in pieces(message):
+                if not piece:
+                    yield 0
+                    continue
+                batch = worker_pb2.VerdictBatch.FromString(piece)  # type: ignore[arg-type] # a buffer
+                for start in range(0, len(batch.verdicts), STEP_VERDICTS):
+                    yield self._take(batch.verdicts[start : start + STEP_VERDICTS])
                     if self._is_over:
                         return
-                number, index = divmod(verdict.id, MAX_CALLS)
-                group = written.get(number)
-                if group is None or index >= len(group.calls) or group.calls[index] is None:
+                self._end_batch(batch)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the stream for an *error* in a message."""
+        match error:
+            case Flood():
+                self._break(CallStatus("INTERNAL", str(error), error.is_misconduct))
+            case DecodeError():
+                self._break(CallStatus("INTERNAL", f"the worker sent no valid VerdictBatch: {error}"))
+            case _:
+                # Otherwise the stream would stay open and answer nothing.
+                log.error(
+                    "internal error while reading a worker's answer; its stream is ended", exc_info=error
+                )
+                self._break(CallStatus("INTERNAL", "internal error while reading the answer"))
+
+    def _take(self, verdicts: Sequence[worker_pb2.Verdict]) -> int:
+        """Take *verdicts* in one step, and return how many calls they answer.
+
+        Verdicts of a group that follow each other are taken together, and all in reverse: then the first
+        webhook of a review settles all of them in one go, which needs the object parsed once.
+        """
+        written = self._written
+        answered = used = number = 0
+        group: CallGroup | None = None
+        taken: dict[int, tuple[Call, Verdict]] = {}
+        try:
+            for verdict in reversed(verdicts):
+                last, (number, index) = number, divmod(verdict.id, MAX_CALLS)
+                if number != last:
+                    self._finish(group, taken)
+                    taken, group = {}, written.get(number)
+                call = None if group is None or index >= len(group.calls) else group.calls[index]
+                if group is None or call is None or index in taken:
                     used += self._is_of_withdrawn_call(verdict.id)
                     continue
                 used += 1
-                if group.open_count == 1:
-                    del written[number]
                 if group.after is not None and not verdict.chained:
+                    self._finish(group, taken)
+                    taken = {}
+                    self._refuse(group, index)
                     answered += 1
-                    self.has_chains = False
-                    self._owner.refuse(group, index)
                     continue
                 # An unset response reads as not allowed, so that WhichOneof is needed for few verdicts.
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    finish(group, index, verdict_of(response))
+                    taken[index] = call, verdict_of(response)
                 elif outcome == "error":
-                    finish(group, index, *_failure_of(verdict.error, group.deadline))
+                    failure, code = _failure_of(verdict.error, group.deadline)
+                    taken[index] = call, failure
+                    self._owner.count_one(group, code)
                 else:
                     answered += 1
-                    finish(group, index, failed_malformed("a verdict without an outcome"))
+                    taken[index] = call, failed_malformed("a verdict without an outcome")
         finally:
             # Also those before a Flood.
+            self._finish(group, taken)
             if answered:
                 self._owner.count("OK", answered)
-        self._end_batch(batch)
-        yield used
+        return used
+
+    def _finish(self, group: CallGroup | None, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+        if group is not None and answered:
+            if group.open_count == len(answered):
+                del self._written[group.number]
+            self._owner.finish_calls(group, answered)
+
+    def _refuse(self, group: CallGroup, index: int) -> None:
+        """Take back a call whose worker has no chains, unless it has ended."""
+        self.has_chains = False
+        if group.calls[index] is not None:
+            if group.open_count == 1:
+                del self._written[group.number]
+            self._owner.refuse(group, index)
 
     def _end_batch(self, batch: worker_pb2.VerdictBatch) -> None:
         """Process the rest of *batch*, after its verdicts."""
@@ -338,18 +382,17 @@ class ReviewStream:
         return False
 
 
+def _followers(group: CallGroup) -> Iterator[tuple[CallGroup, int]]:
+    """Yield the groups that follow *group*, each with the id of the call before it."""
+    for follower in group.followers:
+        # Not if the call before it has ended: then the follower will be withdrawn.
+        if follower.open_count and follower.after in group.calls:
+            yield follower, group.number * MAX_CALLS + group.calls.index(follower.after)
+
+
 def _failure_of(error: worker_pb2.Error, deadline: Deadline) -> tuple[Failed, str]:
     """Return the verdict for *error*, and the name of its status."""
     code = status_name(error.code)
     # The text must not depend on whether the worker's timer or the gateway's is first.
     is_late = code == "DEADLINE_EXCEEDED"
     return failed_deadline(deadline) if is_late else failed_status(code, error.message), code
-
-
-def _in_steps(verdicts: Sequence[worker_pb2.Verdict]) -> Iterator[worker_pb2.Verdict]:
-    """Yield *verdicts* in steps of ``STEP_VERDICTS``, each in reverse.
-
-    The first verdict of a review then settles all of them in one go, which needs the object parsed once.
-    """
-    for start in range(0, len(verdicts), STEP_VERDICTS):
-        yield from reversed(verdicts[start : start + STEP_VERDICTS])

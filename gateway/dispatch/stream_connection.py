@@ -35,10 +35,10 @@ TCP_USER_TIMEOUT_MS: Final = 10_000
 class StreamConnectionOwner(Protocol):
     """Receives the events of a connection once it is settled."""
 
-    def received(self, message: bytes | bytearray) -> Iterator[int] | None:
-        """Take a message at once, or in steps of at most a few milliseconds.
+    def received(self, message: bytes | bytearray) -> Iterator[int] | int | None:
+        """Take a message, and return how many calls it has answered; None is none.
 
-        Each step yields how many calls it has answered.
+        What takes more than a few milliseconds is done in steps, each of which yields that number.
         """
 
     def writable(self) -> None:
@@ -236,9 +236,10 @@ class StreamConnection(asyncio.Protocol):
             self._probes = 0
             if self._owner is None:
                 return 0
-            self._steps = self._owner.received(message)
-            if self._steps is None:
-                return 0
+            taken = self._owner.received(message)
+            if taken is None or isinstance(taken, int):
+                return taken or 0
+            self._steps = taken
         answered = next(self._steps, -1)
         if answered >= 0:
             return answered

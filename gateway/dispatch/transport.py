@@ -24,11 +24,12 @@ from gateway.dispatch.unary import SERVICE, UnaryCalls
 from gateway.dispatch.verdicts import failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import grpc
 
     from gateway.config.model import TransportMode
+    from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.calls import CallGroup, Transport
     from gateway.dispatch.dialer import Dialer
@@ -59,8 +60,11 @@ class TransportOwner(Protocol):
     """Status of the stream that led to the last ban."""
     outlier: OutlierState
 
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
-        """Take the verdict of a call; *code* is its gRPC status, None if it was counted already."""
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
+        """Take the verdict of a call, and its gRPC status."""
+
+    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+        """Take open calls, by index, with their verdicts; their gRPC statuses are counted already."""
 
     def refuse(self, group: CallGroup, index: int) -> None:
         """Take back a call of a chain that was not evaluated as a part of it."""
@@ -78,6 +82,9 @@ class TransportOwner(Protocol):
 
     def count(self, code: str, number: int = 1) -> None:
         """Count calls that ended with gRPC status *code*."""
+
+    def count_one(self, group: CallGroup, code: str) -> None:
+        """Count a call of *group* that ended with gRPC status *code*."""
 
     def ready(self, transport: WorkerTransport) -> None:
         """The worker is connected."""
@@ -129,9 +136,11 @@ class WorkerTransport:
         self._owner = owner
         # The owner's own methods: one call less for each of the many answers.
         self.finish = owner.finish
+        self.finish_calls = owner.finish_calls
         self.refuse = owner.refuse
         self.retry = owner.retry
         self.count = owner.count
+        self.count_one = owner.count_one
         self._metrics = metrics
         self._now = now
         self._channel: grpc.aio.Channel | None = None

@@ -108,8 +108,7 @@ class Http2Stream(Endpoint):
     def cancel(self) -> None:
         """Cancel the stream, and end the connection."""
         if not self.is_over:
-            self.is_over = True
-            self.has_more = False
+            self._end()
             self.output += number_frame(RST_STREAM, _STREAM, CANCEL)
             self._go_away(NO_ERROR)
 

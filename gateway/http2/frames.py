@@ -181,10 +181,15 @@ class Endpoint:
     def fail(self, violation: Violation) -> None:
         """End the connection for a *violation* by the peer."""
         if not self.is_over:
-            self.is_over = True
-            self.has_more = False
+            self._end()
             self._go_away(violation.error_code, self._last_stream)
             self._violated(violation)
+
+    def _end(self) -> None:
+        """Ignore further input, and drop what is not processed."""
+        self.is_over = True
+        self.has_more = False
+        self._input, self._position = b"", 0
 
     def _go_away(self, error_code: int, last_stream: int = 0) -> None:
         self.output += frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream, error_code))

@@ -18,7 +18,7 @@ from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gateway.core.verdict import Verdict
     from gateway.dispatch.stream_connection import StreamConnectionOwner
@@ -189,14 +189,19 @@ class Bed:
     def refuse(self, group: CallGroup, index: int) -> None:
         raise AssertionError("there are no chains")
 
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str | None = None) -> None:
+    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
         assert not self._is_over, "a verdict after the end"
-        assert isinstance(verdict, Allowed | Denied | Failed)
-        assert code != "OK"
-        self._settle(group, index)
+        assert answered
+        for index, (call, verdict) in answered.items():
+            assert call is group.calls[index]
+            assert isinstance(verdict, Allowed | Denied | Failed)
+            self._settle(group, index)
 
     def count(self, code: str, number: int = 1) -> None:
         assert number > 0
+
+    def count_one(self, group: CallGroup, code: str) -> None:
+        assert code != "OK"
 
     def opened(self) -> None:
         assert not self._is_over

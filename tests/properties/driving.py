@@ -131,9 +131,14 @@ def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -
 
 
 def drive(
-    case: Case, order: Sequence[int], *, remembering: bool = False, chains: Sequence[bool] = ()
+    case: Case,
+    order: Sequence[int],
+    *,
+    remembering: bool = False,
+    chains: Sequence[bool] = (),
+    together: bool = False,
 ) -> Trace:
-    """Run *case* to its end; calls end in the given order.
+    """Run *case* to its end; calls end in the given order, or all open calls *together*.
 
     *chains* are repeated: for each verdict in a chain, whether the worker has evaluated the chain.
     """
@@ -141,7 +146,11 @@ def drive(
     step = 0
     while not trace.evaluation.done:
         has_chains = not chains or chains[step % len(chains)]
-        end_one(case, trace, order[step] if step < len(order) else 0, has_chains=has_chains)
+        choice = order[step] if step < len(order) else 0
+        if together and trace.out:
+            end_all(case, trace, choice)
+        else:
+            end_one(case, trace, choice, has_chains=has_chains)
         step += 1
     for task in trace.tasks:
         assert not trace.evaluation.complete_condition_task(task, result_of(task)), "calls after the end"
@@ -165,6 +174,15 @@ def end_one(case: Case, trace: Trace, choice: int, *, has_chains: bool = True) -
     else:
         task = trace.tasks.pop(position - len(trace.out))
         trace.take(trace.evaluation.complete_condition_task(task, result_of(task)))
+
+
+def end_all(case: Case, trace: Trace, first: int) -> None:
+    """End all open calls together, the one that *first* selects first."""
+    begin = first % len(trace.out)
+    calls = trace.out[begin:] + trace.out[:begin]
+    trace.out.clear()
+    verdicts = [(call, verdict_of(case, call, trace.after)) for call in calls]
+    trace.take(trace.evaluation.receive_all(verdicts))
 
 
 def drive_in_little_room(case: Case, order: Sequence[int], room: int, *, remembering: bool = False) -> Trace:

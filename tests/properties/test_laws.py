@@ -67,6 +67,14 @@ def test_1_order_of_arrival_is_irrelevant(
     assert answers[0] == answers[1]
 
 
+@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans())
+def test_1_verdicts_that_come_together_count_as_those_that_come_one_by_one(
+    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool
+) -> None:
+    together = drive(case, one, remembering=remembering, together=True)
+    assert together.answer(level) == drive(case, other, remembering=remembering).answer(level)
+
+
 @given(case=cases(), order=orders, remembering=st.booleans(), has_chains=chains, level=levels)
 @settings(max_examples=8 * settings().max_examples)
 def test_2_equal_to_a_serial_run(

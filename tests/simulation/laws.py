@@ -173,11 +173,11 @@ def _law_6_rejections_are_named_in_order(evaluation: Recorded, response: dict[st
 
 
 def _law_7_nothing_after_the_end(evaluation: Recorded) -> None:
-    """Call Evaluation.receive itself: Recorded.receive forbids verdicts after the end."""
+    """Call Evaluation.receive_all itself: that of Recorded forbids verdicts after the end."""
     outcomes, final = list(evaluation.outcomes), evaluation.final_object
     for call in evaluation.made:
         for late in (Denied(), Allowed(b'[{"op":"add","path":"/late","value":1}]')):
-            assert not Evaluation.receive(evaluation, call, late)
+            assert not Evaluation.receive_all(evaluation, [(call, late)])
     assert evaluation.take_withdrawn() == []
     assert evaluation.outcomes == outcomes
     assert evaluation.final_object is final

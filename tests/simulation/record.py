@@ -12,7 +12,7 @@ from gateway.dispatch.endpoint import WorkerEndpoint
 from gateway.dispatch.transport import WorkerTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gateway.core.annotations import AuditLevel
     from gateway.core.call import Call
@@ -47,12 +47,13 @@ class Recorded(Evaluation):
     def start(self) -> Sequence[Call]:
         return self._made(super().start())
 
-    def receive(self, call: Call, verdict: Verdict) -> Sequence[Call]:
+    def receive_all(self, answered: Iterable[tuple[Call, Verdict]]) -> Sequence[Call]:
         assert not self.done, "a verdict after the end"
-        self.ended_at.setdefault(call, self._simulation.loop.time())
-        if isinstance(verdict, Failed):
-            self.in_rotation[call] = self._simulation.in_rotation(self, call)
-        return self._made(super().receive(call, verdict))
+        for call, verdict in answered:
+            self.ended_at.setdefault(call, self._simulation.loop.time())
+            if isinstance(verdict, Failed):
+                self.in_rotation[call] = self._simulation.in_rotation(self, call)
+        return self._made(super().receive_all(answered))
 
     def drop(self, call: Call) -> Sequence[Call]:
         if self.wants(call):

@@ -121,7 +121,7 @@ class HttpsServer:
         if task is not None:
             task.cancel()
             self._metrics.called(self.client.url, code)
-        self.calls.release(group, index)
+        self.calls.release(group, (index,))
 
     def count_retries(self, number: int) -> None:
         """Count calls that are retried here."""
@@ -162,8 +162,8 @@ class HttpsServer:
         call = group.calls[index]
         if call is not None:
             self._metrics.called(self.client.url, code)
-            self.calls.release(group, index)
-            group.observer.on_verdict(group, call, verdict)
+            self.calls.release(group, (index,))
+            group.observer.on_verdicts(group, [(call, verdict)])
 
     async def _review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
         """Return the status code for the metrics, and the verdict."""
