@@ -98,6 +98,7 @@ class CallGroup:
         "expires_at",
         "first_started_at",
         "followers",
+        "has_siblings",
         "hedge_peer",
         "hedge_timer",
         "is_second_attempt",
@@ -147,6 +148,9 @@ class CallGroup:
         self.timeout_s = deadline.budget_s
         """Timeout of the calls, which begin when ``after`` has ended. The deadline is that of the review
         until then."""
+        self.has_siblings = False
+        """Whether it was made together with other groups, which share its message if their backend is the
+        same."""
         self.followers: list[CallGroup] = []
         """Groups with calls after calls of this group, which are sent in the same message."""
 

@@ -329,9 +329,10 @@ class EvaluationDriver:
                 if self._trace is not None:
                     complete = self._trace.look_up(type(task).__name__, complete)
                 self._condition_tasks[task] = self._resolve(task, timeout_s, complete)
-            for group in self._groups[first:]:
-                if group.after is None:
-                    group.endpoint.submit(group)
+            leaders = [group for group in self._groups[first:] if group.after is None]
+            for group in leaders:
+                group.has_siblings = len(leaders) > 1
+                group.endpoint.submit(group)
         elif not self._is_over:
             self._is_over = True
             self._release()

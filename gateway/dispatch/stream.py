@@ -101,13 +101,19 @@ class ReviewStream:
         self._cancelled: list[int] = []
         self._unsolicited = UnsolicitedLimiter()
         self._last_number = 0
+        self._had_one_group = False
+        """Whether the last message had the calls of one review, as most do where there are few reviews. Then
+        nothing is gained by waiting for more."""
         self._is_finishing = self._is_woken = self._is_over = False
         self._dialing = self._loop.create_task(self._dial(dial))
 
     def submit(self, group: CallGroup) -> None:
         """Send the open calls of *group* and of its followers with the next batch."""
         self._queue[group] = None
-        self._wake()
+        if self._is_woken or self._written or group.has_siblings or not self._had_one_group:
+            self._wake()
+        else:
+            self._flush()
 
     def withdraw(self, group: CallGroup, index: int) -> None:
         """Drop a call; a worker that has received it is notified."""
@@ -213,7 +219,9 @@ class ReviewStream:
                 connection.send(self._next_batch())
         except Exception:
             log.exception("internal error while writing to a worker; its stream is ended")
-            self._break(CallStatus("INTERNAL", "internal error while writing the calls"))
+            # Later, because the caller of submit() is not reentrant.
+            status = CallStatus("INTERNAL", "internal error while writing the calls")
+            self._loop.call_soon(self._break, status)
         if self._is_finishing and not (self._written or self._queue or self._cancelled or self._is_over):
             connection.finish_writing()
 
@@ -224,51 +232,31 @@ class ReviewStream:
 
     def _next_batch(self) -> bytes:
         """Return the next message: queued calls up to the size of a batch."""
-        batch = worker_pb2.ReviewBatch(cancelled=self._cancelled)
-        self._cancelled = []
-        add_call, queue, now = batch.calls.add, self._queue, self._now()
+        batch = worker_pb2.ReviewBatch()
+        if self._cancelled:
+            batch.cancelled.extend(self._cancelled)
+            self._cancelled = []
+        queue, now = self._queue, self._now()
         payload_indices: dict[int, int] = {}
-        batch_bytes = count = 0
+        batch_bytes = groups = 0
         while queue and batch_bytes < MAX_BATCH_BYTES:
             group = next(iter(queue))
             del queue[group]
-            if not count:
+            if not groups:
                 self._metrics.queue_seconds.observe(now - group.started_at)
+            groups += 1
             # A chain has one payload, and is not split.
             members = [(group, 0)]
             for member, after in members:
                 self._last_number = member.number = self._last_number + 1
                 member.was_sent = True
                 self._written[member.number] = member
-                timeout_ms = max(int(min(member.expires_at - now, member.timeout_s) * 1000), 1)
-                payload_index = -1
-                for index, call in enumerate(member.calls):
-                    if call is None:
-                        continue
-                    if payload_index < 0:
-                        payload = call.payload
-                        payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
-                        if payload_index == len(batch.payloads):
-                            json = payload.json
-                            batch.payloads.add(admission_request=json, namespace_object=member.namespace_json)
-                            batch_bytes += len(json) + len(member.namespace_json)
-                    policy = call.invocation.webhook.worker.policy
-                    batch_bytes += len(policy)
-                    added = add_call(
-                        id=member.number * MAX_CALLS + index,
-                        payload=payload_index,
-                        policy=policy,
-                        timeout_millis=timeout_ms,
-                    )
-                    if after:
-                        added.after = after
-                    if call.traceparent:
-                        added.traceparent, call.sent_at = call.traceparent, now
-                    count += 1
+                batch_bytes += _add(batch, payload_indices, member, after, now)
                 if member.followers:
                     members += _followers(member)
-        if count:
-            self._metrics.batch_size.observe(count)
+        if groups:
+            self._metrics.batch_size.observe(len(batch.calls))
+            self._had_one_group = groups == 1
         return batch.SerializeToString()
 
     # -- reading ----------------------------------------------------------------------------------
@@ -380,6 +368,41 @@ class ReviewStream:
         self._owner.draining(f"unsolicited verdict (id {call_id})")
         self._unsolicited.count("unsolicited verdicts")
         return False
+
+
+def _add(
+    batch: worker_pb2.ReviewBatch, payload_indices: dict[int, int], group: CallGroup, after: int, now: float
+) -> int:
+    """Add the open calls of *group*, which has a number, to *batch*; return the bytes of what is added.
+
+    *payload_indices* are those of the payloads in *batch*, by identity. *after* is the call before the group.
+    """
+    add_call, first_id = batch.calls.add, group.number * MAX_CALLS
+    timeout_ms = max(int(min(group.expires_at - now, group.timeout_s) * 1000), 1)
+    payload_index, added_bytes = -1, 0
+    for index, call in enumerate(group.calls):
+        if call is None:
+            continue
+        if payload_index < 0:
+            payload = call.payload
+            payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
+            if payload_index == len(batch.payloads):
+                json = payload.json
+                batch.payloads.add(admission_request=json, namespace_object=group.namespace_json)
+                added_bytes = len(json) + len(group.namespace_json)
+        # Assignments take half the time of keyword arguments.
+        added = add_call()
+        added.id = first_id + index
+        added.policy = policy = call.invocation.webhook.worker.policy
+        added.timeout_millis = timeout_ms
+        if payload_index:
+            added.payload = payload_index
+        if after:
+            added.after = after
+        if call.traceparent:
+            added.traceparent, call.sent_at = call.traceparent, now
+        added_bytes += len(policy)
+    return added_bytes
 
 
 def _followers(group: CallGroup) -> Iterator[tuple[CallGroup, int]]:

@@ -96,6 +96,7 @@ class StreamConnection(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         """Send a message, as far as flow control allows; the rest follows."""
         self._call.send(message)
+        self._was_blocked |= self._http2.is_blocked
         self._write()
 
     def finish_writing(self) -> None:
@@ -300,10 +301,10 @@ class StreamConnection(asyncio.Protocol):
 
     def _write(self) -> None:
         output, transport = self._http2.output, self._transport
-        self._was_blocked |= self._http2.is_blocked
         if transport is not None and output and not transport.is_closing():
-            transport.write(bytes(output))
-            output.clear()
+            # The transport may keep it: a copy would cost more than a new one.
+            self._http2.output = bytearray()
+            transport.write(output)
             if self._is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 # Acknowledgements that the worker keeps requesting and does not read.
                 transport.abort()
