@@ -39,7 +39,13 @@ class SimulatedChannel:
         assert method == f"{SERVICE}/Review"
         return self._review
 
-    async def _review(self, request: bytes, *, timeout: float) -> bytes:  # noqa: ASYNC109 # as grpc's own
+    async def _review(
+        self,
+        request: bytes,
+        *,
+        timeout: float,  # noqa: ASYNC109 # as grpc's own
+        metadata: object = None,
+    ) -> bytes:
         try:
             async with asyncio.timeout(timeout):
                 return await self._answer(request, timeout)
