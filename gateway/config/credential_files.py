@@ -13,10 +13,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-
+from gateway.config.certificate_parts import parts_in, parts_of
 from gateway.config.files import UnusableFileError, read_file
 from gateway.text import printable
 
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cryptography import x509
+
+    from gateway.config.certificate_parts import CertificateParts
     from gateway.config.fields import Fields
 
 _CERTIFICATE = re.compile(
@@ -58,7 +58,7 @@ class KeyPair:
 
 def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """Return the path of the PEM certificates in the field *name*, relative to *folder*."""
-    return _checked(fields, name, folder, certificates)
+    return _checked(fields, name, folder, certificate_parts)
 
 
 def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
@@ -134,8 +134,23 @@ def certificates(content: bytes) -> list[x509.Certificate]:
     Raises:
         UnusableFileError: there is none that can be read.
     """
+    # Imported late: see gateway.config.certificate_parts.
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise UnusableFileError("holds no PEM certificate that can be read") from error
+
+
+def certificate_parts(content: bytes) -> list[CertificateParts]:
+    """Return the parts of each certificate in the PEM *content*, at least one.
+
+    Raises:
+        UnusableFileError: there is none that can be read.
+    """
+    try:
+        return parts_in(content)
     except ValueError as error:
         raise UnusableFileError("holds no PEM certificate that can be read") from error
 
@@ -147,7 +162,7 @@ def roots(content: bytes) -> None:
         UnusableFileError: there is no certificate, or OpenSSL does not accept it: neither headers, nor text
             before ``-----BEGIN`` on the same line.
     """
-    certificates(content)
+    certificate_parts(content)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
             cadata=content.decode("ascii", "ignore")
@@ -166,7 +181,7 @@ def roots_among(content: bytes) -> tuple[bytes, int]:
     for block in _CERTIFICATE.finditer(content):
         try:
             der = base64.b64decode(b"".join(block[1].split()), validate=True)
-            x509.load_der_x509_certificate(der)
+            parts_of(der)
         except ValueError:
             others += 1
         else:
@@ -214,14 +229,10 @@ def certificate_key(content: bytes) -> bytes:
     """Return the public key, DER, of the first certificate in the PEM *content*.
 
     Raises:
-        UnusableFileError: no certificate can be read, or the kind of its key is not supported.
+        UnusableFileError: no certificate can be read.
     """
     # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
-    leaf = certificates(content)[0]
-    try:
-        return leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise UnusableFileError("holds a certificate of a kind that is not supported") from error
+    return certificate_parts(content)[0].public_key
 
 
 def public_key(content: bytes) -> bytes:
@@ -230,6 +241,10 @@ def public_key(content: bytes) -> bytes:
     Raises:
         UnusableFileError: there is none, or it needs a password.
     """
+    # Imported late: see gateway.config.certificate_parts.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
     try:
         key = load_pem_private_key(content, None)
     except TypeError as error:

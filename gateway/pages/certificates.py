@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives.hashes import SHA256
-
 from gateway.config import credential_files
 from gateway.config.files import UnusableFileError, read_file
 from gateway.core.webhook import HttpsClient
@@ -48,6 +46,9 @@ def _sources(config: Config) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _entries(use: str, source: Path | bytes) -> Iterator[Json]:
+    # Imported late: see gateway.config.certificate_parts.
+    from cryptography.hazmat.primitives.hashes import SHA256
+
     file = "" if isinstance(source, bytes) else str(source)
     try:
         pem = source if isinstance(source, bytes) else read_file(source)

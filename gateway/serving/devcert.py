@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import fcntl
 import ssl
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gateway.config.credential_files import certificates
-from gateway.credentials.issuing import issue_server, write_private
+from gateway.config.credential_files import certificate_parts
 from gateway.errors import ConfigError
 from gateway.serving.files import read_as
 
@@ -37,6 +37,9 @@ def make_development_certificate(folder: Path) -> tuple[Path, Path]:
     cert_file, key_file = folder / "tls.crt", folder / "tls.key"
     with _locked(folder / ".lock"):
         if not _is_usable(cert_file, key_file):
+            # Imported late: see gateway.config.certificate_parts.
+            from gateway.credentials.issuing import issue_server, write_private
+
             now = datetime.datetime.now(datetime.UTC)
             made = issue_server(_NAME, DEVELOPMENT_DNS_NAMES, DEVELOPMENT_ADDRESSES, _LIFETIME, now)
             write_private(key_file, made.key_pem)
@@ -53,8 +56,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _is_usable(cert_file: Path, key_file: Path) -> bool:
     try:
-        expiry = read_as(certificates, cert_file, "tls.certFile")[0].not_valid_after_utc
+        not_after = read_as(certificate_parts, cert_file, "tls.certFile")[0].not_after
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password="")
     except (ConfigError, OSError):  # ssl.SSLError is an OSError
         return False
-    return expiry - datetime.datetime.now(datetime.UTC) > _LEFT_AT_LEAST
+    return not_after - time.time() > _LEFT_AT_LEAST.total_seconds()

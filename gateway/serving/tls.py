@@ -13,12 +13,9 @@ from _ssl import ENCODING_DER
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from gateway.config import files
-from gateway.config.credential_files import certificates
+from gateway.config.certificate_parts import parts_of
+from gateway.config.credential_files import certificate_parts
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
 
@@ -87,16 +84,15 @@ def _authority(der: bytes) -> bytes:
     A CA certificate that was issued again for the same key is the same authority.
     """
     try:
-        certificate = x509.load_der_x509_certificate(der)
-        key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, UnsupportedAlgorithm):
+        certificate = parts_of(der)
+    except ValueError:
         return der
-    return certificate.subject.public_bytes() + key
+    return certificate.subject + certificate.public_key
 
 
 def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
     read_as(bytes, key_file, "tls.keyFile")
-    read_as(certificates, cert_file, "tls.certFile")
+    read_as(certificate_parts, cert_file, "tls.certFile")
     try:
         # An empty password, since OpenSSL would ask for one on the terminal.
         context.load_cert_chain(cert_file, key_file, password="")
@@ -111,7 +107,7 @@ def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
 
 
 def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
-    read_as(certificates, path, "tls.clientCAFile")
+    read_as(certificate_parts, path, "tls.clientCAFile")
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
@@ -150,8 +146,7 @@ class ServerCertificate:
         settings = self._settings
         context = server_context(settings, trusts_clients=not self._is_revoked)
         assert settings.cert_file is not None
-        leaf = read_as(certificates, settings.cert_file, "tls.certFile")[0]
-        self.not_after = leaf.not_valid_after_utc.timestamp()
+        self.not_after = read_as(certificate_parts, settings.cert_file, "tls.certFile")[0].not_after
         """When the certificate expires, in seconds since 1970."""
         self.context = context
         self.client_authorities = authorities_of(context)

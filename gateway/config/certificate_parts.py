@@ -1,0 +1,94 @@
+"""The parts of certificates that every gateway needs.
+
+OpenSSL checks that a certificate can be read, and its parts are found here. ``cryptography`` could do all of
+that, but takes 7 MiB of memory in each process; it is imported where more is needed.
+
+Source: RFC 5280 section 4.1; X.690 (DER); RFC 7468 (PEM).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+_PEM: Final = re.compile(
+    rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.*?)-----END (?:X509 )?CERTIFICATE-----", re.DOTALL
+)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+"""Tags."""
+
+
+class CertificateParts(NamedTuple):
+    """The parts of a certificate."""
+
+    subject: bytes
+    """The name, DER."""
+    not_after: float
+    """When it expires, in seconds since 1970."""
+    public_key: bytes
+    """SubjectPublicKeyInfo, DER."""
+
+
+def parts_in(content: bytes) -> list[CertificateParts]:
+    """Return the parts of each certificate in the PEM *content*, at least one.
+
+    Raises:
+        ValueError: there is none, or one cannot be read.
+    """
+    found = [
+        parts_of(base64.b64decode(b"".join(block[1].split()), validate=True))
+        for block in _PEM.finditer(content)
+    ]
+    if not found:
+        raise ValueError("no certificate")
+    return found
+
+
+def parts_of(der: bytes) -> CertificateParts:
+    """Return the parts of a certificate.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
+        _, begin, end, _ = _element(der, 0)
+        _, begin, end, _ = _element(der, begin)
+        fields = _elements(der, begin, end)
+        # The version is optional; then come serial number, algorithm, issuer, validity, subject and key.
+        first = 1 if fields[0][0] == _VERSION else 0
+        _, validity, validity_end, _ = fields[first + 3]
+        tag, begin, end, _ = _elements(der, validity, validity_end)[1]
+        _, _, subject_end, subject = fields[first + 4]
+        _, _, key_end, key = fields[first + 5]
+    except (ssl.SSLError, IndexError) as error:
+        raise ValueError(f"no certificate: {error}") from None
+    return CertificateParts(der[subject:subject_end], _seconds(tag, der[begin:end]), der[key:key_end])
+
+
+def _elements(der: bytes, at: int, end: int) -> list[tuple[int, int, int, int]]:
+    found = []
+    while at < end:
+        found.append(_element(der, at))
+        at = found[-1][2]
+    return found
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int, int]:
+    """Return the tag, the content's begin and end, and the begin of the element at *at*."""
+    length, begin = der[at + 1], at + 2
+    if length & 0x80:
+        content = begin + (length & 0x7F)
+        length, begin = int.from_bytes(der[begin:content]), content
+    return der[at], begin, begin + length, at
+
+
+def _seconds(tag: int, text: bytes) -> float:
+    """Return the time *text*, in seconds since 1970. UTCTime has the years 1950 to 2049."""
+    digits = text.decode("ascii")
+    if tag == _UTC_TIME:
+        digits = ("19" if digits >= "50" else "20") + digits
+    return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
