@@ -24,6 +24,7 @@ from workers.answer import Outcome, deadline_exceeded, outcome_of_exception
 from workers.invoke import outcome_of, run
 from workers.review import Review
 from workers.slowness import INLINE_LIMIT_S, LoopWatch
+from workers.traceparent import continued
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +142,9 @@ class Running:
 
     def in_task(self, coroutine: Unfinished) -> Running:
         """Run the coroutine in a task; returns itself."""
-        task = self._evaluator.loop.create_task(outcome_of(self._policy, self._review, coroutine))
+        # The task takes the present context with it.
+        with continued(self._review.traceparent):
+            task = self._evaluator.loop.create_task(outcome_of(self._policy, self._review, coroutine))
         self._work = task
         self._evaluator.tasks.add(task)
         task.add_done_callback(self._task_done)

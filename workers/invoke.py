@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from workers.answer import Outcome, outcome_of_exception, outcome_of_result
+from workers.traceparent import continued
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -34,7 +35,17 @@ def never_suspends(code: CodeType) -> bool:
 
 
 def run(policy: Policy, review: Review) -> Outcome | Unfinished:
-    """Call the policy and return its outcome, or a coroutine for ``outcome_of``."""
+    """Call the policy in the trace of the review.
+
+    Return its outcome, or a coroutine for ``outcome_of``.
+    """
+    if review.traceparent:
+        with continued(review.traceparent):
+            return _run(policy, review)
+    return _run(policy, review)
+
+
+def _run(policy: Policy, review: Review) -> Outcome | Unfinished:
     try:
         result: object = policy.function(review)
         if result is not None and inspect.isawaitable(result):
