@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gateway.core.answer import Answer
     from gateway.core.deadline import Deadline
     from gateway.core.matching import Selection
+    from gateway.decisions.observer import DecisionSink
     from gateway.options import Options
     from gateway.reports.observer import Reporter
     from gateway.serving.message import Cancel, Exchange
@@ -197,11 +198,15 @@ class Gateway:
 
     def _observer(self, snapshot: Snapshot) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*."""
-        decisions = DecisionObserver(snapshot.digest, self.decision_log, self.recent, self.namespaces)
-        observers: list[ReviewObserver] = [self.metrics, decisions]
+        observers: list[ReviewObserver] = [self.metrics]
+        sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
+        if not self._page_access.why_off:
+            sinks += [self.recent, self.namespaces]
+        if sinks:
+            observers.append(DecisionObserver(snapshot.digest, sinks))
         if self._reporter is not None:
             observers.append(self._reporter)
-        return Observers(observers)
+        return Observers(observers) if len(observers) > 1 else self.metrics
 
     def _use_reporter(self, settings: GatewaySettings) -> None:
         """Write the reports of *settings* from now on."""
@@ -297,6 +302,7 @@ class Gateway:
             self._page_access = page_access
         if snapshot is not None:
             self._use_reporter(settings)
+            self.decision_log.use(settings.logging)
             self._snapshot_in_force = snapshot
             self._loaded_at = time.time()
             if headers is not None:
@@ -305,7 +311,6 @@ class Gateway:
             self._log_change(files, combined.config)
             self._worker_watch.use(combined.config, self._pools.by_name)
             self.config, self._files = combined.config, files
-            self.decision_log.use(settings.logging)
             self.recent.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)

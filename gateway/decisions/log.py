@@ -50,7 +50,7 @@ class DecisionLog:
         self._outputs: list[tuple[Callable[[Document], Any], Writer[Any]]] = []
         """For each sink the form of records, and the writer."""
         self._closing: list[Thread] = []
-        self._is_on = self._has_all = self._has_secret_names = False
+        self._has_noteworthy = self._has_all = self._has_secret_names = False
         self._sampled = 0.0
         self._rate = TokenBucket(1, 1)
         self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
@@ -63,11 +63,11 @@ class DecisionLog:
         self._settings = settings
         chosen = settings.decision_log
         self._has_all = settings.decisions == "All"
-        self._is_on = settings.decisions != "None"
+        self._has_noteworthy = settings.decisions != "None"
         self._sampled = chosen.sample_percent / 100
         self._has_secret_names = chosen.secret_names
         self._rate = TokenBucket(chosen.max_per_second, chosen.max_per_second)
-        if not self._is_on and not self._sampled:
+        if not self.is_on:
             return
         if chosen.file is not None:
             self._add("file", line.as_json, FileSink(chosen.file))
@@ -86,12 +86,17 @@ class DecisionLog:
         writer = Writer(sink, lambda number: form(line.dropped(time.time(), number)), count)
         self._outputs.append((form, writer))
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any decision is logged."""
+        return self._has_noteworthy or self._sampled > 0
+
     def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
         """Log *answer*, which was given after *seconds*, if it is one of those that are logged.
 
         *digest* is that of the configuration; *is_noteworthy* see ``record.is_noteworthy``.
         """
-        is_wanted = self._has_all or (is_noteworthy and self._is_on)
+        is_wanted = self._has_all or (is_noteworthy and self._has_noteworthy)
         if not is_wanted and not (self._sampled and random() < self._sampled):  # noqa: S311 - a sample
             return
         if not self._rate.take(self._clock(), 0.0 if is_noteworthy else KEPT_FOR_NOTEWORTHY):
@@ -102,7 +107,7 @@ class DecisionLog:
 
     def refused(self, request: HttpRequest, response: Response) -> None:
         """Log that the gateway itself answered *request* with *response*, whose status is not 200."""
-        if not self._is_on:
+        if not self._has_noteworthy:
             return
         if not self._refusals.take(self._clock()):
             self._drop()
@@ -127,7 +132,7 @@ class DecisionLog:
     async def close(self) -> None:
         """Write the last records, if that takes no longer than ``CLOSE_S``."""
         self._settings = None
-        self._is_on = self._has_all = False
+        self._has_noteworthy = self._has_all = False
         self._sampled = 0.0
         self._end_outputs()
         deadline = time.monotonic() + CLOSE_S

@@ -25,8 +25,10 @@ class NamespaceCounts:
         self.left_out = 0
         """Outcomes that were not counted, because there were ``MAX_CELLS`` cells."""
 
-    def count(self, answer: Answer) -> None:
-        """Count the outcomes of *answer* other than Allowed."""
+    def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
+        """Count the outcomes of *answer* other than Allowed; a ``DecisionSink``."""
+        if not is_noteworthy:
+            return
         for outcome in answer.evaluation.outcomes:
             verdict = outcome.verdict
             if type(verdict) is Allowed:
