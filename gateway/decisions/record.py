@@ -6,6 +6,7 @@ A record has names, outcomes and times, and nothing of the object besides its ki
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gateway.core.decision import PLAIN_ALLOWED
@@ -215,7 +216,13 @@ def _webhook_document(record: WebhookRecord) -> dict[str, Any]:
 
 def rfc3339(seconds: float) -> str:
     """Return the time *seconds* after 1970, in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    second = int(seconds)
+    return f"{_of_second(second)}.{int((seconds - second) * 1000):03d}Z"
+
+
+@lru_cache(2)
+def _of_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
