@@ -192,6 +192,13 @@ def print_output(*lines: object) -> None:
     _write(lines, sys.stdout)
 
 
+def print_text(text: str) -> None:
+    """Write *text*, which is this program's own, to standard output as it is."""
+    if sys.stdout is not None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
 def _write(lines: Iterable[object], stream: TextIO | None) -> None:
     text = "".join(f"{printable(line, None)}\n" for line in lines)
     # The stream is None if the program was started without it.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from gateway import __version__, logs
-from gateway.cli import check, conformance, importing, manifests, review, serve, sync
+from gateway.cli import check, completion, conformance, importing, manifests, review, serve, status, sync
 from gateway.errors import ConfigError, GatewayError
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ log = logging.getLogger(__name__)
 _COMMANDS = (
     ("serve", "run the gateway", serve),
     ("check", "validate a configuration exactly as serve does", check),
+    ("status", "show what running gateways do, and what is wrong with them", status),
     ("review", "run one AdmissionReview through the configured webhooks", review),
     ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),
     ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),
+    ("completion", "print what a shell needs to complete commands and options", completion),
     ("conformance", "check that a running worker keeps to the worker contract", conformance),
 )
 

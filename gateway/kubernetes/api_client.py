@@ -136,6 +136,27 @@ class ApiClient:
         finally:
             await response.aclose()
 
+    async def proxied(self, path: str, params: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
+        """Return status and body of the answer of the server behind the proxy at *path*.
+
+        Raises:
+            ClusterError: the API server itself refused, there was no answer, or one of more than *max_bytes*.
+        """
+        response = await self._send("GET", path, params=params, stream=True, allows_refusal=True)
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise ClusterError(f"{self.url}: an answer of more than {max_bytes} bytes")
+        except httpx2.HTTPError as error:
+            raise ClusterError(f"{self.url}: {_reason(error)}") from error
+        finally:
+            await response.aclose()
+        if not response.is_success and b'"Status"' in body:
+            raise _refusal(response.status_code, bytes(body))
+        return response.status_code, bytes(body)
+
     async def close(self) -> None:
         """Close all connections, and kill an exec plug-in that is running."""
         await self._credentials.close()
@@ -157,15 +178,19 @@ class ApiClient:
         path: str,
         *,
         stream: bool = False,
+        allows_refusal: bool = False,
         **members: Any,  # noqa: ANN401
     ) -> httpx2.Response:
-        """Return a successful response; its content has been read unless it is a *stream*."""
+        """Return a successful response, or any with *allows_refusal*.
+
+        Its content has been read unless it is a *stream*.
+        """
         try:
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
                 extensions = dict(self._extensions)
                 request = self._client.build_request(method, path, extensions=extensions, **members)
                 response = await self._client.send(request, stream=stream)
-                if response.is_success:
+                if response.is_success or allows_refusal:
                     return response
                 try:
                     raise _refusal(response.status_code, await response.aread())

@@ -1,0 +1,147 @@
+"""The admin ports of gateways: at an address, or of the pods of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from gateway.errors import GatewayError
+from gateway.kubernetes.access import connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.config.model import KubernetesSettings
+    from gateway.kubernetes.api_client import ApiClient
+
+TIMEOUT_S: Final = 10.0
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Of metrics and pages: those of ten thousand webhooks have a quarter."""
+ADMIN_PORT: Final = 9090
+MAX_PODS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedPort:
+    """The admin port at an address."""
+
+    name: str
+    url: str
+    authorization: str = field(default="", repr=False)
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of the answer.
+
+        Raises:
+            GatewayError: there is none.
+        """
+        return await asyncio.to_thread(self._get, path)
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        try:
+            headers = {"Authorization": self.authorization} if self.authorization else {}
+            connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+            response = connection.getresponse()
+            body = response.read(MAX_ANSWER_BYTES + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise GatewayError(f"{self.name}: {reason or error or type(error).__name__}") from None
+        finally:
+            connection.close()
+        if len(body) > MAX_ANSWER_BYTES:
+            raise GatewayError(f"{self.name}: an answer of more than {MAX_ANSWER_BYTES // 1024**2} MiB")
+        return response.status, body
+
+
+def authorization_of(token_file: Path | None, basic_auth_file: Path | None) -> str:
+    """Return the value of the header for the first credential in one of the files; empty without a file.
+
+    Raises:
+        GatewayError: the file cannot be read, or has no credential.
+    """
+    file = token_file or basic_auth_file
+    if file is None:
+        return ""
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise GatewayError(f"{file}: cannot be read: {reason or 'is not text'}") from None
+    found = next((line for line in lines if line and not line.startswith("#")), None)
+    if found is None:
+        raise GatewayError(f"{file}: has no credential")
+    return (
+        f"Bearer {found}" if token_file is not None else f"Basic {base64.b64encode(found.encode()).decode()}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PodPort:
+    """The admin port of a pod, through the API server's proxy.
+
+    The API server removes the header Authorization, so that pages that need credentials cannot be read.
+    """
+
+    name: str
+    api: ApiClient
+    path: str
+    """Of the proxy; empty if the pod does not run."""
+    phase: str = ""
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of the answer.
+
+        Raises:
+            GatewayError: there is none, or the pod does not run.
+        """
+        if not self.path:
+            raise GatewayError(f"the pod does not run: {self.phase or 'no phase'}")
+        target, _, query = path.partition("?")
+        name, _, value = query.partition("=")
+        return await self.api.proxied(self.path + target, {name: value} if name else {}, MAX_ANSWER_BYTES)
+
+
+async def pod_ports(
+    settings: KubernetesSettings, namespace: str, selector: str
+) -> tuple[ApiClient, list[PodPort]]:
+    """Return the client of the cluster, to be closed, and the admin ports of the gateway's pods.
+
+    Raises:
+        ClusterError: the pods cannot be listed.
+        GatewayError: there are none.
+    """
+    api = await asyncio.to_thread(connect, settings)
+    try:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        listed = await api.get(path, {"labelSelector": selector, "limit": str(MAX_PODS)})
+        pods = [pod for pod in listed.get("items") or () if isinstance(pod, dict)]
+        if not pods:
+            raise GatewayError(f"no pods in namespace {namespace} with the labels {selector}")
+        return api, [_pod_port(api, path, pod) for pod in pods]
+    except BaseException:
+        await api.close()
+        raise
+
+
+def _pod_port(api: ApiClient, path: str, pod: dict[str, Any]) -> PodPort:
+    name = str((pod.get("metadata") or {}).get("name"))
+    phase = str((pod.get("status") or {}).get("phase") or "")
+    port = next(
+        (
+            port.get("containerPort")
+            for container in (pod.get("spec") or {}).get("containers") or ()
+            for port in container.get("ports") or ()
+            if port.get("name") == "admin"
+        ),
+        ADMIN_PORT,
+    )
+    if phase != "Running":
+        return PodPort(name, api, "", phase)
+    return PodPort(name, api, f"{path}/{quote(name, safe='')}:{port}/proxy", phase)

@@ -1,0 +1,238 @@
+"""``admission-gateway status`` and ``completion`` with real gateways."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.cli.completion import SHELLS
+from tests.faults.rotating import settings_document
+from tests.kit import ROOT, Process, pool_document, run_command, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+DENIED = {"deny": {"message": "refused"}}
+OFF = settings_document(pages={"enabled": False})
+
+
+def configuration(target: str) -> str:
+    return pool_document("pool", target) + webhook_document("validate", "v", "pool", DENIED)
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+@pytest.mark.parametrize("settings", ["", OFF], ids=["pages", "metrics"])
+def test_status_shows_webhooks_pools_and_what_was_refused(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, settings: str
+) -> None:
+    worker = start_worker()
+    file = tmp_path / "c.yaml"
+    file.write_text(configuration(worker.target) + settings)
+    gateway = start_gateway(tmp_path)
+    assert not gateway.review("/validate", "pod-create-validate")["allowed"]
+    admin = f"127.0.0.1:{gateway.admin_port}"
+    done = run_command("status", "--admin", admin)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "h0.v.test" in done.stdout
+    assert "\x1b" not in done.stdout
+    (found,) = json.loads(run_command("status", "--json", "--admin", admin).stdout)["gateways"]
+    assert found["source"] == ("metrics" if settings else "pages")
+    assert found["overview"]["webhooks"][0]["total"]["denied"] == 1
+
+    file.write_text("bad: bad")
+    gateway.expect("configuration refused")
+    done = run_command("status", "--admin", f"http://{admin}/")
+    assert done.returncode == 1
+    assert "was refused" in done.stdout
+    if not settings:
+        assert "apiVersion: is required" in done.stdout
+
+    file.write_text(configuration(worker.target) + settings)
+    gateway.expect("configuration reloaded")
+    worker.stop()
+    gateway.expect("worker pool unreachable")
+    done = run_command("status", "--admin", admin)
+    assert done.returncode == 1
+    assert "pools without a ready endpoint" in done.stdout
+    assert "worker pool pool: no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
+
+
+@pytest.mark.process
+def test_status_of_nobody_is_a_failure_of_one_line() -> None:
+    done = run_command("status", "--admin", "127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "127.0.0.1:1: Connection refused" in done.stdout
+    for flags in (
+        ("--admin", "a b"),
+        ("--namespace", "x"),
+        ("--interval", "0"),
+        ("--cluster", "--admin", "a:1"),
+    ):
+        assert run_command("status", *flags).returncode == 2
+
+
+@pytest.mark.process
+def test_pages_with_credentials_are_read_with_a_token(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "tokens").write_text("# readers\na-long-token-for-readers\n")
+    (tmp_path / "config" / "c.yaml").write_text(
+        configuration(start_worker().target)
+        + settings_document(pages={"tokenFile": str(tmp_path / "tokens")})
+    )
+    gateway = start_gateway(tmp_path / "config")
+    command = "status", "--json", "--admin", f"127.0.0.1:{gateway.admin_port}"
+    (without,) = json.loads(run_command(*command).stdout)["gateways"]
+    (found,) = json.loads(run_command(*command, "--token-file", tmp_path / "tokens").stdout)["gateways"]
+    assert (without["source"], found["source"]) == ("metrics", "pages")
+
+
+@pytest.mark.process
+def test_watch_prints_it_again_and_again(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, processes: ExitStack
+) -> None:
+    (tmp_path / "c.yaml").write_text(configuration(start_worker().target))
+    gateway = start_gateway(tmp_path)
+    command = "status", "--watch", "--json", "--interval", "0.1", "--admin", f"127.0.0.1:{gateway.admin_port}"
+    watch = Process(sys.executable, "-m", "gateway", *command, stdout=subprocess.PIPE)
+    processes.callback(watch.stop)
+    assert watch.child.stdout is not None
+    first, second = (json.loads(watch.child.stdout.readline()) for _ in range(2))
+    assert first["kind"] == second["kind"] == "Status"
+
+
+class Cluster(ThreadingHTTPServer):
+    """An API server with pods, whose proxy leads to *admin_ports* by the pod's name."""
+
+    admin_ports: dict[str, int]
+    daemon_threads = True
+
+    class RequestHandlerClass(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ports = self.server.admin_ports  # type: ignore[attr-defined]
+            path, _, query = self.path.partition("?")
+            head, _, rest = path.partition("/proxy")
+            if head.endswith("/pods"):
+                pods: list[dict[str, Any]] = [
+                    {"metadata": {"name": name}, "status": {"phase": "Running"}, "spec": {}} for name in ports
+                ]
+                pods.append({"metadata": {"name": "new"}, "status": {"phase": "Pending"}})
+                self.reply(200, json.dumps({"items": pods}).encode())
+                return
+            name = head.rpartition("/")[2].partition(":")[0]
+            connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=30)
+            connection.request(
+                "GET", rest + (f"?{query}" if query else ""), headers={"Host": "10.0.0.1:9090"}
+            )
+            answer = connection.getresponse()
+            self.reply(answer.status, answer.read())
+            connection.close()
+
+        def reply(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+        self.admin_ports = {}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    server = Cluster()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.process
+def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, cluster: Cluster
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "c.yaml").write_text(configuration(start_worker().target))
+    for name in ("gateway-a", "gateway-b"):
+        cluster.admin_ports[name] = start_gateway(tmp_path / "config").admin_port
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server_port}"}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    command = "status", "--cluster", "--kubeconfig", kubeconfig, "--namespace", "policies"
+    found = {one["name"]: one for one in json.loads(run_command(*command, "--json").stdout)["gateways"]}
+    assert found.keys() == {"gateway-a", "gateway-b", "new"}
+    # Behind the proxy the name in Host is not that of loopback, so that the pages are refused.
+    assert found["gateway-a"]["source"] == "metrics"
+    assert found["gateway-a"]["overview"]["pools"][0]["ready"] == 1
+    assert "Pending" in found["new"]["error"]
+    text = run_command(*command)
+    assert text.returncode == 1
+    assert "gateway-b" in text.stdout
+    assert "new: no answer" in text.stdout
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_and_option_can_be_completed(shell: str, tmp_path: Path) -> None:
+    done = run_command("completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("serve", "manifests", "allow-empty", "conformance", "expiry-days"):
+        assert word in done.stdout
+    assert "--child" not in done.stdout
+    if which(shell):
+        script = tmp_path / "completion"
+        script.write_text(done.stdout)
+        subprocess.run([shell, "-n", str(script)], check=True, cwd=ROOT, timeout=60)
+
+
+@pytest.mark.process
+def test_bash_completes_commands_and_options() -> None:
+    script = """
+source <("$0" -m gateway completion bash)
+complete_words() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_admission_gateway; echo "${COMPREPLY[@]}"
+}
+complete_words admission-gateway con
+complete_words admission-gateway serve --allow
+"""
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.stdout.split("\n")[:2] == ["conformance", "--allow-empty"], done.stderr

@@ -1,0 +1,144 @@
+"""The text of ``status``, and the overview from metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.status.exposition import overview_of_metrics
+from gateway.status.reading import Reading, read
+from gateway.status.render import render
+from gateway.telemetry.exposition import expose
+from gateway.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def exposition() -> str:
+    metrics = Metrics()
+    metrics.use("d" * 64, ())
+    metrics._calls["h.v.test", "validate", "CREATE", 200, False].observe(0.002)
+    metrics._calls["h.v.test", "validate", "CREATE", 403, True].observe(0.004)
+    metrics._rejections.labels("h.v.test", "validating", "CREATE", "no_error", "403").inc(3)
+    metrics._rejections.labels("h.v.test", "validating", "CREATE", "calling_webhook_error", "500").inc(2)
+    metrics._fail_open.labels("h.v.test", "validating").inc(4)
+    metrics.configuration = "d" * 64, {("h.v.test", "validating"): 10}
+    metrics.worker_endpoints.labels("pool", "ready").set(1)
+    metrics.worker_endpoints.labels("pool", "down").set(2)
+    metrics.worker_endpoints.labels("lost", "down").set(1)
+    metrics.reload_successful.set(0)
+    return expose(metrics.registry, b"")[0].decode()
+
+
+def test_the_overview_of_metrics_has_counts_pools_and_a_refused_configuration(exposition: str) -> None:
+    overview = overview_of_metrics(exposition, "", [], 2_000_000_000.0)
+    (webhook,) = overview["webhooks"]
+    assert (webhook["phase"], webhook["name"], webhook["timeoutSeconds"]) == ("validate", "h.v.test", 10)
+    assert webhook["total"] == {"count": 2, "denied": 3, "failedClosed": 2, "failedOpen": 4}
+    assert 1 <= webhook["recent"]["p50Ms"] <= webhook["recent"]["p99Ms"] <= 5
+    assert [(pool["name"], pool["ready"]) for pool in overview["pools"]] == [("pool", 1), ("lost", 0)]
+    assert overview["configuration"]["digest"] == "d" * 64
+    reading = Reading("g", overview, "metrics")
+    assert {notice.title.partition(";")[0] for notice in reading.notices() if notice.level == "bad"} >= {
+        "pools without a ready endpoint"
+    }
+    assert any("was refused" in notice.title for notice in reading.notices())
+
+
+def test_an_exposition_of_another_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="no metrics of a gateway"):
+        overview_of_metrics("up 1\n", "", [], 0.0)
+
+
+def replace_texts(value: object, text: str) -> Any:
+    if isinstance(value, dict):
+        return {key: replace_texts(item, text) for key, item in value.items()}
+    if isinstance(value, list):
+        return [replace_texts(item, text) for item in value]
+    return value + text if isinstance(value, str) else value
+
+
+@given(st.text(st.characters()))
+def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
+    overview = {
+        "ready": True,
+        "version": "1",
+        "scope": {"processes": 1, "answered": 1, "note": ""},
+        "processes": [{"pid": 1, "ready": False, "reason": "why", "digest": "d"}],
+        "configuration": {
+            "digest": "d",
+            "ageSeconds": 1,
+            "isSameInAllProcesses": True,
+            "refused": {
+                "time": "t",
+                "problems": [{"where": "w", "field": "f", "message": "m"}],
+                "problemsLeftOut": 0,
+            },
+            "refusedResources": 0,
+            "warnings": [{"where": "w", "field": "f", "message": "m"}],
+            "warningsLeftOut": 0,
+        },
+        "faults": ["f"],
+        "windowSeconds": 10,
+        "reviews": {
+            "inFlight": 0,
+            "mutate": {"recent": {"perSecond": 1}},
+            "validate": {"recent": {"perSecond": 1}},
+        },
+        "webhooks": [
+            {
+                **dict.fromkeys(("phase", "configuration", "name", "failurePolicy", "mode"), "x"),
+                "recent": {
+                    "perSecond": 1.5,
+                    "denied": 1,
+                    "failedClosed": 1,
+                    "failedOpen": 1,
+                    "p50Ms": 1.0,
+                    "p99Ms": None,
+                },
+            }
+        ],
+        "pools": [
+            {"name": "p", "ready": 0, "endpoints": [{"address": "a", "states": {"down": 1}, "inFlight": 0}]}
+        ],
+        "certificates": [{"use": "u", "problem": "", "remainingSeconds": -1}],
+    }
+    reading = Reading("name" + text, replace_texts(overview, text), note="n" + text)
+    for is_styled in (False, True):
+        for line in render([reading, Reading("other" + text, error=text)], is_styled=is_styled):
+            assert (ANSI.sub("", line) if is_styled else line).isprintable()
+
+
+class Port:
+    name = "port"
+
+    def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
+        self._answer = answer
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        return self._answer(path)
+
+
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"kind": "Overview"}', b"\xff", b'{"kind": "Overview", "pools": 1}', b"up 1"],
+)
+def test_an_answer_of_another_program_is_an_error_of_one_line(body: bytes, status: int) -> None:
+    def answer(path: str) -> tuple[int, bytes]:
+        return (status, body) if path.startswith("/?") else (200, body)
+
+    reading = asyncio.run(read(Port(answer)))
+    assert reading.overview is None
+    lines = render([reading], is_styled=False)
+    assert reading.error
+    assert "no answer" in "\n".join(lines)
