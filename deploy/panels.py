@@ -38,6 +38,18 @@ def _rate(series: str, by: str = "", matchers: str = "<pods>") -> str:
     return f"sum by ({by}) {rate}" if by else f"sum {rate}"
 
 
+def _count(series: str, by: str, matchers: str) -> str:
+    """Return how much *series* rose in the time range of the dashboard, summed by the labels *by*.
+
+    ``increase`` does not see the first event of a series, which appears with it: hence the first value of a
+    series that is younger than the range.
+    """
+    selected = f"{series}{{{matchers}}}"
+    rise = f"increase({selected}[$__range])"
+    first = f"(min_over_time({selected}[$__range]) unless {selected} offset $__range)"
+    return f"sum by ({by}) ({rise} + {first} or {rise})"
+
+
 def _quantile(quantile: float, histogram: str, by: str = "", matchers: str = "<pods>") -> str:
     """Return the *quantile* of *histogram* by the labels *by*."""
     return (
@@ -69,7 +81,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Failed open",
-            {"failed open": f"sum(increase({_G}webhook_fail_open_total{{<webhooks>}}[$__range]))"},
+            {"failed open": f"sum({_count(f'{_G}webhook_fail_open_total', 'name', '<webhooks>')})"},
             kind="stat",
             width=3,
             text="Failures in the time range that failurePolicy Ignore let pass.",
@@ -77,7 +89,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Failed closed",
-            {"failed closed": f"sum(increase({_REJECTIONS}{{{_FAILED}}}[$__range]))"},
+            {"failed closed": f"sum({_count(_REJECTIONS, 'name', _FAILED)})"},
             kind="stat",
             width=3,
             text="Requests in the time range that a failure under failurePolicy Fail refused.",
@@ -119,7 +131,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Denials in the time range",
-            {_WEBHOOK: f"topk(15, sum by (name, type) (increase({_REJECTIONS}{{{_DENIED}}}[$__range])))"},
+            {_WEBHOOK: f"topk(15, {_count(_REJECTIONS, 'name, type', _DENIED)})"},
             kind="bargauge",
             width=12,
         ),

@@ -14,12 +14,12 @@ _OF_PROMETHEUS: Final = {"up": frozenset[str](), "ALERTS": frozenset({"alertname
 """Series that Prometheus makes itself."""
 _WORDS: Final = {
     *("sum", "max", "min", "count", "topk", "by", "without", "on", "group_left", "or", "unless", "offset"),
-    *("absent", "changes", "histogram_quantile", "increase", "rate", "time"),
+    *("absent", "changes", "histogram_quantile", "increase", "min_over_time", "rate", "time"),
 }
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SELECTOR: Final = re.compile(r"(\w+)\{([^}]*)\}")
 _GROUPING: Final = re.compile(r"\b(?:by|without|on|group_left)\s*\(([^)]*)\)")
-_DURATION: Final = re.compile(r"\[[^\]]*\]|\boffset \w+")
+_DURATION: Final = re.compile(r"\[[^\]]*\]|\boffset [$\w]+")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 

@@ -108,6 +108,14 @@ class Prometheus:
         assert answer["status"] == "success", answer
         return answer["data"]
 
+    def exemplars(self, query: str) -> set[tuple[str, str]]:
+        """Return the name of the series and the trace id of each exemplar of *query*."""
+        return {
+            (one["seriesLabels"]["__name__"], exemplar["labels"]["trace_id"])
+            for one in self.get("query_exemplars", query=query, start="0", end="9999999999")
+            for exemplar in one["exemplars"]
+        }
+
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Return labels and value of each series of an instant query."""
         return [

@@ -16,6 +16,8 @@ from deploy.alerts import ALERTS
 from deploy.monitoring import DASHBOARD, RULES, RUNBOOKS
 from tests.e2e.alert_cases import CASES
 from tests.e2e.monitoring import Prometheus, promtool
+from tests.e2e.objects import config_map
+from tests.e2e.setups import BehindGateway, Hook, rule
 from tests.faults.rotating import command_pool
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.e2e.cluster import Cluster
     from tests.kit import GatewayProcess, WorkerProcess
 
 POD = (REVIEWS / "pod-create-validate.json").read_bytes()
@@ -173,23 +176,39 @@ def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProce
         # Rates need two samples.
         eventually(lambda: all(prometheus.query(query) for query in queries() if has_data(query)))
         assert [query for query in queries() if not has_data(query) and prometheus.query(query)] == []
-        exemplars = prometheus.get(
-            "query_exemplars",
-            query='{__name__=~"admission_gateway_.*_bucket"}',
-            start="0",
-            end="9999999999",
-        )
-        found = {
-            (one["seriesLabels"]["__name__"], exemplar["labels"]["trace_id"])
-            for one in exemplars
-            for exemplar in one["exemplars"]
-        }
-        assert found == {
+        exemplars = prometheus.exemplars('{__name__=~"admission_gateway_.*_bucket"}')
+        assert exemplars == {
             (f"admission_gateway_{name}_duration_seconds_bucket", TRACE_ID)
             for name in ("review", "webhook_admission")
         }
         expected = {"FailOpen", "FailClosed", "NoWorker"}
         eventually(lambda: {f"AdmissionGateway{name}" for name in expected} == alerts(prometheus))
+
+
+def test_one_denied_command_is_on_the_dashboard_with_its_trace(cluster: Cluster, tmp_path: Path) -> None:
+    """From kubectl to the panel, also for a webhook that has never denied anything before."""
+    denies = {"deny": {"code": 403, "message": "every workload names its team"}}
+    fields = {"objectSelector": {"matchLabels": {"denied": "once"}}}
+    hook = Hook("validate", "team.denies.test", denies, (rule("configmaps"),), fields=fields)
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with BehindGateway(cluster, tmp_path, [hook], "prometheus") as behind:
+        target = {"targets": [f"127.0.0.1:{behind.gateway.admin_port}"], "labels": {"namespace": "ns"}}
+        with Prometheus(folder, RULES, [target]) as prometheus:
+            eventually(lambda: [value for _, value in prometheus.query("up")] == [1])
+            document = config_map("x", {"denied": "once"})
+            done = cluster.kubectl("create", "-f", "-", stdin=json.dumps(document))
+            assert "team.denies.test: every workload names its team" in done.stderr
+            (query,) = (
+                one for one in queries() if one.startswith("topk(") and 'error_type="no_error"' in one
+            )
+            expected = [({"name": "team.denies.test", "type": "validating"}, 1.0)]
+            eventually(lambda: prometheus.query(query) == expected)
+            path = "/api/v1/namespaces/default/configmaps"
+            answer = cluster.api.request("POST", path, document, traceparent=SAMPLED)
+            assert answer.status == 403
+            name = "admission_gateway_webhook_admission_duration_seconds_bucket"
+            eventually(lambda: (name, TRACE_ID) in prometheus.exemplars(name))
 
 
 def has_data(query: str) -> bool:
