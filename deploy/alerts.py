@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PREFIX: Final = "AdmissionGateway"
-RECORDS: Final = ("findings", "trace_spans")
+RECORDS: Final = ("decision_log", "findings", "trace_spans")
 """What is counted as ``NAME_dropped_total``."""
 
 

@@ -127,7 +127,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             {_WEBHOOK: _rate(_REJECTIONS, "name, type", _DENIED)},
             "reqps",
             width=12,
-            text="Metrics name no users and namespaces: the decision log and the page /decisions do.",
+            text="Metrics name no users and namespaces: docs/decision-log.md and the page /decisions do.",
         ),
         Panel(
             "Denials in the time range",
@@ -423,6 +423,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Records that are dropped",
             {
+                "decisions, {{sink}}": _rate(f"{_G}decision_log_dropped_total", "sink"),
                 "findings of reports and Events": _rate(f"{_G}findings_dropped_total"),
                 "spans, {{reason}}": _rate(f"{_G}trace_spans_dropped_total", "reason"),
                 "sampled reviews, over maxSpansPerSecond": _rate(f"{_G}trace_reviews_not_recorded_total"),
@@ -431,8 +432,11 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             width=12,
         ),
         Panel(
-            "Spans exported",
-            {"{{namespace}} {{pod}}": f"rate({_G}trace_spans_exported_total{{<pods>}}[$__rate_interval])"},
+            "Records that are written",
+            {
+                "decisions": _rate(f"{_G}decision_log_records_total"),
+                "spans": _rate(f"{_G}trace_spans_exported_total"),
+            },
             "cps",
             width=12,
         ),

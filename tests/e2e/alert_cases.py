@@ -267,6 +267,13 @@ CASES: Final = (
     ),
     Case(
         "RecordsDropped",
+        "decisions",
+        9,
+        [series("decision_log_dropped_total", "0+5x20", sink="stderr")],
+        {"namespace": "ns"},
+    ),
+    Case(
+        "RecordsDropped",
         "spans",
         9,
         [series("trace_spans_dropped_total", "0+5x20", reason="queue_full")],

@@ -31,7 +31,9 @@ is_valid = fastjsonschema.compile(json.loads((ROOT / "docs" / "decision-log.sche
 def policy(name: str, script: dict[str, Any], **fields: Any) -> Hook:
     """Return a webhook for ConfigMaps and Secrets with the label *name*."""
     selector = {"objectSelector": {"matchLabels": {"for": name}}}
-    return Hook("validate", name, script, (rule("configmaps"), rule("secrets")), fields={**selector, **fields})
+    return Hook(
+        "validate", name, script, (rule("configmaps"), rule("secrets")), fields={**selector, **fields}
+    )
 
 
 POLICIES: Final = Case(

@@ -39,6 +39,7 @@ WITHOUT_DATA = {
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_requests_refused": "every request is answered",
     "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
+    "admission_gateway_decision_log_dropped": "it drops no records",
     "admission_gateway_trace": "it exports no traces",
     "admission_gateway_findings": "it writes no reports",
 }
