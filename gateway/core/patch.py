@@ -76,7 +76,7 @@ def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
     """
     if not patch:
         return []
-    if _count_values(patch) > MAX_VALUES:
+    if len(patch) > MAX_VALUES and _count_values(patch) > MAX_VALUES:
         raise PatchConflict(f"has more than {MAX_VALUES} values")
     yield
     try:
