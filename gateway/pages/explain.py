@@ -31,6 +31,7 @@ from gateway.decisions.recent import RecentDecision, document, redacted
 from gateway.decisions.record import record_of
 from gateway.decisions.redaction import Redactor
 from gateway.errors import MalformedReview
+from gateway.pages.one_thread import in_thread
 from gateway.work_queue import finish
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def explain(
     Raises:
         ReviewError: *content* is neither, or *query* is wrong.
     """
-    request = await asyncio.to_thread(request_of, content, query)
+    request = await in_thread(request_of, content, query)
     decisions: list[Json] = []
     phases: tuple[Phase, ...] = ("mutate", "validate")
     for phase in phases:
@@ -111,7 +112,7 @@ async def _explain_phase(
         cancel()
         raise
     seconds = now() - begin
-    found = await asyncio.to_thread(_document, answer, seconds, snapshot.digest, secret_names)
+    found = await in_thread(_document, answer, seconds, snapshot.digest, secret_names)
     left_out = [hook for hook in webhooks if hook.side_effects not in _DRY]
     not_dry = [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
     return {**found, "notCalled": [*found["notCalled"], *not_dry]}, answer

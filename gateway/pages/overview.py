@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from gateway import __version__
 from gateway.core.webhook import WorkerRef
 from gateway.dispatch.pool import Pool
 from gateway.pages.certificates import certificates
+from gateway.pages.one_thread import in_thread
 from gateway.pages.state import rfc_3339
 from gateway.telemetry.series import Numbers
 from gateway.telemetry.window import percentile
@@ -34,7 +34,7 @@ async def part(state: ProcessState, window: Window) -> Json:
     """Return the part of this process."""
     seconds, recent, total = await window.read()
     # In a thread, because it reads and parses certificates.
-    return await asyncio.to_thread(_part, state, seconds, recent, total)
+    return await in_thread(_part, state, seconds, recent, total)
 
 
 def _part(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from gateway.decisions.recent import DecisionFilter, document, summary
 from gateway.errors import ReviewError, Unavailable
 from gateway.pages import configuration, overview
 from gateway.pages.explain import explain
+from gateway.pages.one_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,15 +70,15 @@ class OneProcess:
                 return await overview.part(state, self._window)
             case "/decisions":
                 found = self._recent.recent(_filter(request.query), limit_of(request.query))
-                return await asyncio.to_thread(_decisions, found, self._recent.left_out)
+                return await in_thread(_decisions, found, self._recent.left_out)
             case "/namespaces":
-                return await asyncio.to_thread(self._namespaces.document)
+                return await in_thread(self._namespaces.document)
             case "/configz":
-                return await asyncio.to_thread(configuration.document, state)
+                return await in_thread(configuration.document, state)
             case "/explain":
                 return await self._explain(request, state)
         one = self._recent.find(request.path.removeprefix(DECISIONS))
-        return {"decision": None if one is None else await asyncio.to_thread(document, one)}
+        return {"decision": None if one is None else await in_thread(document, one)}
 
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names

@@ -1,12 +1,10 @@
 """The routes of the pages: path, query and method to a page, or to the JSON behind it.
 
-Rendering runs in a thread, and at most ``AT_ONCE`` pages are made at a time, so that readers of pages do not
-delay reviews.
+Pages are made in one thread (``gateway.pages.one_thread``), so that their readers do not delay reviews.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -14,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from gateway.decisions.rate import TokenBucket
 from gateway.errors import Unavailable
 from gateway.pages.documents import merge, page_of
+from gateway.pages.one_thread import in_thread
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
 from gateway.text import printable
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.serving.message import HttpRequest
     from gateway.serving.page_access import PageAccess
 
-AT_ONCE: Final = 4
 WAITING: Final = 32
 """Requests for pages that wait for their turn, or are made; more are refused with 503."""
 EXPLAINED_PER_SECOND: Final = 1.0
@@ -80,7 +78,6 @@ class Pages:
         self._access = access
         self._clock = clock
         self._waiting = 0
-        self._turn = asyncio.Semaphore(AT_ONCE)
         self._explained = TokenBucket(EXPLAINED_PER_SECOND, EXPLAINED_AT_ONCE)
 
     def screen(self, request: HttpRequest) -> Response | None:
@@ -111,13 +108,12 @@ class Pages:
             raise Unavailable("too many requests for pages, try again")
         self._waiting += 1
         try:
-            async with self._turn:
-                return await self._answer(request)
+            return await self._answer(request)
         finally:
             self._waiting -= 1
 
     async def _answer(self, http: HttpRequest) -> Response:
-        request, form = await asyncio.to_thread(_read, http)
+        request, form = await in_thread(_read, http)
         if form not in self._formats:
             return error_response(400, f"format: found {printable(form, 80)}, expected html or json")
         page = page_of(request.path)
@@ -135,7 +131,7 @@ class Pages:
         if form == _PART:
             return Response(200, encoded(parts[0]))
         make = _json if form == "json" else _html
-        return await asyncio.to_thread(make, page, request, parts, self._source.processes)
+        return await in_thread(make, page, request, parts, self._source.processes)
 
 
 def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:

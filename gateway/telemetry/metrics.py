@@ -221,6 +221,8 @@ class Metrics:
         for counter in (self._rejections, self._fail_open):
             for family in counter.collect():
                 for sample in family.samples:
+                    if sample.name.endswith("_created"):
+                        continue
                     labels, count = sample.labels, int(sample.value)
                     of_webhook = found[phases[labels["type"]], labels["name"]]
                     if counter is self._fail_open:

@@ -55,8 +55,12 @@ class Window:
         """Take states until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            taken_at = self._clock()
-            self._states.append((taken_at, await asyncio.to_thread(self._metrics.numbers)))
+            await self.take()
+
+    async def take(self) -> None:
+        """Take a state; the oldest one goes."""
+        taken_at = self._clock()
+        self._states.append((taken_at, await asyncio.to_thread(self._metrics.numbers)))
 
     async def read(self) -> tuple[float, Mapping[NumbersKey, Numbers], Mapping[NumbersKey, Numbers]]:
         """Return the seconds of the window, what was counted in it, and all counts since the start."""

@@ -1,0 +1,179 @@
+"""The public JSON of pages, from the parts of processes."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.verdict import Denied, Failed, FailureReason
+from gateway.decisions import namespaces as namespace_counts
+from gateway.decisions.namespaces import NamespaceCounts
+from gateway.pages.documents import merge, page_of
+from gateway.pages.namespaces import table
+from gateway.pages.notices import notices
+from gateway.pages.state import PageRequest, encoded
+from gateway.telemetry.metrics import SECONDS, Metrics
+from gateway.telemetry.window import EVERY_S, KEPT, Window, percentile
+from tests.core.build import request, webhook
+from tests.decisions.kit import answer
+from tests.pages.kit import decision, overview_part
+
+if TYPE_CHECKING:
+    from gateway.core.verdict import Verdict
+
+
+def merged(page: str, *parts: dict[str, Any], query: dict[str, str] | None = None) -> dict[str, Any]:
+    found = merge(page, PageRequest("/", query or {}), parts, len(parts))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("/", "overview"),
+        ("/decisions", "decisions"),
+        ("/decisions/", None),
+        ("/decisions/a/b", "decision"),
+        ("/decisionsx", None),
+        ("/explain", "explain"),
+        ("//", None),
+        ("", None),
+    ],
+)
+def test_a_path_has_one_page(path: str, page: str | None) -> None:
+    assert page_of(path) == page
+
+
+def test_numbers_of_processes_are_added() -> None:
+    parts = [overview_part(denied=2, failed_open=1) for _ in range(3)]
+    for part in parts:
+        for one in (*part["webhooks"], *part["reviews"].values()):
+            one["recent"]["buckets"] = [10, *[0] * len(SECONDS)]
+    found = merged("overview", *parts)
+    recent = found["webhooks"][0]["recent"]
+    assert (recent["count"], recent["denied"], recent["failedOpen"]) == (30, 6, 3)
+    assert recent["perSecond"] == 0.5
+    assert recent["p50Ms"] == 0.5
+    assert found["reviews"]["inFlight"] == 9
+    first, second = found["pools"][0]["endpoints"]
+    assert (first["states"], first["inFlight"]) == ({"ready": 3}, 6)
+    assert second["states"] == {"down": 3}
+    assert found["pools"][0]["ready"] == 1
+    assert found["configuration"]["isSameInAllProcesses"] is True
+    parts[1]["process"]["digest"] = "e" * 64
+    assert merged("overview", *parts)["configuration"]["isSameInAllProcesses"] is False
+
+
+def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
+    found = merged("overview", overview_part(failed_closed=1))
+    levels = [notice.level for notice in notices(found)]
+    assert levels == sorted(levels)
+    titles = " ".join(notice.title for notice in notices(found))
+    for text in ("was refused", "not ready", "failed closed", "cannot be read", "without a ready endpoint"):
+        assert text in titles
+    sound = overview_part()
+    sound["process"].update(ready=True, reason="")
+    sound["configuration"].update(refused=None, refusedResources=0, warnings=[])
+    sound["pools"] = [{"name": "p", "endpoints": [{"address": "a", "state": "ready", "inFlight": 0}]}]
+    sound["certificates"] = sound["certificates"][:1]
+    sound["certificates"][0]["notAfterSeconds"] = 1e11
+    sound["faults"] = []
+    assert notices(merged("overview", sound)) == []
+
+
+def test_decisions_of_processes_are_in_the_order_of_time() -> None:
+    parts = [
+        {"decisions": [{**decision(), "time": f"2026-01-01T00:00:0{second}Z"}], "leftOut": second}
+        for second in (1, 3, 2)
+    ]
+    found = merged("decisions", *parts, query={"namespace": "shop", "limit": "2", "other": "x"})
+    assert [one["time"][-2:-1] for one in found["decisions"]] == ["3", "2"]
+    assert found["leftOut"] == 6
+    assert found["filter"] == {"namespace": "shop"}
+
+
+def test_a_decision_is_found_in_any_process() -> None:
+    nothing: dict[str, Any] = {"decision": None}
+    assert merged("decision", nothing, {"decision": decision()}, nothing)["decision"]["uid"] == "uid"
+    assert merge("decision", PageRequest("/decisions/a", {}), [nothing, nothing], 2) is None
+
+
+def test_texts_that_are_no_unicode_are_written() -> None:
+    assert encoded({"a": "\ud800"}) == b'{"a": "?"}'
+    assert encoded({"a": "\u00e9"}) == '{"a":"\u00e9"}'.encode()
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 40), min_size=1, max_size=200), st.floats(0.01, 1))
+def test_a_percentile_is_in_the_bucket_of_the_true_one(durations: list[float], part: float) -> None:
+    buckets = [0] * (len(SECONDS) + 1)
+    for seconds in durations:
+        buckets[bisect_left(SECONDS, seconds)] += 1
+    found = percentile(buckets, part)
+    assert found is not None
+    below = sum(seconds <= found for seconds in durations)
+    index = min(bisect_left(SECONDS, found), len(SECONDS) - 1)
+    assert sum(buckets[: index + 1]) >= part * len(durations) - 1e-9 or found == SECONDS[-1]
+    assert sum(buckets[:index]) <= part * len(durations) + 1e-9
+    assert below >= 0
+    assert percentile([0] * len(buckets), part) is None
+
+
+def test_a_window_has_what_was_counted_in_the_last_minutes() -> None:
+    now = [0.0]
+    metrics = Metrics()
+    window = Window(metrics, lambda: now[0])
+    hooks = [webhook("a.b.c")]
+
+    def review(verdict: Verdict) -> None:
+        metrics.review_answered(answer({"a.b.c": verdict}, hooks), 0.004)
+
+    async def main() -> None:
+        review(Denied(403, message="no"))
+        now[0] = 30.0
+        seconds, recent, total = await window.read()
+        assert seconds == 30.0
+        assert recent["mutate", "a.b.c"].denied == total["mutate", "a.b.c"].denied == 1
+        for _ in range(KEPT):
+            now[0] += EVERY_S
+            await window.take()
+        review(Failed(FailureReason.DEADLINE, "slow"))
+        seconds, recent, total = await window.read()
+        assert seconds == EVERY_S * (KEPT - 1)
+        found = recent["mutate", "a.b.c"]
+        assert (found.denied, found.failed_closed, sum(found.buckets)) == (0, 1, 1)
+        assert total["mutate", "a.b.c"].denied == 1
+        assert (recent["mutate", ""].denied, total["mutate", ""].denied) == (1, 2)
+
+    asyncio.run(main())
+
+
+def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_counts, "MAX_CELLS", 3)
+    counts = NamespaceCounts()
+    hooks = [webhook("a.b.c"), webhook("b.b.c", failure_policy="Ignore")]
+    verdicts: dict[str, Verdict] = {
+        "a.b.c": Denied(403, message="no"),
+        "b.b.c": Failed(FailureReason.DEADLINE, "slow"),
+    }
+    for namespace in ("one", "one", "two", "three", "four"):
+        review = request(namespace=namespace)
+        counts.count(answer(verdicts, hooks[::-1], review))
+    found = merged("namespaces", counts.document(), counts.document())
+    assert found["leftOut"] == 10
+    shown = {(one["namespace"], one["webhook"]): one for one in found["cells"]}
+    assert shown["one", "a.b.c"]["denied"] == 4
+    assert shown["one", "b.b.c"]["failedOpen"] == 4
+    assert len(shown) == 3
+    rows = table(found)["rows"]
+    assert rows[0]["namespace"] == "one"
+    assert [cell["shade"] for cell in rows[0]["cells"]] == [5, 5]
+    assert {cell["count"] for cell in rows[1]["cells"]} == {0, 2}
