@@ -166,7 +166,7 @@ def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
     }
     for namespace in ("one", "one", "two", "three", "four"):
         review = request(namespace=namespace)
-        counts.count(answer(verdicts, hooks[::-1], review))
+        counts.offer(answer(verdicts, hooks[::-1], review), 0.1, "d", is_noteworthy=True)
     found = merged("namespaces", counts.document(), counts.document())
     assert found["leftOut"] == 10
     shown = {(one["namespace"], one["webhook"]): one for one in found["cells"]}
