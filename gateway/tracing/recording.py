@@ -62,6 +62,7 @@ class RecordedTrace:
         "_prefix",
         "calls",
         "dropped",
+        "ended_at",
         "look_ups",
         "parent_id",
         "span_id",
@@ -84,6 +85,8 @@ class RecordedTrace:
         self.dropped = 0
         """Calls beyond ``MAX_CALLS``. Their workers continue the span of the review."""
         self.look_ups: list[RecordedLookUp] = []
+        self.ended_at = 0.0
+        """When the answer was handed to the connection, or the review failed or was cancelled."""
 
     def begin(self, call: Call) -> None:
         """Set the trace context of *call*, which is about to be sent."""

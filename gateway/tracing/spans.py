@@ -60,11 +60,12 @@ class SpanMaker:
     def review(
         self, trace: RecordedTrace, received_at: float, phase: Phase, result: Answer | str
     ) -> list[ReadableSpan]:
-        """Return the spans of a review that ended now; *result* is its answer, or the kind of its failure.
+        """Return the spans of a review that has ended; *result* is its answer, or the kind of its failure.
 
         The first is that of the review itself, the server span.
         """
-        ended_at = self._end()
+        self._read_clock()
+        ended_at = trace.ended_at
         context = self._context(trace, trace.span_id)
         parent = self._context(trace, trace.parent_id, is_remote=True) if trace.parent_id else None
         attributes: Attributes = {"http.request.method": "POST", f"{PREFIX}phase": phase}
@@ -103,15 +104,15 @@ class SpanMaker:
 
         *source* has changed: ``files`` or ``cluster``. *error* is empty if the configuration is in force.
         """
-        trace, ended_at = RecordedTrace("", self._now), self._end()
+        trace, ended_at = RecordedTrace("", self._now), self._read_clock()
         context = self._context(trace, trace.span_id)
         status = Status(StatusCode.ERROR, printable(error)) if error else _UNSET
         attributes: Attributes = {f"{PREFIX}source": source}
         name = "reload configuration"
         return self._span(name, context, None, SpanKind.INTERNAL, began_at, ended_at, attributes, status)
 
-    def _end(self) -> float:
-        """Return the present time, at which spans end."""
+    def _read_clock(self) -> float:
+        """Return the present time, and read the time of day."""
         now = self._now()
         self._epoch_ns = time.time_ns() - int(now * 1e9)
         return now

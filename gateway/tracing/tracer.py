@@ -108,16 +108,19 @@ class Tracer:
         assert isinstance(trace, RecordedTrace)
 
         def answer(found: Answer) -> None:
+            trace.ended_at = self._now()
             answered(found)
             self._export(trace, received_at, selection, found)
 
         def fail(error: Exception) -> None:
+            trace.ended_at = self._now()
             failed(error)
             self._export(trace, received_at, selection, type(error).__name__)
 
         cancel_review = review(selection, body, deadline, answer, fail, origin)
 
         def cancel() -> None:
+            trace.ended_at = self._now()
             cancel_review()
             self._export(trace, received_at, selection, "Cancelled")
 
