@@ -33,6 +33,8 @@ class Load:
     """Whether each review has a new connection."""
     is_exact: bool = True
     """Whether all answers have the same bytes."""
+    traceparent: str = ""
+    """The header of all reviews; empty: none."""
     review: Literal["pod", "labelled", "large", "update"] = "pod"
     """A Pod of 6 KB, the same with all labels of ``loadtest.policies``, a Pod of 1 MiB, or an update with two
     Pods of 3 MiB."""
@@ -99,6 +101,7 @@ _FEW_PODS: Final = Load(rate=100.0)
 _UPDATES: Final = Load(connections=1, review="update")
 _FEW: Final = Load(connections=8)
 _SOME: Final = Load(connections=16)
+_NOT_SAMPLED: Final = Load(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
 _REAL: Final = Load(connections=16, review="labelled")
 RATES: Final = (10, 25, 50, 70, 90)
 """In percent of the throughput of a closed loop."""
@@ -281,6 +284,19 @@ GROUPS: Final = (
                 "/validate/four",
             ),
             Case("logs-all", "all decisions", "logs-All", "/validate/four"),
+        ),
+        rounds=4,
+    ),
+    Group(
+        "tracing",
+        "Traces, 4 policies",
+        Case("trace-none", "no traces, and no traceparent", "four", "/validate/four"),
+        (
+            Case("trace-passed", "no traces, traceparent passed on", "four", "/validate/four", _NOT_SAMPLED),
+            Case("trace-idle", "traces, no traceparent", "traced-0", "/validate/four"),
+            Case("trace-unsampled", "traces, not sampled", "traced-0", "/validate/four", _NOT_SAMPLED),
+            Case("trace-1-percent", "traces of 1 % of the reviews", "traced-10000", "/validate/four"),
+            Case("trace-all", "traces of all reviews", "traced-1000000", "/validate/four"),
         ),
         rounds=4,
     ),

@@ -68,16 +68,26 @@ class Gateway:
     """Whether its webhooks are called over HTTPS."""
     decisions: str = ""
     """``logging.decisions``, in a file and without a limit of the rate; empty for the default."""
+    sampling: int | None = None
+    """``tracing.samplingRatePerMillion``; None: no traces."""
     language: str = ""
     """Of its only worker, one of ``POLICY_WORKERS``; empty if its workers are ``loadtest.worker``."""
 
-    def text(self, worker_addresses: Sequence[str], webhook: str = "", ca_file: Path | None = None) -> str:
+    def text(
+        self,
+        worker_addresses: Sequence[str],
+        webhook: str = "",
+        ca_file: Path | None = None,
+        collector: str = "http://127.0.0.1:4318",
+    ) -> str:
         """Return the configuration, JSON documents in YAML, with a pool for each of *worker_addresses*.
 
         *webhook* is ``https://HOST:PORT`` of the HTTPS webhook; *ca_file* verifies its certificate.
+        *collector* is the URL to which spans are sent.
         """
         pools = [_pool(number, address, self.transport) for number, address in enumerate(worker_addresses)]
-        documents = [*pools, *self.documents(), *_logging(self.decisions)]
+        settings = _logging(self.decisions) + _tracing(self.sampling, collector)
+        documents = [*pools, *self.documents(), *settings]
         text = "\n---\n".join(json.dumps(document) for document in documents)
         bundle = b"" if ca_file is None else base64.b64encode(ca_file.read_bytes())
         return text.replace(WEBHOOK, webhook).replace(CA_BUNDLE, bundle.decode())
@@ -180,6 +190,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "serial": Gateway(lambda: slow("NoneOnDryRun")),
     "four": Gateway(four),
     **{f"logs-{decisions}": Gateway(four, decisions=decisions) for decisions in ("None", "Denied", "All")},
+    **{f"traced-{sampling}": Gateway(four, sampling=sampling) for sampling in (0, 10_000, 1_000_000)},
     "many": Gateway(many),
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
@@ -218,6 +229,19 @@ def _pool(number: int, address: str, transport: str) -> Document:
         "metadata": {"name": f"worker-{number}"},
         "spec": {"target": address, "transport": transport},
     }
+
+
+def _tracing(sampling: int | None, collector: str) -> list[Document]:
+    if sampling is None:
+        return []
+    tracing = {
+        "endpoint": collector,
+        "samplingRatePerMillion": sampling,
+        "maxSpansPerSecond": 1_000_000,
+    }
+    return [
+        {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration", "tracing": tracing}
+    ]
 
 
 def _logging(decisions: str) -> list[Document]:

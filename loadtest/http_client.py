@@ -34,6 +34,9 @@ class Target:
     is_exact: bool = True
     """Whether all answers must have the same bytes; else the same size, for patches in a random order."""
 
+    traceparent: str = ""
+    """The header of the request; empty: none."""
+
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
@@ -44,9 +47,10 @@ class Target:
         """Return the whole HTTP request."""
         parts = urlsplit(self.url)
         target = parts.path + (f"?{parts.query}" if parts.query else "")
+        trace = f"traceparent: {self.traceparent}\r\n" if self.traceparent else ""
         return (
             f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json\r\nContent-Length: {len(self.review)}\r\n\r\n"
+            f"Accept: application/json\r\n{trace}Content-Length: {len(self.review)}\r\n\r\n"
         ).encode() + self.review
 
 

@@ -349,6 +349,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--watch", type=int, action="append", default=[], metavar="PID", help="measure the CPU of a process")
     add("--rate", type=float, metavar="N", help="open loop of N reviews a second")
     add("--inexact", action="store_true", help="answers must have the same size, not the same bytes")
+    add("--traceparent", default="", metavar="TEXT", help="a header of all reviews")
     add("--fresh", action="store_true", help="closed loop with a new TLS connection for each review")
     options = parser.parse_args(argv)
     if options.rate and options.fresh:
@@ -361,7 +362,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse(argv)
     window = (options.connections, options.warmup, options.window, options.watch)
     try:
-        target = Target(options.url, options.review.read_bytes(), is_exact=not options.inexact)
+        review, is_exact = options.review.read_bytes(), not options.inexact
+        target = Target(options.url, review, is_exact=is_exact, traceparent=options.traceparent)
         if options.rate:
             found = uvloop.run(measure_open(target, options.rate, *window))
         else:

@@ -125,6 +125,8 @@ def arguments(
         found += ["--inexact"]
     if load.is_fresh:
         found += ["--fresh"]
+    if load.traceparent:
+        found += ["--traceparent", load.traceparent]
     return found
 
 

@@ -25,7 +25,8 @@ __all__ = ["ROOT", "BenchError", "Running", "Server", "accept", "logged", "run_s
 
 SERVING: Final = r"serving on (https://\S+:\d+)"
 POLICIES: Final = r"policies on (\S+)"
-"""Log lines of a gateway and of a worker; the group is the address."""
+SPANS: Final = r"spans on (\S+)"
+"""Log lines of a gateway, a worker and a collector; the group is the address."""
 ACCEPT_TIMEOUT_S: Final = 30.0
 _ANYWHERE: Final = ("--listen=127.0.0.1:0", "--grace=0")
 """Arguments of every worker."""
@@ -102,6 +103,10 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
         if any(GATEWAYS[name].needs_webhook for name in names if name in GATEWAYS):
             process = start(stack, sys.executable, "-m", "loadtest.floor", "--any", str(review), *state)
             webhook = logged("the HTTPS webhook", process, SERVING)
+        collector = ""
+        if any(GATEWAYS[name].sampling is not None for name in names if name in GATEWAYS):
+            process = start(stack, sys.executable, "-m", "loadtest.span_sink")
+            collector = logged("the collector", process, SPANS)
         worker_pids = {
             name: tuple(process.child.pid for process in workers[: _WORKERS_OF.get(name, 0)])
             for name in names
@@ -127,7 +132,7 @@ def run_servers(review: Path, names: Sequence[str], folder: Path) -> Iterator[Ru
                     targets = [logged(f"the worker in {language.title}", own, POLICIES)]
                     worker_pids[name] = (own.child.pid,)
                 config = folder / f"{name}.yaml"
-                config.write_text(gateway.text(targets, webhook, certificate))
+                config.write_text(gateway.text(targets, webhook, certificate, collector))
                 started[name] = start(
                     stack,
                     *(sys.executable, "-m", "gateway", "serve", "--dev", "--config", str(config), *state),

@@ -96,7 +96,7 @@ def way_to(collector: Collector, name: str, trace_id: str) -> list[Span]:
 
 
 def check(way: list[Span]) -> None:
-    """Check the *way* to the span of the policy: each span in the time of the one before it."""
+    """Check the *way* to the span of the policy, and its times from the API server's call on."""
     services = [service(span) for span in way]
     assert re.fullmatch("(apiserver )+admission-gateway admission-gateway policies", " ".join(services))
     *_, client, review, call, policy = way
@@ -104,7 +104,7 @@ def check(way: list[Span]) -> None:
     assert review.name == "validate CREATE pods"
     assert call.attributes["admission_gateway.webhook"] == "traced.trace.test"
     assert policy.name == "check labels"
-    for outer, inner in pairwise(way):
+    for outer, inner in pairwise(way[-4:]):
         assert outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns, (outer, inner)
 
 
