@@ -17,6 +17,7 @@ from gateway.core.trace import read_traceparent, trace_id_of
 from gateway.decisions import line
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
+from gateway.decisions.redaction import Redactor
 from gateway.decisions.writer import DescriptorSink, FileSink, Writer
 
 if TYPE_CHECKING:
@@ -103,6 +104,10 @@ class DecisionLog:
             self._drop()
             return
         record = record_of(answer, seconds, time.time(), digest)
+        if is_noteworthy:
+            redactor = Redactor(secret_names=self._has_secret_names)
+            redactor.learn_request(answer.evaluation.request)
+            record = redactor.record(record)
         self._write(line.decision(record, secret_names=self._has_secret_names))
 
     def refused(self, request: HttpRequest, response: Response) -> None:

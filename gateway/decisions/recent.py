@@ -21,7 +21,7 @@ import orjson
 
 from gateway.decisions.details import details_of
 from gateway.decisions.rate import TokenBucket
-from gateway.decisions.record import document_of, is_secret, record_of
+from gateway.decisions.record import document_of, record_of
 from gateway.decisions.redaction import Redactor
 from gateway.work_queue import WorkQueue
 
@@ -40,9 +40,8 @@ OTHERS_PER_SECOND: Final = 0.5
 OTHERS_AT_ONCE: Final = 5
 MAX_PENDING: Final = 64
 """Decisions whose details are still to be made: they keep their requests in memory."""
-MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
-MAX_MESSAGE_CHARS: Final = 8192
-"""Of a record; longer messages are cut."""
+MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
+"""The largest request has 7 MiB by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ class RecentDecisions:
             return
         self.pending += 1
         self._pending_bytes += size
-        steps = self._capture(answer, seconds, time.time(), digest)
+        steps = capture(answer, seconds, time.time(), digest, secret_names=self.secret_names)
         ring = self._noteworthy if is_noteworthy else self._others
         self._queue.begin(steps, partial(self._keep, ring, size), partial(self._fail, size))
 
@@ -173,16 +172,6 @@ class RecentDecisions:
         found = self.recent(DecisionFilter(uid=uid), 1)
         return found[0] if found else None
 
-    def _capture(
-        self, answer: Answer, seconds: float, at: float, digest: str
-    ) -> Generator[None, None, RecentDecision]:
-        """Return the record and the details of *answer*; yields between steps."""
-        yield  # what is read below is parsed after the answer is written
-        redactor = Redactor(secret_names=self.secret_names)
-        details = yield from details_of(answer, redactor)
-        record = record_of(answer, seconds, at, digest)
-        return RecentDecision(redacted(record, redactor, secret_names=self.secret_names), details)
-
     def _keep(self, ring: _Ring, size: int, decision: RecentDecision) -> None:
         self.pending -= 1
         self._pending_bytes -= size
@@ -194,18 +183,19 @@ class RecentDecisions:
         log.error("internal error: a decision cannot be kept for the pages", exc_info=error)
 
 
-def redacted(record: DecisionRecord, redactor: Redactor, *, secret_names: bool) -> DecisionRecord:
-    """Return *record* with messages of bounded length and without the secrets that *redactor* has learned."""
+def capture(
+    answer: Answer, seconds: float, at: float, digest: str, *, secret_names: bool
+) -> Generator[None, None, RecentDecision]:
+    """Return the record and the details of *answer* without secrets; yields between steps.
 
-    def text(message: str) -> str:
-        cut = message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}…"
-        return redactor.text(cut)
-
-    return record._replace(
-        name=record.name if secret_names or not is_secret(record.kind) else "",
-        message=text(record.message),
-        webhooks=tuple(one._replace(message=text(one.message)) for one in record.webhooks),
-    )
+    *at* is the time of the answer, in seconds since 1970. *digest* is that of the configuration.
+    """
+    yield  # what is read below is parsed after the answer is written
+    redactor = Redactor(secret_names=secret_names)
+    redactor.learn_request(answer.evaluation.request)
+    details = yield from details_of(answer, redactor)
+    record = record_of(answer, seconds, at, digest)
+    return RecentDecision(redactor.record(record), details)
 
 
 # -- JSON ---------------------------------------------------------------------------------------------

@@ -26,8 +26,14 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.large import LARGE_BYTES
+from gateway.decisions.record import is_secret
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gateway.core.review import AdmissionRequest, Resource
+    from gateway.decisions.record import DecisionRecord
 
 _KEY: Final = os.urandom(16)
 _CREDENTIAL_NAME: Final = re.compile(
@@ -61,6 +67,7 @@ _HINTS: Final = (
     "api",
 )
 """Every text that ``_CREDENTIAL`` finds contains one of these, in lower case. Most texts contain none."""
+_SECRET_KINDS: Final = ("Secret", "TokenRequest", "TokenReview")
 _EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
 _SHORT_ANNOTATION: Final = 256
 """A longer annotation of a Secret may contain a version of it in any encoding."""
@@ -69,8 +76,14 @@ MAX_TEXT_CHARS: Final = 4096
 credentials takes two milliseconds."""
 MIN_REPEATED: Final = 6
 """Characters of a value that is replaced wherever it occurs: a shorter one is a word of ordinary text."""
-MAX_REPEATED: Final = 256
-"""Values that are replaced wherever they occur; the time is bounded by this."""
+MAX_REPEATED: Final = 1024
+"""Values that are replaced where they are a whole text."""
+MAX_SEARCHED: Final = 64
+"""Values that are replaced as parts of texts too: a search for one takes 50 ns a text."""
+MAX_NAME_CHARS: Final = 512
+MAX_MESSAGE_CHARS: Final = 8192
+"""Of a record; longer texts are cut."""
+_NOT_SEARCHED: Final = "(left out: the object is too large to be searched for its secrets)"
 
 
 def mark(text: str) -> str:
@@ -86,7 +99,10 @@ class Redactor:
         """*secret_names* is whether the names of Secrets stay."""
         self._secret_names = secret_names
         self._repeated: dict[str, str] = {}
-        """Values that are replaced wherever they occur, with their marks."""
+        """Values that are replaced where they are a whole text, with their marks."""
+        self._searched: list[str] = []
+        """Those that are replaced wherever they occur."""
+        self._leaves_out_messages = False
 
     def learn(self, document: object) -> None:
         """Note the secret values of *document*, so that they are replaced in all objects and texts.
@@ -99,9 +115,45 @@ class Redactor:
             self._note(_decoded(text))
             self._note(base64.b64encode(text.encode(errors="surrogatepass")).decode())
 
+    def learn_request(self, request: AdmissionRequest) -> None:
+        """Note the secret values of the objects of *request*, if it is for an object that is a secret.
+
+        Messages about a large one are left out.
+        """
+        if request.kind[2] not in _SECRET_KINDS:
+            return
+        try:
+            if len(request.json) > LARGE_BYTES:
+                raise RecursionError
+            for document in (request.object, request.old_object):
+                self.learn({**(document or {}), "kind": request.kind[2]})
+        except RecursionError:
+            self._leaves_out_messages = True
+
+    def record(self, record: DecisionRecord) -> DecisionRecord:
+        """Return *record* with texts of bounded length and without secrets."""
+        return record._replace(
+            uid=_cut(record.uid),
+            user=_cut(record.user),
+            kind=_cut_names(record.kind),
+            resource=_cut_names(record.resource),
+            sub_resource=_cut(record.sub_resource),
+            namespace=_cut(record.namespace),
+            name=_cut(record.name) if self._secret_names or not is_secret(record.kind) else "",
+            message=self._message(record.message),
+            webhooks=tuple(one._replace(message=self._message(one.message)) for one in record.webhooks),
+        )
+
+    def _message(self, text: str) -> str:
+        if self._leaves_out_messages and text:
+            return _NOT_SEARCHED
+        return self.text(_cut(text, MAX_MESSAGE_CHARS))
+
     def _note(self, text: str) -> None:
-        if len(text) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED:
-            self._repeated.setdefault(text, mark(text))
+        if len(text) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED and text not in self._repeated:
+            self._repeated[text] = mark(text)
+            if len(self._searched) < MAX_SEARCHED:
+                self._searched.append(text)
 
     def redacted(self, document: object) -> object:
         """Return a copy of *document* without secrets.
@@ -154,15 +206,28 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return *text* without secrets."""
-        for value, replacement in self._repeated.items():
+        if len(text) < MIN_REPEATED:
+            return text
+        if (found := self._repeated.get(text)) is not None:
+            return found
+        for value in self._searched:
             if value in text:
-                text = text.replace(value, replacement)
+                text = text.replace(value, self._repeated[value])
         if len(text) > MAX_TEXT_CHARS:
             text = f"{text[:MAX_TEXT_CHARS]}… {mark(text[MAX_TEXT_CHARS:])}"
         lowered = text.lower()
         if any(hint in lowered for hint in _HINTS):
             text = _CREDENTIAL.sub(lambda found: mark(found[0]), text)
         return text
+
+
+def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _cut_names(names: Resource) -> Resource:
+    group, version, name = names
+    return _cut(group), _cut(version), _cut(name)
 
 
 def _secret_values(document: object) -> Iterator[str]:

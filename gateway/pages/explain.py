@@ -26,10 +26,7 @@ from gateway.core.explain import mismatch
 from gateway.core.matching import Selection
 from gateway.core.review import V1
 from gateway.core.speculation import ChangeMemory
-from gateway.decisions.details import details_of
-from gateway.decisions.recent import RecentDecision, document, redacted
-from gateway.decisions.record import record_of
-from gateway.decisions.redaction import Redactor
+from gateway.decisions.recent import capture, document
 from gateway.errors import MalformedReview
 from gateway.pages.one_thread import in_thread
 from gateway.work_queue import finish
@@ -119,10 +116,7 @@ async def _explain_phase(
 
 
 def _document(answer: Answer, seconds: float, digest: str, secret_names: bool) -> Json:
-    redactor = Redactor(secret_names=secret_names)
-    details = finish(details_of(answer, redactor))
-    record = redacted(record_of(answer, seconds, time.time(), digest), redactor, secret_names=secret_names)
-    return document(RecentDecision(record, details))
+    return document(finish(capture(answer, seconds, time.time(), digest, secret_names=secret_names)))
 
 
 def _not_called(webhook: Webhook, reason: str) -> Json:

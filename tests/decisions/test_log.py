@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ from gateway.config.logging_settings import (
     LoggedDecisions,
     LoggingSettings,
 )
+from gateway.core.large import LARGE_BYTES
 from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import log as log_module
 from gateway.decisions.log import DecisionLog
 from gateway.decisions.record import is_noteworthy
 from gateway.serving.message import HttpRequest, error_response
 from gateway.telemetry.metrics import LogCounts
-from tests.core.build import webhook
+from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 
 if TYPE_CHECKING:
@@ -105,6 +107,19 @@ def test_ordinary_decisions_leave_room_for_denials(tmp_path: Path) -> None:
 def test_refused_requests_are_limited_too(tmp_path: Path) -> None:
     found = outcomes(logged(tmp_path, [], refused=1000, pause_s=0.0))
     assert found == ["Refused"] * log_module.REFUSALS_AT_ONCE + ["Dropped"]
+
+
+@pytest.mark.parametrize("size", [0, LARGE_BYTES])
+def test_the_data_of_a_secret_is_not_in_a_message_about_it(size: int, tmp_path: Path) -> None:
+    value = base64.b64encode(b"CaNaRy-4711").decode()
+    review = request(
+        kind={"group": "", "version": "v1", "kind": "Secret"},
+        object={"kind": "Secret", "metadata": {"name": "db"}, "data": {"a": value, "b": "x" * size}},
+    )
+    denied = answer({"a.policies.test": Denied(403, message="CaNaRy-4711 is weak")}, (), review)
+    ((record,), _) = logged(tmp_path, [denied])
+    assert "CaNaRy" not in str(record)
+    assert ("is weak" in record["message"]) is (size == 0)
 
 
 def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:
