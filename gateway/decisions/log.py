@@ -17,7 +17,7 @@ from gateway.core.trace import read_traceparent, trace_id_of
 from gateway.decisions import line
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
-from gateway.decisions.redaction import Redactor
+from gateway.decisions.redaction import Redactor, is_for_secrets
 from gateway.decisions.writer import DescriptorSink, FileSink, Writer
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.config.logging_settings import LoggingSettings
     from gateway.core.answer import Answer
+    from gateway.core.review import AdmissionRequest
     from gateway.decisions.line import Document
     from gateway.decisions.writer import Sink
     from gateway.serving.message import HttpRequest, Response
@@ -35,6 +36,9 @@ KEPT_FOR_NOTEWORTHY: Final = 0.25
 """The part of the rate that ordinary decisions leave to denials, failures and fail-opens."""
 REFUSALS_PER_SECOND: Final = 10
 REFUSALS_AT_ONCE: Final = 50
+SEARCHES_PER_SECOND: Final = 20
+"""Denials of Secrets whose values are searched for in the messages, which takes up to ten milliseconds. The
+messages of further ones are left out."""
 CLOSE_S: Final = 2.0
 """How long :meth:`DecisionLog.close` waits for the last records."""
 
@@ -55,6 +59,7 @@ class DecisionLog:
         self._sampled = 0.0
         self._rate = TokenBucket(1, 1)
         self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
+        self._searches = TokenBucket(SEARCHES_PER_SECOND, SEARCHES_PER_SECOND)
 
     def use(self, settings: LoggingSettings) -> None:
         """Log by *settings* from now on."""
@@ -105,10 +110,17 @@ class DecisionLog:
             return
         record = record_of(answer, seconds, time.time(), digest)
         if is_noteworthy:
-            redactor = Redactor(secret_names=self._has_secret_names)
-            redactor.learn_request(answer.evaluation.request)
-            record = redactor.record(record)
+            record = self._redactor(answer.evaluation.request).record(record)
         self._write(line.decision(record, secret_names=self._has_secret_names))
+
+    def _redactor(self, request: AdmissionRequest) -> Redactor:
+        redactor = Redactor(secret_names=self._has_secret_names)
+        if is_for_secrets(request):
+            if self._searches.take(self._clock()):
+                redactor.learn_request(request)
+            else:
+                redactor.leave_out_messages()
+        return redactor
 
     def refused(self, request: HttpRequest, response: Response) -> None:
         """Log that the gateway itself answered *request* with *response*, whose status is not 200."""

@@ -83,13 +83,18 @@ MAX_SEARCHED: Final = 64
 MAX_NAME_CHARS: Final = 512
 MAX_MESSAGE_CHARS: Final = 8192
 """Of a record; longer texts are cut."""
-_NOT_SEARCHED: Final = "(left out: the object is too large to be searched for its secrets)"
+_NOT_SEARCHED: Final = "(left out: it was not searched for values of the object)"
 
 
 def mark(text: str) -> str:
     """Return the mark that replaces *text*."""
     digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=4, key=_KEY)
     return f"(redacted {digest.hexdigest()})"
+
+
+def is_for_secrets(request: AdmissionRequest) -> bool:
+    """Whether the object of *request* has secrets of which a policy may quote one in its message."""
+    return request.kind[2] in _SECRET_KINDS
 
 
 class Redactor:
@@ -120,7 +125,7 @@ class Redactor:
 
         Messages about a large one are left out.
         """
-        if request.kind[2] not in _SECRET_KINDS:
+        if not is_for_secrets(request):
             return
         try:
             if len(request.json) > LARGE_BYTES:
@@ -128,7 +133,11 @@ class Redactor:
             for document in (request.object, request.old_object):
                 self.learn({**(document or {}), "kind": request.kind[2]})
         except RecursionError:
-            self._leaves_out_messages = True
+            self.leave_out_messages()
+
+    def leave_out_messages(self) -> None:
+        """Leave out the messages of records."""
+        self._leaves_out_messages = True
 
     def record(self, record: DecisionRecord) -> DecisionRecord:
         """Return *record* with texts of bounded length and without secrets."""
