@@ -19,6 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
 
+from gateway.progress import hidden
 from gateway.text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -110,9 +111,15 @@ def _continued(text: str) -> list[str]:
     return [CONTINUED + printable(line, _LINE_CHARS) for line in lines]
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    def emit(self, record: logging.LogRecord) -> None:
+        with hidden():
+            super().emit(record)
+
+
 def set_up(level: int, form: str) -> None:
     """Write records from *level* on to standard error in the format *form*, with Python's warnings."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)  # noqa: FBT003 - the standard library's only way
@@ -195,13 +202,15 @@ def print_output(*lines: object) -> None:
 def print_text(text: str) -> None:
     """Write *text*, which is this program's own, to standard output as it is."""
     if sys.stdout is not None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        with hidden():
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
 
 def _write(lines: Iterable[object], stream: TextIO | None) -> None:
     text = "".join(f"{printable(line, None)}\n" for line in lines)
     # The stream is None if the program was started without it.
     if text and stream is not None:
-        stream.write(text)
-        stream.flush()
+        with hidden():
+            stream.write(text)
+            stream.flush()

@@ -11,6 +11,7 @@ from gateway import logs
 from gateway.cli.arguments import add_selection
 from gateway.errors import ConfigError
 from gateway.kubernetes import select_cluster as cluster
+from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -60,14 +61,16 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if parsed.force and parsed.output is None:
         refuse("--force needs --output")
     unreadable: list[Problem] = []
-    if parsed.files:
-        read, unreadable = from_files(parsed.files)
-    else:
-        read = from_cluster(cluster.select(None, parsed.kubeconfig, parsed.context))
+    with Progress("reading webhook configurations"):
+        if parsed.files:
+            read, unreadable = from_files(parsed.files)
+        else:
+            read = from_cluster(cluster.select(None, parsed.kubeconfig, parsed.context))
     if unreadable and not read:
         raise ConfigError(unreadable)
     found = select(read, parsed.name, parsed.exclude)
-    prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
+    with Progress(f"validating {len(found.imported)} webhook configurations"):
+        prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
     for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
         logs.print_error(f"error: {problem}")
     good = [one for one in prepared if not one.problems]

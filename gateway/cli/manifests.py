@@ -10,6 +10,7 @@ from gateway import logs
 from gateway.cli.arguments import add_config
 from gateway.errors import GatewayError
 from gateway.kubernetes import select_cluster as cluster
+from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -103,10 +104,12 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             config, target, lambda problem: logs.print_error(f"error: {problem}")
         )
     backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
-    made = plan(config, replace(options, backend=backend))
+    with Progress("planning the registration"):
+        made = plan(config, replace(options, backend=backend))
     if parsed.apply:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
-        result = _apply(made, target, options.backend, parsed)
+        with Progress("applying the registration"):
+            result = _apply(made, target, options.backend, parsed)
     elif parsed.static is not None:
         from gateway.registration import static_manifests
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli.arguments import add_selection
 from gateway.kubernetes import select_cluster as cluster
+from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -64,4 +65,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     choice = Choice(parsed.name, parsed.exclude, as_resource)
     settings = cluster.select(None, parsed.kubeconfig, parsed.context)
     sync = Sync(destination, choice, parsed)
-    return asyncio.run(watch(settings, sync) if parsed.watch else run_once(settings, sync))
+    if parsed.watch or parsed.then:
+        # The command has the terminal.
+        return asyncio.run(watch(settings, sync) if parsed.watch else run_once(settings, sync))
+    with Progress("synchronizing"):
+        return asyncio.run(run_once(settings, sync))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gateway import logs
 from gateway.errors import ConfigError, GatewayError
 from gateway.kubernetes import select_cluster as cluster
+from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -91,11 +92,13 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     found: dict[str, list[Finding]] = {}
     if parsed.cluster or parsed.static is not None:
         place = "cluster" if parsed.static is None else "files"
-        config, found[place] = _inspect_registration(parsed, config)
+        with Progress("comparing the configuration with the registration"):
+            config, found[place] = _inspect_registration(parsed, config)
     if parsed.workers:
         from gateway.inspection.workers import check_workers
 
-        found["workers"] = asyncio.run(check_workers(config))
+        with Progress("looking the policies up at their workers"):
+            found["workers"] = asyncio.run(check_workers(config))
     every = [one for findings in found.values() for one in findings]
     if parsed.json:
         logs.print_output(*json.dumps([asdict(one) for one in every], indent=2).split("\n"))

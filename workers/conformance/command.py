@@ -10,6 +10,7 @@ import uvloop
 from gateway.config.model import WorkerTls
 from gateway.dispatch.keepalive import KEEPALIVE_TIME_S
 from gateway.logs import print_output
+from gateway.progress import Progress
 from gateway.text import did_you_mean, printable_json, shown
 from workers.conformance.probe import probe
 from workers.conformance.process import Running, Started
@@ -61,10 +62,12 @@ async def _check_at(
         facts = await probe(target, parsed.policy, vectors)
         facts.process = process
         facts.ping_after_s = KEEPALIVE_TIME_S if parsed.keepalive else 0.0
-        async for result in check(target, facts, rules):
-            results.append(result)
-            if not parsed.json:
-                print_output(*text.lines(result))
+        with Progress("checking the rules of the contract", len(rules)) as progress:
+            async for result in check(target, facts, rules):
+                results.append(result)
+                progress.advance()
+                if not parsed.json:
+                    print_output(*text.lines(result))
     if parsed.json:
         found = orjson.dumps(as_json(name, results), option=orjson.OPT_INDENT_2)
         print_output(*printable_json(found.decode()).split("\n"))
