@@ -284,7 +284,7 @@ class Gateway:
         # After a change in the cluster alone, the files are not read again: they may be broken by now.
         credentials = None if files is self._files else self._front_end.load(settings)
         page_access = None if credentials is None else PageAccess(settings.pages, self._admin_address)
-        headers = None if files is self._files else await self._tracing.prepare(settings.tracing)
+        tracing = None if files is self._files else await self._tracing.prepare(settings.tracing)
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
             combined = await cluster.combine(files)
@@ -305,8 +305,8 @@ class Gateway:
             self.decision_log.use(settings.logging)
             self._snapshot_in_force = snapshot
             self._loaded_at = time.time()
-            if headers is not None:
-                self._tracing.use(settings.tracing, headers)
+            if tracing is not None:
+                self._tracing.use(tracing)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             self._log_change(files, combined.config)
             self._worker_watch.use(combined.config, self._pools.by_name)

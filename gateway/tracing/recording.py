@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 MAX_CALLS: Final = 500
 """Calls of one review that have a span; reinvocation and discarded calls can make thousands."""
+MAX_LOOK_UPS: Final = 100
 _SAMPLED: Final = 1
 _KEPT_FLAGS: Final = 3
 """The sampled flag, and that of a random trace id. A party that changes the context clears unknown flags."""
@@ -112,6 +113,8 @@ class RecordedTrace:
 
     def look_up(self, name: str, on_result: Callable[[T], None]) -> Callable[[T], None]:
         """Record a look-up that begins; return *on_result* as a function that also ends it."""
+        if len(self.look_ups) >= MAX_LOOK_UPS:
+            return on_result
         recorded = RecordedLookUp(name, self._now())
         self.look_ups.append(recorded)
 

@@ -41,9 +41,9 @@ _SCOPE: Final = InstrumentationScope("admission-gateway", __version__)
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _UNSET: Final = Status()
 _LOOK_UPS: Final = {
-    "namespace": "look up namespace",
-    "AccessCheck": "SubjectAccessReview",
-    "LongEvaluation": "evaluate matchConditions",
+    "namespace": ("look up namespace", SpanKind.CLIENT),
+    "AccessCheck": ("SubjectAccessReview", SpanKind.CLIENT),
+    "LongEvaluation": ("evaluate matchConditions", SpanKind.INTERNAL),
 }
 _NAME_CHARS: Final = 200
 
@@ -86,8 +86,8 @@ class SpanMaker:
         for look_up in trace.look_ups:
             own = self._context(trace, new_span_id())
             until = ended_at if look_up.ended_at is None else look_up.ended_at
-            text = _LOOK_UPS.get(look_up.name, look_up.name)
-            spans.append(self._span(text, own, context, SpanKind.CLIENT, look_up.began_at, until, {}))
+            text, kind = _LOOK_UPS[look_up.name]
+            spans.append(self._span(text, own, context, kind, look_up.began_at, until, {}))
         is_secret = not isinstance(result, str) and _is_secret(result)
         for call, recorded in trace.calls.items():
             outcome = settled.get(call)

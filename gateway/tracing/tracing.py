@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.credential_files import request_headers
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 _MISSING: Final = 'traces need optional packages; install "admission-gateway[tracing]"'
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedTracing:
+    """Settings that can be put in use."""
+
+    settings: TracingSettings | None
+    headers: dict[str, str] = field(repr=False)
+    """For the collector."""
+    fingerprint: object
+    """Of the files, before they were read."""
+
+
 class Tracing:
     """The tracer of the configuration in force, if it has one. The SDK is imported with the first."""
 
@@ -34,14 +46,15 @@ class Tracing:
         """Return a value that changes with the files of the tracer, see ``fingerprint_in_use``."""
         return fingerprint(_files(self.tracer.settings if self.tracer is not None else None))
 
-    async def prepare(self, settings: TracingSettings | None) -> dict[str, str]:
-        """Import the SDK if *settings* need it, and return the headers for the collector.
+    async def prepare(self, settings: TracingSettings | None) -> PreparedTracing:
+        """Read the files of *settings*, and import the SDK if they need it.
 
         Raises:
             ConfigError: the SDK is not installed, or the file of the headers cannot be used.
         """
+        seen = fingerprint(_files(settings))
         if settings is None:
-            return {}
+            return PreparedTracing(None, {}, seen)
         try:
             # In a thread, because it takes some hundred milliseconds.
             await asyncio.to_thread(_import)
@@ -49,11 +62,12 @@ class Tracing:
             problem = Problem("GatewayConfiguration", "tracing", f"{_MISSING}: {error}")
             raise ConfigError([problem]) from error
         path = settings.headers_file
-        return {} if path is None else read_as(request_headers, path, "tracing.headersFile")
+        headers = {} if path is None else read_as(request_headers, path, "tracing.headersFile")
+        return PreparedTracing(settings, headers, seen)
 
-    def use(self, settings: TracingSettings | None, headers: dict[str, str]) -> None:
-        """Trace by *settings*, which are prepared; the spans so far are sent to the collector before."""
-        old, seen = self.tracer, fingerprint(_files(settings))
+    def use(self, prepared: PreparedTracing) -> None:
+        """Trace by *prepared* settings; the spans so far go to the collector before."""
+        old, settings, seen = self.tracer, prepared.settings, prepared.fingerprint
         if (old.settings if old is not None else None) == settings and seen == self.fingerprint_in_use:
             return
         self.tracer, self.fingerprint_in_use = None, seen
@@ -62,7 +76,7 @@ class Tracing:
             from gateway.tracing.tracer import Tracer
 
             self.counts.begin()
-            self.tracer = Tracer(settings, Collector(settings, headers, self.counts))
+            self.tracer = Tracer(settings, Collector(settings, prepared.headers, self.counts))
         if old is not None:
             old.collector.close(lambda: None)
 
