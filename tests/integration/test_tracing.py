@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.collector import Collector
 from tests.kit import REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
+from tests.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -345,3 +346,28 @@ def test_a_faulty_collector_affects_no_review(
     assert gateway.log.count("traces: ") <= 2
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0
+
+
+def test_https_webhooks_get_the_context_of_their_call(
+    tmp_path: Path, start_gateway: StartGateway, collector: Collector
+) -> None:
+    webhook = WebhookProcess(tmp_path)
+    try:
+        script: dict[str, Any] = {"answer": {}}
+        client = webhook.client_config(script)
+        config = tmp_path / "config"
+        config.mkdir()
+        (config / "c.yaml").write_text(
+            settings_document(endpoint=collector.endpoint)
+            + webhook_document("validate", "v", "none", {"webhook": {"clientConfig": client}})
+        )
+        gateway = start_gateway(config)
+        for traceparent in ("", NOT_SAMPLED, SAMPLED):
+            assert review(gateway, "/validate", traceparent)["allowed"]
+        sent = [request["headers"].get("traceparent") for request in webhook.requests(webhook.client(script))]
+        call = only(eventually(lambda: collector.named("webhook ")))
+        assert sent == [None, NOT_SAMPLED, f"00-{TRACE}-{call.span_id}-01"]
+        assert call.attributes["server.address"].startswith("https://")
+        assert f"{OWN}pool" not in call.attributes
+    finally:
+        webhook.stop()
