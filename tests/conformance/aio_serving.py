@@ -30,6 +30,7 @@ class AioRpc:
 
     def __init__(self, deadline: float = float("inf")) -> None:
         self.deadline = deadline
+        self.traceparent = ""
         self.sent: asyncio.Queue[bytes | tuple[grpc.StatusCode, str]] = asyncio.Queue()
         self.read_further = asyncio.Event()
 
@@ -120,7 +121,7 @@ class AioServing:
     make_worker: Callable[..., AioWorker] = AioWorker
     make_health: Callable[[], Any] = health.aio.HealthServicer
 
-    def __init__(self, policies: Mapping[str, Policy], *, reuse_port: bool = False) -> None:
+    def __init__(self, policies: Mapping[str, Policy], **_: object) -> None:
         self._evaluator = Evaluator()
         self._worker = type(self).make_worker(policies, self._evaluator)
         self._health = type(self).make_health()

@@ -46,6 +46,7 @@ FAULTS = {
     "review-names-what-is-served": ("unknown-without-names",),
     "review-malformed": ("garbage-is-allowed", "dies-of-garbage"),
     "review-unknown-fields": ("refuses-unknown-fields",),
+    "review-traceparent": ("refuses-traceparents",),
     "review-not-json": ("no-json-is-allowed", "null-is-allowed"),
     "review-malformed-namespace": ("namespace-passes", "namespace-hurts-all"),
     "review-long-details": ("long-details", "half-characters"),
@@ -76,6 +77,7 @@ FAULTS = {
     "batch-replies": ("one-by-one",),
     "batch-ids": ("double-ids", "signed-ids", "no-id-0"),
     "batch-unknown-fields": ("refuses-unknown-fields",),
+    "batch-traceparent": ("refuses-traceparents",),
     "batch-payload-out-of-range": ("clamps-payloads", "ends-on-payload"),
     "batch-unknown-policy": ("stream-unknown-is-allowed", "ends-on-unknown-policy"),
     "batch-not-json": ("stream-no-json-is-allowed",),
@@ -231,6 +233,8 @@ class FaultyWorker(AioWorker):
             if fault == "garbage-is-allowed":
                 return pb.ReviewResponse(allowed=True)
             raise
+        if fault == "refuses-traceparents" and dict(rpc.invocation_metadata()).get("traceparent"):
+            return error(INVALID, "a trace context")
         if (early := await self._before(request, message, now)) is not None:
             return early
         if fault == "one-at-a-time":
@@ -450,7 +454,7 @@ class FaultyRpc:
         await self._change(batch)
         return bytes(batch.SerializeToString())
 
-    async def _change(self, batch: pb.ReviewBatch) -> None:
+    async def _change(self, batch: pb.ReviewBatch) -> None:  # noqa: C901
         fault = self._now.fault
         served = server.policies
         if fault == "ends-on-empty" and not batch.calls:
@@ -463,6 +467,8 @@ class FaultyRpc:
             await self._rpc.abort(INVALID, "no such call")
         if fault == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
             await self._rpc.abort(INVALID, "no such payload")
+        if fault == "refuses-traceparents" and any(call.traceparent for call in batch.calls):
+            await self._rpc.abort(INVALID, "a trace context")
         if fault == "ids-once" and any(call.id in self._ids for call in batch.calls):
             await self._rpc.abort(INVALID, "used before")
         if fault == "passes-over-duplicates":

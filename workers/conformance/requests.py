@@ -79,3 +79,27 @@ def _created(containers: list[dict[str, Any]], uid: str, padding: int) -> bytes:
             "dryRun": False,
         }
     )
+
+
+TRACEPARENT: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+TRACEPARENTS: Final = (
+    TRACEPARENT,
+    TRACEPARENT[:-1] + "0",
+    "",
+    "garbage",
+    TRACEPARENT.upper(),
+    TRACEPARENT + "-more",
+    "ff" + TRACEPARENT[2:],
+    "00-" + 32 * "0" + TRACEPARENT[35:],
+    "00" + 5000 * "-",
+)
+"""Valid and invalid values of ``traceparent``, which metadata can have."""
+
+UNPRINTABLE_TRACEPARENTS: Final = (
+    "\0",
+    TRACEPARENT.replace("-", "\n"),
+    TRACEPARENT[:-1] + "\u0661",
+    "\u2028\x1b[31m",
+)
+"""Invalid values that only a message can have."""

@@ -38,6 +38,7 @@ class CallSpec(NamedTuple):
     """Index of the payload in the batch."""
     after: int = 0
     """Id of the call that leaves the object; 0: none."""
+    traceparent: str = ""
 
 
 class Message(NamedTuple):
@@ -112,6 +113,7 @@ class Stream:
                 payload=spec.payload,
                 timeout_millis=timeout_ms,
                 after=spec.after,
+                traceparent=spec.traceparent,
             )
             self._policies[spec.number] = spec.policy
             self.after[spec.number] = spec.after

@@ -81,13 +81,15 @@ class Worker:
         *,
         timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
+        traceparent: str | None = None,
     ) -> bytes | pb.Error:
         """Return the answer of the unary *method*, or its status as an Error.
 
         *announced* is a value of grpc-timeout that only the worker applies. *timeout_s* is then None, and
         the caller has to bound the time.
         """
-        metadata = None if announced is None else (("grpc-timeout", announced),)
+        sent = {"grpc-timeout": announced, "traceparent": traceparent}
+        metadata = [(name, value) for name, value in sent.items() if value is not None]
         try:
             call: Unary = self._channel.unary_unary(method)
             answer = await call(message, timeout=timeout_s, metadata=metadata)
@@ -104,6 +106,7 @@ class Worker:
         *,
         timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
+        traceparent: str | None = None,
     ) -> Answer:
         """Return the answer of one Review.
 
@@ -112,7 +115,11 @@ class Worker:
         """
         message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
         return await self.review_raw(
-            message.SerializeToString(), policy, timeout_s=timeout_s, announced=announced
+            message.SerializeToString(),
+            policy,
+            timeout_s=timeout_s,
+            announced=announced,
+            traceparent=traceparent,
         )
 
     async def review_raw(
@@ -122,13 +129,16 @@ class Worker:
         *,
         timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
+        traceparent: str | None = None,
     ) -> Answer:
         """Return the answer to a Review with the request *message*, which may be malformed, for *policy*.
 
         Raises:
             Violation: the answer is not a ReviewResponse.
         """
-        answer = await self.call(REVIEW, message, timeout_s=timeout_s, announced=announced)
+        answer = await self.call(
+            REVIEW, message, timeout_s=timeout_s, announced=announced, traceparent=traceparent
+        )
         if isinstance(answer, pb.Error):
             return answer
         try:

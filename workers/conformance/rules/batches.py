@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pb import worker_pb2 as pb
 from workers.conformance.answers import expect_kind, expect_same
-from workers.conformance.requests import INVALID_JSON, numbered_pod, pod
+from workers.conformance.requests import (
+    INVALID_JSON,
+    TRACEPARENTS,
+    UNPRINTABLE_TRACEPARENTS,
+    numbered_pod,
+    pod,
+)
 from workers.conformance.rule import Group, expect
 from workers.conformance.rules.unary import (
     STATUSES,
@@ -16,6 +22,7 @@ from workers.conformance.rules.unary import (
     expect_vectors,
     needed,
 )
+from workers.conformance.stream import CallSpec
 from workers.conformance.worker import expect_baseline
 
 if TYPE_CHECKING:
@@ -119,6 +126,20 @@ async def batch_replies(worker: Worker) -> str:
         count = len([message for message in stream.messages if message.ids])
         expect(count <= _MAX_MESSAGES, stream.action, f"{count} messages", f"at most {_MAX_MESSAGES}")
     return f"{count} message{'s' if count > 1 else ''}"
+
+
+@BATCHES.rule(
+    "gives the same answer with and without a trace context, also an invalid one", section="The request"
+)
+async def batch_traceparent(worker: Worker) -> None:
+    """Calls of one batch have different contexts."""
+    async with worker.stream() as stream:
+        values = ("", *TRACEPARENTS, *UNPRINTABLE_TRACEPARENTS)
+        calls = [CallSpec(i, worker.policy, traceparent=value) for i, value in enumerate(values)]
+        await stream.send(calls, [pod()], action="a batch of calls with different trace contexts")
+        answers = await stream.verdicts(range(len(values)))
+        for number, value in enumerate(values):
+            expect_same(f"a call with the traceparent {value[:80]!r}", answers[number], answers[0])
 
 
 @BATCHES.rule("accepts every 64-bit id, including 0 and 2^64-1")

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pb import worker_pb2 as pb
 from workers.conformance.answers import Answer, describe, difference, expect_kind, expect_same
-from workers.conformance.requests import INVALID_JSON, NON_OBJECTS, numbered_image, numbered_pod, pod
+from workers.conformance.requests import (
+    INVALID_JSON,
+    NON_OBJECTS,
+    TRACEPARENTS,
+    numbered_image,
+    numbered_pod,
+    pod,
+)
 from workers.conformance.rule import ANSWER_S, Group, Violation, expect
 from workers.conformance.worker import REVIEW, expect_baseline
 
@@ -83,6 +90,17 @@ async def review_unknown_fields(worker: Worker) -> None:
     message = pb.ReviewRequest(policy=worker.policy, admission_request=pod()).SerializeToString()
     action = "Review with a field that is not in the contract"
     expect_baseline(worker.facts, action, await worker.review_raw(message + UNKNOWN_FIELD, worker.policy))
+
+
+@REVIEWS.rule(
+    "gives the same answer with and without a trace context, also an invalid one", section="The request"
+)
+async def review_traceparent(worker: Worker) -> None:
+    """It continues the trace with a valid ``traceparent``, and ignores any other."""
+    without = await worker.review(worker.policy, pod())
+    for traceparent in TRACEPARENTS:
+        answer = await worker.review(worker.policy, pod(), traceparent=traceparent)
+        expect_same(f"Review with the metadata traceparent {traceparent[:80]!r}", answer, without)
 
 
 @REVIEWS.rule(
