@@ -190,10 +190,12 @@ def decode_plain(body: bytes) -> AdmissionRequest | None:
     """
     cut = _cut(body)
     if cut is not None:
-        with suppress(orjson.JSONDecodeError):
+        try:
             document = orjson.loads(cut[1])
-            if isinstance(document, dict):
-                return _checked(cut[0], document, cut[1])
+        except orjson.JSONDecodeError:
+            document = None
+        if isinstance(document, dict):
+            return _checked(cut[0], document, cut[1])
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError:

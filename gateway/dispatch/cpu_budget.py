@@ -44,33 +44,28 @@ SMALL_READ_BYTES: Final = 1024
 class CpuAccount:
     """The unpaid CPU time of one address, over all its connections."""
 
-    __slots__ = ("_at", "_debt_s")
+    __slots__ = ("_at", "debt_s", "has_credit")
 
     def __init__(self) -> None:
-        self._debt_s = 0.0
-        self._at = 0.0
-
-    @property
-    def has_credit(self) -> bool:
+        self.debt_s = 0.0
+        """Seconds of unpaid CPU time; negative: credit. Only the methods change it."""
+        self.has_credit = False
         """Whether answered calls have paid for all input."""
-        return self._debt_s < 0
-
-    @property
-    def debt_s(self) -> float:
-        """Seconds of unpaid CPU time; negative: credit."""
-        return self._debt_s
+        self._at = 0.0
 
     def charge(self, cpu_s: float, now: float) -> None:
         """Add *cpu_s* that answered no call; *now* is the loop's time."""
-        debt_s = self._debt_s
+        debt_s = self.debt_s
         if debt_s > 0:
             debt_s = max(0.0, debt_s - (now - self._at) * FORGIVEN_PER_S)
         self._at = now
-        self._debt_s = min(MAX_DEBT_S, debt_s + cpu_s)
+        self.debt_s = debt_s = min(MAX_DEBT_S, debt_s + cpu_s)
+        self.has_credit = debt_s < 0
 
     def pay(self, verdicts: int) -> None:
         """Subtract the CPU time that *verdicts* pay for."""
-        self._debt_s = max(-MAX_CREDIT_S, self._debt_s - verdicts * VERDICT_S)
+        self.debt_s = debt_s = max(-MAX_CREDIT_S, self.debt_s - verdicts * VERDICT_S)
+        self.has_credit = debt_s < 0
 
 
 class Reader(Protocol):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backends
+    from gateway.dispatch.calls import Endpoint
 
     GroupKey = tuple[str | HttpsClient, float, int]
     """Calls of a step that share a group: the same backend, timeout, and payload or call that leaves the
@@ -363,7 +364,11 @@ class EvaluationDriver:
         if call.after is not None:
             return self._new_follower(call, call.after, groups, now)
         wanted = webhook.backend
-        endpoint = next((group.endpoint for (name, *_), group in groups.items() if name == wanted), None)
+        endpoint: Endpoint | None = None
+        for (name, *_), group in groups.items():
+            if name == wanted:
+                endpoint = group.endpoint
+                break
         if endpoint is None or not endpoint.calls.free:
             backend = self._backends.find(webhook.client)
             if backend is None:

@@ -89,9 +89,7 @@ class WorkerEndpoint:
         self.calls.enter(group)
         if self._hedging is not None and not group.is_second_attempt:
             self._hedging.submitted(group)
-        payload_bytes = next(len(call.payload.json) for call in group.calls if call is not None)
-        is_large = payload_bytes > MAX_STREAM_PAYLOAD_BYTES or len(group.namespace_json) > MAX_BATCH_BYTES
-        group.transport = transport = self._transport.choose(is_large=is_large)
+        group.transport = transport = self._transport.choose(is_large=_is_large(group))
         if group.followers:
             self._submit_followers(group, transport)
         transport.submit(group)
@@ -293,3 +291,11 @@ class WorkerEndpoint:
                 break
         await transport.close()
         self._draining.discard(transport)
+
+
+def _is_large(group: CallGroup) -> bool:
+    for call in group.calls:
+        if call is not None:
+            is_large = len(call.payload.json) > MAX_STREAM_PAYLOAD_BYTES
+            return is_large or len(group.namespace_json) > MAX_BATCH_BYTES
+    return False

@@ -204,7 +204,7 @@ class StreamConnection(asyncio.Protocol):
         is_in_message = self._steps is not None
         end = budget.clock() + SLICE_S
         answered = self._step()
-        while self._has_more and budget.clock() < end:
+        while (has_more := self._has_more) and budget.clock() < end:
             answered += self._step()
         if answered:
             account.pay(answered)
@@ -221,7 +221,8 @@ class StreamConnection(asyncio.Protocol):
                 self._call.fail(
                     Violation(ENHANCE_YOUR_CALM, "too much CPU time for input that answers no call")
                 )
-        self._after_slice()
+                has_more = self._has_more
+        self._after_slice(has_more=has_more)
 
     @property
     def _has_more(self) -> bool:
@@ -247,20 +248,20 @@ class StreamConnection(asyncio.Protocol):
         self._steps = None
         return 0
 
-    def _after_slice(self) -> None:
+    def _after_slice(self, *, has_more: bool) -> None:
         """Write the output, schedule the next slice, and notify the owner."""
         call, http2 = self._call, self._http2
         if http2.output:
             self._write()
         if http2.is_settled and not self.settled.done():
             self.settled.set_result(None)
-        if self._has_more:
+        if has_more:
             self.last_received_at = self._loop.time()
             self._wait()
         elif self._is_held and self._transport is not None:
             self._is_held = False
             self._transport.resume_reading()
-        if call.status is not None and not self._has_more:
+        if call.status is not None and not has_more:
             self._end(call.status)
         elif self._owner is not None:
             if http2.is_leaving:
