@@ -183,25 +183,30 @@ class FileSink:
 
     def write(self, items: Sequence[bytes]) -> None:
         """Append lines."""
+        content = b"".join(items)
         with self._locked():
-            descriptor = self._open()
-            try:
-                size = os.fstat(descriptor).st_size
-                if self._is_torn:
-                    os.write(descriptor, b"\n")
-                self._is_torn = True
-                for line in items:
-                    if size and size + len(line) > self._max_bytes:
-                        os.close(descriptor)
-                        self._rotate()
-                        descriptor, size = self._open(), 0
-                    size += len(line)
-                    rest = line
-                    while rest:
-                        rest = rest[os.write(descriptor, rest) :]
-                self._is_torn = False
-            finally:
-                os.close(descriptor)
+            while content:
+                descriptor = self._open()
+                try:
+                    size = os.fstat(descriptor).st_size
+                    room = self._max_bytes - size
+                    # At least one line in an empty file, however long it is.
+                    end = len(content) if len(content) <= room else content.rfind(b"\n", 0, max(room, 0)) + 1
+                    end = end or (content.index(b"\n") + 1 if not size else 0)
+                    self._append(descriptor, content[:end])
+                finally:
+                    os.close(descriptor)
+                content = content[end:]
+                if content:
+                    self._rotate()
+
+    def _append(self, descriptor: int, content: bytes) -> None:
+        """Write *content*, one write for all of its lines: each write releases the interpreter's lock."""
+        rest = b"\n" + content if self._is_torn else content
+        self._is_torn = True
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        self._is_torn = False
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
