@@ -47,12 +47,13 @@ def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
         "uid": _cut(record.uid),
         "traceId": record.trace_id,
         "user": _cut(record.user),
+        "namespace": _cut(record.namespace),
+        "name": _cut(record.name) if secret_names or not is_secret(record.kind) else "",
+        "milliseconds": round(record.milliseconds, 3),
         "operation": record.operation,
         "apiVersion": _cut(f"{group}/{version}" if group else version),
         "kind": _cut(kind),
         "resource": _cut(f"{resource}/{record.sub_resource}" if record.sub_resource else resource),
-        "namespace": _cut(record.namespace),
-        "name": _cut(record.name) if secret_names or not is_secret(record.kind) else "",
         "dryRun": record.dry_run,
         "path": _cut(record.path),
         "phase": record.phase,
@@ -74,9 +75,8 @@ def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
     document["allowed"] = record.allowed
     document["code"] = record.code
     document["message"] = _cut(message, MAX_MESSAGE_CHARS)
-    document["milliseconds"] = _rounded(record.milliseconds)
     document["configurationDigest"] = record.configuration_digest
-    document["webhooks"] = list(map(_webhook, record.webhooks[:MAX_WEBHOOKS]))
+    document["webhooks"] = list(map(webhook, record.webhooks[:MAX_WEBHOOKS]))
     if len(record.webhooks) > MAX_WEBHOOKS:
         document["webhooksLeftOut"] = len(record.webhooks) - MAX_WEBHOOKS
     return document
@@ -90,7 +90,8 @@ _NOBODY: Final = {
 }
 
 
-def _webhook(record: WebhookRecord) -> Document:
+def webhook(record: WebhookRecord) -> Document:
+    """Return the member of ``webhooks`` for *record*."""
     document: Document = {
         "configuration": record.configuration,
         "webhook": record.webhook,
@@ -98,7 +99,7 @@ def _webhook(record: WebhookRecord) -> Document:
         "policy": record.policy,
         "endpoint": record.endpoint,
         "outcome": record.outcome,
-        "milliseconds": _rounded(record.milliseconds),
+        "milliseconds": round(record.milliseconds, 3),
     }
     if record.round:
         document["round"] = record.round
@@ -187,10 +188,6 @@ def _decision_text(document: Document) -> str:
 def _quoted(text: str) -> str:
     """Return *text*, in quotation marks unless it is a plain name."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-
-
-def _rounded(milliseconds: float) -> float:
-    return int(milliseconds * 1000) / 1000
 
 
 def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:

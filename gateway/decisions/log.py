@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.trace import read_traceparent, trace_id_of
 from gateway.decisions import line
+from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
 from gateway.decisions.redaction import Redactor, is_for_secrets
@@ -54,6 +55,8 @@ class DecisionLog:
         self._settings: LoggingSettings | None = None
         self._outputs: list[tuple[Callable[[Document], Any], Writer[Any]]] = []
         """For each sink the form of records, and the writer."""
+        self._allowed_lines: AllowedLines | None = None
+        """None: not all sinks take JSON."""
         self._closing: list[Thread] = []
         self._has_noteworthy = self._has_all = self._has_secret_names = False
         self._sampled = 0.0
@@ -85,6 +88,9 @@ class DecisionLog:
         if not self._outputs:
             self._add("stderr", line.as_json if settings.format == "json" else line.as_text, DescriptorSink())
 
+        has_only_json = all(form is line.as_json for form, _ in self._outputs)
+        self._allowed_lines = AllowedLines(secret_names=self._has_secret_names) if has_only_json else None
+
     def _add(self, name: str, form: Callable[[Document], Any], sink: Sink[Any]) -> None:
         def count(number: int) -> None:
             self._counts.dropped[name] += number
@@ -108,7 +114,15 @@ class DecisionLog:
         if not self._rate.take(self._clock(), 0.0 if is_noteworthy else KEPT_FOR_NOTEWORTHY):
             self._drop()
             return
-        record = record_of(answer, seconds, time.time(), digest)
+        at = time.time()
+        if not is_noteworthy and self._allowed_lines is not None:
+            found = self._allowed_lines.line(answer, seconds, at, digest)
+            if found is not None:
+                self._counts.logged += 1
+                for _, writer in self._outputs:
+                    writer.write(found)
+                return
+        record = record_of(answer, seconds, at, digest)
         if is_noteworthy:
             record = self._redactor(answer.evaluation.request).record(record)
         self._write(line.decision(record, secret_names=self._has_secret_names))

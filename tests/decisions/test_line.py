@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.core.review import decode, decode_in_steps
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
+from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import DecisionRecord, WebhookRecord, record_of
 from gateway.serving.message import HttpRequest, error_response
 from gateway.work_queue import finish
@@ -178,3 +179,50 @@ def test_hostile_texts_stay_in_one_printable_line_of_bounded_length(one: str, tw
 def test_an_allowing_webhook_has_no_message() -> None:
     found = logged({"a.b.c": Allowed(warnings=("w",))})
     assert "message" not in found["webhooks"][0]
+
+
+PATCHES = st.sampled_from([Allowed(), Allowed(warnings=("w",)), patch(add("/spec/a", 1)), patch()])
+
+
+@given(
+    verdicts=st.dictionaries(st.sampled_from(["a.b.c", "b.b.c", "c.b.c"]), PATCHES),
+    name=st.sampled_from(["web", "", "x" * 400, 'a"b\\']),
+    user=st.sampled_from(["ann", "ünï", "\x7f", "x" * 400]),
+    is_dry_run=st.booleans(),
+    kind=st.sampled_from(["Pod", "Secret"]),
+    secret_names=st.booleans(),
+    elapsed_s=st.floats(0, 30),
+    reinvocation=st.sampled_from(["Never", "IfNeeded"]),
+)
+def test_lines_of_allowed_requests_are_those_of_the_general_form(
+    verdicts: dict[str, Verdict],
+    name: str,
+    user: str,
+    is_dry_run: bool,
+    kind: str,
+    secret_names: bool,
+    elapsed_s: float,
+    reinvocation: str,
+) -> None:
+    hooks = [webhook(one, reinvocation_policy=reinvocation) for one in ("a.b.c", "b.b.c", "c.b.c")]
+    review = request(
+        name=name,
+        userInfo={"username": user},
+        dryRun=is_dry_run,
+        kind={"group": "", "version": "v1", "kind": kind},
+    )
+    given_answer = answer(verdicts, hooks, review)
+    for outcome in given_answer.evaluation.outcomes:
+        assert outcome.call is not None
+        outcome.call.elapsed_s, outcome.call.endpoint = elapsed_s, "10.0.0.1:1"
+    lines = AllowedLines(secret_names=secret_names)
+    record = record_of(given_answer, elapsed_s, 1.5, DIGEST)
+    expected = line.as_json(line.decision(record, secret_names=secret_names))
+    for _ in range(2):  # without and with cached parts
+        found = lines.line(given_answer, elapsed_s, 1.5, DIGEST)
+        is_plain = user == "ann" or (
+            user[0] == "x" and (len(name) < 100 or (kind, secret_names) == ("Secret", False))
+        )
+        assert (found is not None) is is_plain
+        assert found is None or orjson.loads(found) == orjson.loads(expected)
+        assert found is None or [*orjson.loads(found)] == [*orjson.loads(expected)]
