@@ -7,7 +7,10 @@ names, and references to pools that do not exist.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.documents import (
@@ -29,7 +32,6 @@ from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
@@ -82,7 +84,9 @@ def load(paths: Sequence[Path], also_used: Iterable[Path] = ()) -> Config:
         ConfigError: all problems, in the order of files and documents; the first thousand if there are more.
     """
     config = read(one for file, problem in list_files(paths) for one in _documents(file, problem))
-    used = {os.path.realpath(file) for file in (*paths, *also_used, *_named_files(config))}
+    used = {
+        os.path.realpath(file) for file in (*paths, *also_used, *_named_files((config.gateway, config.pools)))
+    }
     return replace(config, warnings=(*_unread(paths, used), *config.warnings))
 
 
@@ -105,17 +109,17 @@ def require_webhooks(config: Config, paths: Sequence[Path]) -> None:
     raise ConfigError([Problem("", "", message), *config.warnings])
 
 
-def _named_files(config: Config) -> Iterator[Path]:
-    """Yield the files that *config* names, in the gateway's settings and in pools."""
-    settings = config.gateway
-    tls, authentication = settings.tls, settings.authentication
-    files = [tls.cert_file, tls.key_file, tls.client_ca_file]
-    files += [authentication.token_file, authentication.basic_auth_file]
-    files += [] if settings.kubernetes is None else [settings.kubernetes.kubeconfig]
-    files += [] if settings.webhook_users is None else settings.webhook_users.files
-    for pool in config.pools.values():
-        files += [] if pool.tls is None else [pool.tls.ca_file, pool.tls.cert_file, pool.tls.key_file]
-    yield from filter(None, files)
+def _named_files(value: object) -> Iterator[Path]:
+    """Yield the files that *value*, a part of a configuration, names."""
+    match value:
+        case Path():
+            yield value
+        case Mapping():
+            yield from chain.from_iterable(map(_named_files, value.values()))
+        case tuple():
+            yield from chain.from_iterable(map(_named_files, value))
+        case _ if is_dataclass(value):
+            yield from chain.from_iterable(_named_files(getattr(value, each.name)) for each in fields(value))
 
 
 def _unread(paths: Iterable[Path], used: set[str]) -> Iterator[Problem]:

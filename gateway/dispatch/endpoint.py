@@ -208,6 +208,8 @@ class WorkerEndpoint:
             if self._connectivity in ("down", "draining"):
                 text = "worker %s connected again" if self._was_connected else "worker %s connected"
                 log.info(text, self.address)
+            elif self._connectivity == "connecting":
+                log.debug("worker connected: %s", self.address)
             self._was_connected = True
             self._connectivity = "ready"
             self.update_state()

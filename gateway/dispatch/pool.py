@@ -201,6 +201,11 @@ class Pool:
             for address in wanted
         ]
         gone = [endpoint for endpoint in self.endpoints if endpoint.address not in wanted]
+        if dialers or gone:
+            log.debug(
+                "worker pool endpoints changed: %s: %d added, %d removed, %d now",
+                *(self.settings.name, len(dialers), len(gone), len(endpoints)),
+            )
         self.endpoints = tuple(endpoints)
         if len(endpoints) > 1:
             for endpoint in endpoints:
