@@ -17,11 +17,12 @@ class TokenBucket:
     def take(self, now: float, reserve: float = 0.0) -> bool:
         """Return whether an event is allowed at *now*, in seconds on the monotonic clock, and count it.
 
-        *reserve* is the part of the capacity, from 0 to 1, that this event leaves to others.
+        *reserve* is the part of the capacity, from 0 to 1, that this event leaves to others, as far as that
+        leaves it anything.
         """
         self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._per_second)
         self._at = now
-        if self._tokens < 1 + self._capacity * reserve:
+        if self._tokens < min(1 + self._capacity * reserve, self._capacity):
             return False
         self._tokens -= 1
         return True

@@ -104,6 +104,11 @@ def test_ordinary_decisions_leave_room_for_denials(tmp_path: Path) -> None:
     assert found.count("Denied") == 2
 
 
+@pytest.mark.parametrize("rate", [1, 2, 1000])
+def test_ordinary_decisions_are_logged_at_any_rate(rate: int, tmp_path: Path) -> None:
+    assert outcomes(logged(tmp_path, [ALLOWED] * 3, "All", max_per_second=rate)) == ["Allowed"] * 3
+
+
 def test_refused_requests_are_limited_too(tmp_path: Path) -> None:
     found = outcomes(logged(tmp_path, [], refused=1000, pause_s=0.0))
     assert found == ["Refused"] * log_module.REFUSALS_AT_ONCE + ["Dropped"]
