@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from math import inf
 from random import random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,6 +103,11 @@ class DecisionLog:
     def is_on(self) -> bool:
         """Whether any decision is logged."""
         return self._has_noteworthy or self._sampled > 0
+
+    @property
+    def ordinary_at(self) -> float:
+        """No decision that is not noteworthy is logged before this time, in monotonic seconds."""
+        return 0.0 if self._has_all or self._sampled else inf
 
     def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
         """Log *answer*, which was given after *seconds*, if it is one of those that are logged.

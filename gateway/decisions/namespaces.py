@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.verdict import Allowed, Denied
@@ -18,6 +19,9 @@ _DENIED, _FAILED_CLOSED, _FAILED_OPEN = range(3)
 
 class NamespaceCounts:
     """Counts of one process."""
+
+    ordinary_at: Final = inf
+    """Allowed requests are not counted."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, Phase, str, str], list[int]] = {}

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class DecisionSink(Protocol):
     """Records some decisions: the decision log, and what the pages show."""
 
+    @property
+    def ordinary_at(self) -> float:
+        """No decision that is not noteworthy is recorded before this time, in monotonic seconds."""
+
     def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
         """Record *answer*, which was given after *seconds*, if it is one of those that are recorded.
 
@@ -31,12 +35,16 @@ class DecisionObserver:
         """*digest* is that of the configuration."""
         self._digest = digest
         self._sinks = sinks
+        self._ordinary_at = 0.0
 
     def review_answered(self, answer: Answer, seconds: float) -> None:
         """Pass *answer* on, which was given after *seconds*."""
         noteworthy = is_noteworthy(answer)
+        if not noteworthy and answer.started_at + seconds < self._ordinary_at:
+            return
         for sink in self._sinks:
             sink.offer(answer, seconds, self._digest, is_noteworthy=noteworthy)
+        self._ordinary_at = min(sink.ordinary_at for sink in self._sinks)
 
     def review_cancelled(self, phase: Phase) -> None:
         """A cancelled review has no decision."""

@@ -14,6 +14,11 @@ class TokenBucket:
         self._tokens = capacity
         self._at = 0.0
 
+    @property
+    def next_at(self) -> float:
+        """When the next event is allowed, unless it leaves a reserve: seconds on the monotonic clock."""
+        return self._at + max(0.0, 1 - self._tokens) / self._per_second
+
     def take(self, now: float, reserve: float = 0.0) -> bool:
         """Return whether an event is allowed at *now*, in seconds on the monotonic clock, and count it.
 

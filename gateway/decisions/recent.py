@@ -129,6 +129,8 @@ class RecentDecisions:
         self.secret_names = secret_names
         self.left_out = 0
         """Denials, failures and fail-opens that the bound on their rate left out."""
+        self.ordinary_at = 0.0
+        """No decision that is not noteworthy is kept before this time, in monotonic seconds."""
         self._clock = clock
         self._noteworthy = _Ring(400, 8 * 1024 * 1024)
         self._others = _Ring(100, 2 * 1024 * 1024)
@@ -152,6 +154,7 @@ class RecentDecisions:
             or self._pending_bytes + size > MAX_PENDING_BYTES
         ):
             self.left_out += is_noteworthy
+            self.ordinary_at = self._others_rate.next_at
             return
         self.pending += 1
         self._pending_bytes += size
