@@ -36,7 +36,7 @@ EXCHANGE_TIMEOUT_S: Final = 30.0
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Of a watch: ten times the largest object that etcd takes."""
 
-_UNAUTHORIZED: Final = 401
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 _FAILURES: Final = (httpx2.HTTPError, httpx2.InvalidURL, CredentialsError, OSError, ValueError)
 
 
@@ -98,6 +98,19 @@ class ApiClient:
             ClusterError: there is none, or no answer.
         """
         return (await self._exchange("GET", path, params=params or {}))[1]
+
+    async def find(self, path: str) -> Json | None:
+        """Return the object at *path*; None if there is none.
+
+        Raises:
+            ClusterError: the API server refuses it, or gives no answer.
+        """
+        try:
+            return await self.get(path)
+        except ClusterError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
 
     async def patch(
         self, path: str, params: Mapping[str, str], body: bytes, media_type: str

@@ -97,7 +97,7 @@ class CertificateKeeper:
         settings = self._settings
         path = f"/api/v1/namespaces/{quote(settings.namespace, safe='')}/secrets"
         for _ in range(_ATTEMPTS):
-            secret = await _read(api, f"{path}/{quote(settings.secret, safe='')}")
+            secret = await api.find(f"{path}/{quote(settings.secret, safe='')}")
             state = self._state_of(secret)
             is_published = state is not None and await self._publish(api, state)
             now = datetime.datetime.now(datetime.UTC)
@@ -158,7 +158,7 @@ class CertificateKeeper:
         is_published = True
         for kind in _KINDS:
             path = f"{_REGISTRATIONS}/{kind}/{quote(self._settings.registration, safe='')}"
-            document = await _read(api, path)
+            document = await api.find(path)
             if document is None:
                 continue
             version = document["metadata"].get("resourceVersion")
@@ -188,12 +188,3 @@ class CertificateKeeper:
                 case {"clientConfig": {"service": {"namespace": namespace, "name": name}}}:
                     if (namespace, name) == (self._settings.namespace, self._settings.service):
                         yield index
-
-
-async def _read(api: ApiClient, path: str) -> Json | None:
-    try:
-        return await api.get(path)
-    except ClusterError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        return None

@@ -35,7 +35,7 @@ MAX_PENDING: Final = 2000
 """Findings that wait for the next write; further ones are dropped and counted."""
 _PAGE: Final = "100"
 _ATTEMPTS: Final = 4
-_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT: Final = 409
 _REFUSED: Final = (400, 403, 404, 413, 422)
 """Statuses of a write that would be refused again. 404: the namespace has been deleted."""
 
@@ -148,12 +148,7 @@ class ReportWriter:
         """Return the kinds of report that the cluster has."""
         kinds = []
         for kind in KINDS:
-            try:
-                await api.get(f"/apis/{kind.group_version}")
-            except ClusterError as error:
-                if error.status != _NOT_FOUND:
-                    raise
-            else:
+            if await api.find(f"/apis/{kind.group_version}") is not None:
                 kinds.append(kind)
         if not kinds:
             wanted = " or ".join(kind.group_version for kind in KINDS)
@@ -167,7 +162,7 @@ class ReportWriter:
         folder = kind.path(quote(namespace, safe=""))
         for _ in range(_ATTEMPTS):
             try:
-                before = await self._read(api, f"{folder}/{NAME}")
+                before = await api.find(f"{folder}/{NAME}")
                 if before is not None and not is_ours(before):
                     self._warn(f"findings are in no report: {folder}/{NAME} has no label {LABEL}: {NAME}")
                     return False
@@ -194,14 +189,6 @@ class ReportWriter:
             await api.write("DELETE", f"{folder}/{NAME}", options)
         elif after is not None and after != before:
             await api.write("PUT", f"{folder}/{NAME}", after)
-
-    async def _read(self, api: ApiClient, path: str) -> dict[str, Any] | None:
-        try:
-            return await api.get(path)
-        except ClusterError as error:
-            if error.status != _NOT_FOUND:
-                raise
-            return None
 
     def _warn(self, text: str) -> None:
         # Once for each cause: an interval later it is the same.

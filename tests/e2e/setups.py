@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import yaml
 
 from tests.e2e.cluster import NAMESPACE, free_port
-from tests.kit import GatewayProcess, Process, WorkerProcess, pool_document, run_command
+from tests.kit import ROOT, GatewayProcess, Process, WorkerProcess, pool_document, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
@@ -118,6 +119,28 @@ def configurations(
         )
         document["webhooks"].append(hook.document(client_config))
     return list(found.values())
+
+
+@contextmanager
+def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path]:
+    """Yield a kubeconfig, in *folder*, of the service account of deploy/ with the roles in *file* there."""
+    manifest = yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
+    wanted = [
+        one for one in manifest if one["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+    ]
+    for file in files:
+        wanted += yaml.safe_load_all((ROOT / "deploy" / file).read_text())
+    applied = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
+    assert applied.returncode == 0, applied.stderr
+    token = cluster.kubectl("create", "token", "admission-gateway", f"--namespace={NAMESPACE}").stdout.strip()
+    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", token=token)
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["contexts"][0]["context"]["namespace"] = NAMESPACE
+    kubeconfig.write_text(yaml.safe_dump(document))
+    try:
+        yield kubeconfig
+    finally:
+        cluster.kubectl("delete", roles)
 
 
 def run_manifests(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -8,11 +8,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from gateway.config.custom import PLURALS, CustomResource, read_resource
 from tests.e2e.objects import pod
-from tests.e2e.setups import PODS, BehindGateway
+from tests.e2e.setups import PODS, BehindGateway, deployed_account
 from tests.kit import ROOT
 from tests.waiting import eventually
 
@@ -39,20 +38,10 @@ def defined(cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def account(defined: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def account(defined: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A kubeconfig of the service account of deploy/, with its roles and no others."""
-    manifest = list(yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text()))
-    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-    roles = yaml.safe_load_all((ROOT / "deploy" / "custom-resources.yaml").read_text())
-    wanted = [*(one for one in manifest if one["kind"] in kinds), *roles]
-    applied = defined.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
-    assert applied.returncode == 0, applied.stderr
-    token = defined.kubectl("create", "token", ACCOUNT, f"--namespace={ACCOUNT}").stdout.strip()
-    file = defined.write_kubeconfig(tmp_path_factory.mktemp("account") / "kubeconfig", token=token)
-    document = yaml.safe_load(file.read_text())
-    document["contexts"][0]["context"]["namespace"] = ACCOUNT
-    file.write_text(yaml.safe_dump(document))
-    return file
+    with deployed_account(defined, tmp_path_factory.mktemp("account"), "custom-resources.yaml") as kubeconfig:
+        yield kubeconfig
 
 
 def hook(name: str = "custom.e2e.test", pool: str = "scripted", **script: Any) -> dict[str, Any]:

@@ -6,41 +6,34 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from tests.e2e.cluster import ALICE
 from tests.e2e.golang import go
 from tests.e2e.objects import pod
-from tests.e2e.setups import PODS, BehindGateway, Hook
+from tests.e2e.setups import PODS, BehindGateway, Hook, deployed_account
 from tests.kit import ROOT
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
 
 MODULE = "github.com/openreports/reports-api"
 GROUP = "/apis/openreports.io/v1alpha1"
-ACCOUNT = "admission-gateway"
 
 
 @pytest.fixture(scope="module")
-def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A kubeconfig of the deployed service account with the rights of reports.yaml; reports are defined."""
     source = json.loads(go("mod", "download", "-json", MODULE, cwd=ROOT / "tests" / "e2e" / "openreports"))
     applied = cluster.kubectl("apply", "--server-side", f"--filename={source['Dir']}/config/crd")
     assert applied.returncode == 0, applied.stderr
     for plural in ("reports", "clusterreports"):
         eventually(lambda: cluster.api.get(f"{GROUP}/{plural}").status == 200)  # noqa: B023
-    manifest = yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
-    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-    roles = yaml.safe_load_all((ROOT / "deploy" / "reports.yaml").read_text())
-    wanted = [*(one for one in manifest if one["kind"] in kinds), *roles]
-    applied = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
-    assert applied.returncode == 0, applied.stderr
-    token = cluster.kubectl("create", "token", ACCOUNT, f"--namespace={ACCOUNT}").stdout.strip()
-    return cluster.write_kubeconfig(tmp_path_factory.mktemp("account") / "kubeconfig", token=token)
+    with deployed_account(cluster, tmp_path_factory.mktemp("account"), "reports.yaml") as kubeconfig:
+        yield kubeconfig
 
 
 def report(cluster: Cluster, namespace: str) -> dict[str, Any]:

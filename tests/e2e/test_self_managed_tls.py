@@ -10,11 +10,12 @@ import yaml
 
 from tests.e2e.cluster import NAMESPACE
 from tests.e2e.objects import pod
-from tests.e2e.setups import KINDS, REGISTRATIONS, BehindGateway, Hook, run_manifests
-from tests.kit import ROOT, GatewayProcess, Process
+from tests.e2e.setups import KINDS, REGISTRATIONS, BehindGateway, Hook, deployed_account, run_manifests
+from tests.kit import GatewayProcess, Process
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
@@ -24,16 +25,10 @@ SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/admission-gateway-tls"
 
 
 @pytest.fixture
-def account(cluster: Cluster, tmp_path: Path) -> Path:
+def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig of the deployed service account, with the rights of self-managed-tls.yaml."""
-    manifest = yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
-    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-    roles = yaml.safe_load_all((ROOT / "deploy" / "self-managed-tls.yaml").read_text())
-    wanted = [*(one for one in manifest if one["kind"] in kinds), *roles]
-    applied = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
-    assert applied.returncode == 0, applied.stderr
-    token = cluster.kubectl("create", "token", NAME, f"--namespace={NAMESPACE}").stdout.strip()
-    return cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
+    with deployed_account(cluster, tmp_path, "self-managed-tls.yaml") as kubeconfig:
+        yield kubeconfig
 
 
 class SelfManaged(BehindGateway):

@@ -21,7 +21,7 @@ from gateway.config.model import KubernetesSettings
 from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.yaml_output import to_yaml
-from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
+from tests.kit import PATIENCE_S, ROOT, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     Run = Callable[..., tuple[int, str, str]]
 
 SERVICE = ("--service", "policies/gateway")
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
-    (folder / "all.yaml").write_text(
-        pool_document("pool", "localhost:1")
-        + webhook_document("mutate", "defaults", "pool", {"webhook": {"rules": rules}})
-        + webhook_document("validate", "checks", "pool", {"webhook": {"rules": rules}})
-    )
-    return folder
 
 
 @pytest.fixture

@@ -11,26 +11,12 @@ import yaml
 from gateway.cli import main
 from gateway.errors import GatewayError
 from gateway.registration.static_manifests import read
-from tests.kit import pool_document, webhook_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 URL = ("--url", "https://127.0.0.1:8443")
 ADMISSION = "admissionregistration.k8s.io/v1"
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
-    (folder / "all.yaml").write_text(
-        pool_document("pool", "localhost:1")
-        + webhook_document("mutate", "defaults", "pool", {"webhook": {"rules": rules}})
-        + webhook_document("validate", "checks", "pool", {"webhook": {"rules": rules}})
-    )
-    return folder
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

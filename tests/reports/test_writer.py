@@ -116,6 +116,7 @@ def test_a_refused_report_does_not_delay_the_others(server: ApiServer, tmp_path:
 def test_a_report_that_another_program_made_stays(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "gateway.reports.writer")
     foreign = {"metadata": {"name": NAME, "resourceVersion": "1"}, "results": []}
 
     async def scenario(access: ClusterAccess) -> None:
@@ -147,6 +148,8 @@ def test_both_kinds_of_report_are_written_where_both_are_installed(server: ApiSe
 def test_without_definitions_findings_are_dropped_and_counted(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "gateway.reports.writer")
+
     async def scenario(access: ClusterAccess) -> None:
         del server.objects[f"/apis/{OPEN_REPORTS.group_version}"]
         writer = ReportWriter(access, ReportSettings())
