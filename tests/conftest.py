@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -26,6 +27,15 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("patient"), derandomize=False, max_examples=3_000)
 settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def _log_levels_end_with_the_test() -> Iterator[None]:
+    """A command that a test runs in this process sets levels, which later tests must not have."""
+    yield
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("gateway", "workers"):
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

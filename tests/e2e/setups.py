@@ -128,10 +128,10 @@ def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path
     wanted = [
         one for one in manifest if one["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
     ]
-    for file in files:
-        wanted += yaml.safe_load_all((ROOT / "deploy" / file).read_text())
-    applied = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(wanted))
-    assert applied.returncode == 0, applied.stderr
+    roles = f"--filename={ROOT / 'deploy' / file}"
+    for arguments in (("--filename=-",), (roles,)):
+        applied = cluster.kubectl("apply", *arguments, stdin=yaml.safe_dump_all(wanted))
+        assert applied.returncode == 0, applied.stderr
     token = cluster.kubectl("create", "token", "admission-gateway", f"--namespace={NAMESPACE}").stdout.strip()
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", token=token)
     document = yaml.safe_load(kubeconfig.read_text())
