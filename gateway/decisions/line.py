@@ -27,8 +27,14 @@ MAX_NAME_CHARS: Final = 512
 MAX_MESSAGE_CHARS: Final = 2048
 MAX_WEBHOOK_MESSAGE_CHARS: Final = 256
 MAX_WEBHOOKS: Final = 32
-"""Of one record. With these bounds an ordinary line is shorter than the 16 KiB at which container runtimes
-split a line."""
+"""Of one record."""
+MAX_LINE_BYTES: Final = 16 * 1024
+"""Container runtimes split longer lines. With the bounds above only texts with many escapes are longer; all
+texts of such a record are cut to ``_SHORT_CHARS``."""
+_SHORT_CHARS: Final = 64
+_FEW_WEBHOOKS: Final = 8
+_MAX_TEXT_LINE_CHARS: Final = 4000
+"""Of up to four bytes each."""
 
 _PLAIN: Final = re.compile(r"[\w.:/@-]*")
 
@@ -140,6 +146,27 @@ def dropped(at: float, number: int) -> Document:
 
 def as_json(document: Document) -> bytes:
     """Return *document* as a line of JSON."""
+    found = _encoded(document)
+    return found if len(found) <= MAX_LINE_BYTES else _encoded(_shortened(document))
+
+
+def _shortened(document: Document) -> Document:
+    webhooks = [
+        {name: _cut(value, _SHORT_CHARS) if isinstance(value, str) else value for name, value in one.items()}
+        for one in document.get("webhooks", ())
+    ]
+    left_out = document.get("webhooksLeftOut", 0) + max(0, len(webhooks) - _FEW_WEBHOOKS)
+    return {
+        **{
+            name: _cut(value, _SHORT_CHARS) if isinstance(value, str) else value
+            for name, value in document.items()
+        },
+        **({"webhooks": webhooks[:_FEW_WEBHOOKS]} if webhooks else {}),
+        **({"webhooksLeftOut": left_out} if left_out else {}),
+    }
+
+
+def _encoded(document: Document) -> bytes:
     try:
         found = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
@@ -162,7 +189,7 @@ def as_text(document: Document) -> bytes:
             line = f"{title} {document['code']} at {document['path']}: {message}"
         case _:
             line = f"{title} {_decision_text(document)}"
-    return f"{printable(line, None)}\n".encode()
+    return f"{printable(line, _MAX_TEXT_LINE_CHARS)}\n".encode()
 
 
 def _decision_text(document: Document) -> str:

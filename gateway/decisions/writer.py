@@ -28,7 +28,9 @@ FLUSH_S: Final = 0.1
 DROPPED_S: Final = 1.0
 """How long the record of dropped ones waits for further ones."""
 MAX_QUEUED: Final = 2000
-"""Records that wait, besides as many that are being written. Of 2 KB each, 4 MB."""
+"""Records that wait, besides as many that are being written."""
+MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
+"""Likewise of lines; other records have about the size of lines."""
 _ATOMIC_BYTES: Final = 4096
 """PIPE_BUF of Linux: other writers of the pipe cannot write into the middle of so many bytes."""
 
@@ -71,6 +73,7 @@ class Writer(Generic[Item]):
         """Records for which no other record stands yet."""
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Item] = []
+        self._waiting_bytes = 0
         self._timer: asyncio.Handle | None = None
         self._is_busy = False
         self._batches: queue.SimpleQueue[list[Item] | None] = queue.SimpleQueue()
@@ -81,9 +84,10 @@ class Writer(Generic[Item]):
 
     def write(self, item: Item) -> None:
         """Have *item* written soon, or drop it if too many wait."""
-        if len(self._waiting) >= MAX_QUEUED:
+        if len(self._waiting) >= MAX_QUEUED or self._waiting_bytes > MAX_QUEUED_BYTES:
             self.drop(1)
             return
+        self._waiting_bytes += len(item) if isinstance(item, bytes) else 0
         self._waiting.append(item)
         self._flush_later(FLUSH_S)
 
@@ -100,6 +104,7 @@ class Writer(Generic[Item]):
     def _flush(self) -> None:
         self._timer = None
         batch, self._waiting = self._waiting, []
+        self._waiting_bytes = 0
         if self._dropped:
             batch.append(self._dropped_item(self._dropped))
             self._dropped = 0
@@ -113,6 +118,8 @@ class Writer(Generic[Item]):
             self.drop(lost)
         if self._waiting:
             self._flush_later(FLUSH_S)
+        elif self._dropped:
+            self._flush_later(DROPPED_S)
 
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:

@@ -77,7 +77,7 @@ def test_the_processes_of_a_gateway_share_a_file_and_follow_a_reload(
     assert {record["outcome"] for record in records(path)} == {"Allowed"}
     assert gateway.metric("admission_gateway_decision_log_records_total") == 40
     configure(tmp_path, target, decisions="None")
-    eventually(lambda: "configuration reloaded" in gateway.log)
+    eventually(lambda: gateway.log.count("configuration reloaded") == 2)
     gateway.review("/validate/deny", "pod-create-validate")
     gateway.stop()
     assert len(records(path)) == 40

@@ -63,6 +63,25 @@ def test_a_blocked_sink_drops_records_counts_them_and_says_so_later(monkeypatch:
     assert gate.written == ["first", *map(str, range(10)), "5 dropped", "closed"]
 
 
+def test_records_that_were_dropped_while_the_sink_wrote_are_reported_without_further_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "FLUSH_S", 0.0)
+    monkeypatch.setattr(writer, "DROPPED_S", 0.0)
+    gate = Gate()
+
+    async def main() -> None:
+        under_test = Writer(gate, lambda number: f"{number} dropped", lambda number: None)
+        under_test.write("first")
+        await until(lambda: not under_test._waiting)
+        under_test.drop(3)
+        gate.is_open.set()
+        await until(lambda: gate.written == ["first", "3 dropped"])
+        await asyncio.to_thread(under_test.close().join, PATIENCE_S)
+
+    asyncio.run(main())
+
+
 def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
