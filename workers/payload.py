@@ -4,7 +4,9 @@ A policy may change what it gets, and keep parts of it, without effect on any ot
 parsed request goes to another policy only if its fingerprint is the same after the first one: the values with
 their types, the order of keys, and which values are referenced from elsewhere. For a Pod of 6 KB a
 fingerprint costs half as much as parsing it again (7 and 14 us); comparing its JSON would cost a quarter, but
-would not notice a part that a policy kept. A mutating policy gets a request of its own: even if it changes
+would not notice a part that a policy kept. A copy by ``msgspec.to_builtins`` costs 0.7 of parsing; the JSON
+together with all reference counts costs 0.6 of the fingerprint, but a member of an Enum in the place of an
+equal string has the same JSON. A mutating policy gets a request of its own: even if it changes
 nothing, it often assigns an equal value, which is another one for a fingerprint.
 
 ``left_by`` gives the payload of the calls after a call, for chains: the same bytes as the gateway would send.

@@ -39,8 +39,9 @@ MAX_LEVELS: Final = 1024
 _SHOWN_CHARS: Final = 200
 _SPACE: Final = b" \t\r\n"
 
-MAX_SHARED: Final = 16
-"""Operations up to which a patch is applied to a shared document."""
+MAX_SHARED: Final = 8
+"""Operations up to which a patch is applied to a shared document. A copy of a long list of numbers, the worst
+case, takes a fifth of the time of parsing it, and each operation may need one."""
 
 _STEP_OPERATIONS: Final = 100
 """These take a millisecond or two."""
@@ -182,7 +183,7 @@ def apply_in_steps(
 
     The document is changed in place, and must not be used after an error. Values of the operations become
     part of it. If *is_shared*, neither is changed: each operation copies the containers on its path, which
-    costs less than to parse the document again as long as there are at most ``MAX_SHARED`` operations.
+    usually costs less than to parse the document again if there are at most ``MAX_SHARED`` operations.
 
     Raises:
         PatchConflict: an operation is unknown or malformed, its path does not exist, or the patch exceeds a
