@@ -121,7 +121,8 @@ def test_spans_link_the_api_server_to_the_worker(
         }.items()
     )
     assert denied.attributes[f"{OWN}queue_seconds"] >= 0
-    assert gateway.metric("admission_gateway_trace_spans_exported_total") == 4
+    # They are counted after the answer of the collector.
+    eventually(lambda: gateway.metric("admission_gateway_trace_spans_exported_total") == 4)
 
 
 def test_a_trace_that_is_not_sampled_is_passed_on(
