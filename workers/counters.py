@@ -9,12 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-import time
 from bisect import bisect_left
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gateway.http2.status import StatusCode
 from gateway.pb import worker_pb2 as pb
+from workers.answer import ALLOWED
 from workers.evaluation import Evaluator, Running
 
 if TYPE_CHECKING:
@@ -64,24 +65,25 @@ class Counters:
         self._cells = memoryview(self._memory).cast("d")
         self._at = {name: index * _CELLS for index, name in enumerate(names)}
 
-    def begin(self, policy: str) -> None:
+    def enter(self, policy: str) -> None:
         """Count a call in flight."""
         self._cells[self._at[policy] + _IN_FLIGHT] += 1
 
-    def cancel(self, policy: str) -> None:
-        """Count a call in flight as ended without an outcome."""
+    def leave(self, policy: str) -> None:
+        """Count a call as no longer in flight."""
         self._cells[self._at[policy] + _IN_FLIGHT] -= 1
 
     def end(self, policy: str, outcome: Outcome, took_s: float | None) -> None:
-        """Count the outcome of a call in flight; *took_s* is None if its policy has not begun."""
+        """Count the outcome of a call; *took_s* is None if its policy has not begun."""
         cells, at = self._cells, self._at[policy]
-        cells[at + _IN_FLIGHT] -= 1
-        if isinstance(outcome, pb.Error):
-            if outcome.code == StatusCode.CANCELLED:
-                return
+        if outcome is ALLOWED:
+            cells[at] += 1
+        elif isinstance(outcome, pb.ReviewResponse):
+            cells[at + (not outcome.allowed)] += 1
+        elif outcome.code != StatusCode.CANCELLED:
             cells[at + 2] += 1
         else:
-            cells[at + (0 if outcome.allowed else 1)] += 1
+            return
         if took_s is not None:
             cells[at + _SUM] += took_s
             cells[at + _BUCKETS + bisect_left(BOUNDS_S, took_s)] += 1
@@ -116,22 +118,24 @@ class CountingEvaluator(Evaluator):
     def begin(self, policy: Policy, review: Review, finish: Finish) -> Outcome | Running:
         """See ``Evaluator``."""
         counters, name = self._counters, policy.name
-        started = time.monotonic()
-        is_late = review.deadline <= started
+        started = monotonic()
 
         def finished(outcome: Outcome) -> None:
-            counters.end(name, outcome, time.monotonic() - started)
+            counters.leave(name)
+            counters.end(name, outcome, monotonic() - started)
             finish(outcome)
 
-        counters.begin(name)
         outcome = super().begin(policy, review, finished)
-        if not isinstance(outcome, Running):
-            counters.end(name, outcome, None if is_late else time.monotonic() - started)
+        # A call that ends at once is never seen in flight.
+        if isinstance(outcome, Running):
+            counters.enter(name)
+        else:
+            counters.end(name, outcome, None if review.deadline <= started else monotonic() - started)
         return outcome
 
     def note_cancelled(self, policy: Policy) -> None:
         """See ``Evaluator``."""
-        self._counters.cancel(policy.name)
+        self._counters.leave(policy.name)
 
 
 def size(policies: int) -> int:
