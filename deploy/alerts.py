@@ -52,16 +52,17 @@ class Alert:
         }
 
 
-def _rises(series: str, *labels: str) -> str:
-    """Return the expression for a counter that rose in the last five minutes, by *labels*.
+def _rises(series: str, *labels: str, minutes: int = 5) -> str:
+    """Return the expression for a counter that rose in the last *minutes*, by *labels*.
 
+    An alert that is longer pending than that fires only if the counter rises again and again.
     ``increase`` does not see the first event of a series, which appears with it: hence the second part.
     """
     by = ", ".join(("namespace", *labels))
     return (
-        f"sum by ({by}) (increase({series}[5m])) > 0\n"
+        f"sum by ({by}) (increase({series}[{minutes}m])) > 0\n"
         f"or\n"
-        f"sum by ({by}) ({series} unless {series} offset 5m) > 0"
+        f"sum by ({by}) ({series} unless {series} offset {minutes}m) > 0"
     )
 
 
@@ -99,8 +100,10 @@ ALERTS: Final = (
     Alert(
         "FailClosed",
         "critical",
-        _rises('admission_gateway_webhook_rejections_total{error_type!="no_error"}', "name", "type"),
-        1,
+        _rises(
+            'admission_gateway_webhook_rejections_total{error_type!="no_error"}', "name", "type", minutes=2
+        ),
+        3,
         f"{_WEBHOOK} fails closed",
         "Its calls fail, and failurePolicy Fail refuses the requests of users. Look at its worker pool "
         "first.",
@@ -154,8 +157,8 @@ ALERTS: Final = (
     Alert(
         "Overloaded",
         "warning",
-        _rises('admission_gateway_requests_refused_total{code="503"}'),
-        2,
+        _rises('admission_gateway_requests_refused_total{code="503"}', minutes=2),
+        3,
         "reviews are refused because of overload",
         "limits.maxConcurrentReviews or limits.maxBytesInFlight is reached, or replicas restart. "
         "kube-apiserver sends such a review again, until the timeout of the registration.",

@@ -108,6 +108,12 @@ CASES: Final = (
         [series("webhook_rejections_total", "1+1x9", **REJECTED, error_type="no_error")],
     ),
     Case(
+        "FailClosed",
+        "once",
+        6,
+        [series("webhook_rejections_total", "0x3 1x20", **REJECTED, error_type="calling_webhook_error")],
+    ),
+    Case(
         "NoWorker",
         "all endpoints are down",
         2,
@@ -172,6 +178,7 @@ CASES: Final = (
         [series("requests_refused_total", "0+10x20", code="503")],
         {"namespace": "ns"},
     ),
+    Case("Overloaded", "once", 6, [series("requests_refused_total", "0x3 10x20", code="503")]),
     Case("Overloaded", "bad requests", 6, [series("requests_refused_total", "0+10x20", code="400")]),
     Case(
         "NearLimit",
