@@ -97,14 +97,16 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
 
 def _webhook(webhook: Webhook) -> Json:
     client = webhook.client
-    is_worker = isinstance(client, WorkerRef)
+    pool, policy, url = (
+        (client.pool, client.policy, "") if isinstance(client, WorkerRef) else ("", "", client.url)
+    )
     return {
         "phase": webhook.phase,
         "configuration": webhook.configuration,
         "name": webhook.name,
-        "pool": client.pool if isinstance(client, WorkerRef) else "",
-        "policy": client.policy if isinstance(client, WorkerRef) else "",
-        "url": "" if is_worker else client.url,  # type: ignore[union-attr]
+        "pool": pool,
+        "policy": policy,
+        "url": url,
         "mode": "Enforce",
         "failurePolicy": webhook.failure_policy,
         "timeoutSeconds": webhook.timeout_s,

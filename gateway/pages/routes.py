@@ -15,7 +15,7 @@ from gateway.pages.documents import merge, page_of
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
-from gateway.text import printable
+from gateway.text import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +36,7 @@ _FORM: Final = b"application/x-www-form-urlencoded"
 _FORMATS: Final = ("html", "json")
 _PART: Final = "process"
 """The format for a supervisor: the part of one process."""
+_JSON_HEADERS: Final = b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
 _PATHS: Final = "expected /, /decisions, /explain, /namespaces, /configz, /livez, /readyz or /metrics"
 _NO_DECISION: Final = (
     "there is no such decision: it was not kept, or not for long enough, or another replica had it"
@@ -139,7 +140,11 @@ def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int
     if found is None:
         return error_response(404, _NO_DECISION)
     status = 400 if found.get("error") else 200
-    return Response(status, encoded(found, is_indented=True), b"Cache-Control: no-store\r\n")
+    body = encoded(found, is_indented=True)
+    if not body.isascii() or b"\x7f" in body:
+        # A terminal may show it.
+        body = printable_json(body.decode()).encode()
+    return Response(status, body, _JSON_HEADERS)
 
 
 def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:

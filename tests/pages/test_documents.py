@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.model import PageSettings
 from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import namespaces as namespace_counts
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.pages.documents import merge, page_of
 from gateway.pages.namespaces import table
 from gateway.pages.notices import notices
+from gateway.pages.routes import Pages
 from gateway.pages.state import PageRequest, encoded
+from gateway.serving.message import HttpRequest, Response
+from gateway.serving.page_access import PageAccess
 from gateway.telemetry.metrics import SECONDS, Metrics
 from gateway.telemetry.window import EVERY_S, KEPT, Window, percentile
 from tests.core.build import request, webhook
@@ -107,6 +112,53 @@ def test_a_decision_is_found_in_any_process() -> None:
 def test_texts_that_are_no_unicode_are_written() -> None:
     assert encoded({"a": "\ud800"}) == b'{"a": "?"}'
     assert encoded({"a": "\u00e9"}) == '{"a":"\u00e9"}'.encode()
+
+
+class _Parts:
+    """A source of one part."""
+
+    processes = 1
+
+    def __init__(self, part: dict[str, Any]) -> None:
+        self._part = part
+
+    async def parts(self, request: PageRequest) -> list[dict[str, Any]]:
+        return [self._part]
+
+
+def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = b"") -> Response:
+    request = HttpRequest(0.0, method, target, {b"host": b"localhost"})
+    request.body = body
+    return pages.screen(request) or asyncio.run(pages.answer(request))
+
+
+def test_the_json_commands_no_terminal_and_has_the_same_value() -> None:
+    text = "\x9b2J\x1b]0;x\x07\u202e\u200b\x7f \u00e9"
+    part = {"decisions": [{**decision(), "message": text}], "leftOut": 0}
+    access = PageAccess(PageSettings(), "127.0.0.1:1")
+    body = answered(Pages(_Parts(part), lambda: access), b"/decisions?format=json").body
+    assert json.loads(body)["decisions"][0]["message"] == text
+    assert all(character.isprintable() or character == "\n" for character in body.decode())
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        (b"GET", b"/decisions", 200),
+        (b"HEAD", b"/decisions", 200),
+        (b"POST", b"/decisions", 405),
+        (b"PUT", b"/explain", 405),
+        (b"POST", b"/explain", 400),
+        (b"GET", b"/nothing", 404),
+        (b"GET", b"/decisions?format=xml", 400),
+        (b"GET", b"/decisions?format=process", 400),
+        (b"GET", b"/decisions?" + b"a=b&" * 60, 200),
+    ],
+)
+def test_a_path_has_its_methods_and_formats(method: bytes, target: bytes, status: int) -> None:
+    access = PageAccess(PageSettings(), "127.0.0.1:1")
+    pages = Pages(_Parts({"decisions": [], "leftOut": 0}), lambda: access)
+    assert answered(pages, target, method).status == status
 
 
 # -- numbers --------------------------------------------------------------------------------------
