@@ -165,7 +165,7 @@ def _read(request: HttpRequest) -> tuple[PageRequest, str]:
     """Return *request* as that for a page, and the format of the answer."""
     query = _fields(request.target.partition(b"?")[2])
     form = query.pop("format", "html")
-    body = request.body
+    body = request.body if request.method == b"POST" else b""
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM:
         # Not so for programs: `curl --data` adds this type to plain JSON.
         found = _fields(body)
