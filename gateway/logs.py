@@ -44,6 +44,10 @@ _AREA_OF: Final[dict[str, Area]] = {
 }
 """By the part of the logger's name after ``gateway.``; all others belong to ``process``."""
 
+_OWN: Final = ("gateway", "workers", "root")
+_TALKATIVE: Final = ("asyncio", "hpack", "httpcore2", "httpx2")
+"""Libraries whose debug records take time although they are not logged."""
+
 TEXT_FORM: Final = "%(asctime)s %(levelname)s %(message)s"
 """The form of text records of the gateway."""
 CONTINUED: Final = "    | "
@@ -117,22 +121,27 @@ class _Handler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
 
-def set_up(level: int, form: str) -> None:
-    """Write records from *level* on to standard error in the format *form*, with Python's warnings."""
+def set_up(level: int, form: str) -> logging.Handler:
+    """Write records from *level* on to standard error in the format *form*, with Python's warnings.
+
+    Return the handler, which is in use unless the process has another one.
+    """
     handler = _Handler(sys.stderr)
     handler.setFormatter(LogFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)  # noqa: FBT003 - the standard library's only way
+    return handler
 
 
 def set_up_program(level: int, *, is_verbose: bool) -> None:
     """As :func:`set_up` for a command of the gateway, whose libraries log from WARNING on.
 
-    With *is_verbose* the command's own records are those from DEBUG on.
+    With *is_verbose* the records are those from DEBUG on.
     """
-    set_up(max(level, logging.WARNING), TEXT_FORM)
-    for name in ("gateway", "workers"):
-        logging.getLogger(name).setLevel(logging.DEBUG if is_verbose else level)
+    handler = set_up(logging.DEBUG if is_verbose else level, TEXT_FORM)
+    handler.addFilter(current.allows)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     current.is_debug = is_verbose
 
 
@@ -143,13 +152,21 @@ class LogSettings:
         self.is_debug = False
         """Whether all areas have the level ``debug``, whatever is configured."""
         self._levels: Mapping[Area, Level] = {}
+        self._thresholds: dict[Area, int] = {}
+        """By area; empty: the levels of loggers decide."""
+
+    def allows(self, record: logging.LogRecord) -> bool:
+        """Whether *record* is logged."""
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] not in _OWN:
+            return False
+        return not self._thresholds or record.levelno >= self._thresholds[area_of(record.name)]
 
     def use(self, log_format: LogFormat, levels: Mapping[Area, Level]) -> None:
         """Write records as *log_format* from now on, with *levels* by area; others have ``DEFAULT_LEVEL``."""
         self._levels = levels
         formatter = JsonFormatter() if log_format == "json" else LogFormatter(TEXT_FORM)
         for handler in logging.getLogger().handlers:
-            if isinstance(handler.formatter, LogFormatter):
+            if isinstance(handler, _Handler):
                 handler.setFormatter(formatter)
         self._apply()
 
@@ -160,12 +177,12 @@ class LogSettings:
         log.warning("log levels changed: %s", "debug for all areas" if self.is_debug else "as configured")
 
     def _apply(self) -> None:
-        def level(area: Area) -> str:
-            return "DEBUG" if self.is_debug else self._levels.get(area, DEFAULT_LEVEL).upper()
-
-        logging.getLogger("gateway").setLevel(level("process"))
-        for name, area in _AREA_OF.items():
-            logging.getLogger(f"gateway.{name}").setLevel(level(area))
+        names = logging.getLevelNamesMapping()
+        self._thresholds = {
+            area: logging.DEBUG if self.is_debug else names[self._levels.get(area, DEFAULT_LEVEL).upper()]
+            for area in AREAS
+        }
+        logging.getLogger().setLevel(min(self._thresholds.values()))
 
 
 current: Final = LogSettings()

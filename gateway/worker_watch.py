@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.webhook import WorkerRef
+from gateway.dispatch.policy_listing import PolicyListing
 from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.webhook import Webhook
     from gateway.dispatch.endpoint import WorkerEndpoint
-    from gateway.dispatch.policy_listing import PolicyListing
     from gateway.dispatch.pool import Pool
     from gateway.telemetry.metrics import Metrics
 
@@ -58,8 +58,7 @@ class PolicyMismatch:
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for the same fault at other workers, and after a reload."""
-        hook = self.webhook
-        return hook.phase, hook.configuration, hook.name, hook.worker.policy, self.reason
+        return *_policy_key(self.webhook), self.reason
 
     @property
     def place(self) -> str:
@@ -251,8 +250,13 @@ class WorkerWatch:
             task.add_done_callback(lambda _: self._tasks.pop(endpoint))
 
     async def _read(self, endpoint: WorkerEndpoint, count: int) -> None:
-        async with self._limit:
-            listing = await endpoint.list_policies()
+        try:
+            async with self._limit:
+                listing = await endpoint.list_policies()
+        except Exception as error:
+            # Without a result the next check would try again, each second.
+            log.exception("policies of a worker are not known: %s: internal error", endpoint.address)
+            listing = PolicyListing(None, f"internal error: {type(error).__name__}")
         if listing.policies is None:
             log.debug("policies of a worker are not known: %s: %s", endpoint.address, listing.why)
         self._listings[endpoint] = count, listing
@@ -264,7 +268,10 @@ class WorkerWatch:
             if listing is not None and listing.policies is not None:
                 lists[endpoint.address] = listing.policies
                 versions.append((endpoint.address, version))
-        # Without a list nothing is known anew, such as while the workers are replaced.
+        if not lists and watched.mismatches:
+            # Nothing is known anew, such as while the workers are replaced.
+            wanted = {_policy_key(hook) for hook in watched.webhooks}
+            watched.mismatches = {key: one for key, one in watched.mismatches.items() if key[:-1] in wanted}
         if not lists or versions == watched.compared:
             return
         watched.compared = versions
@@ -279,6 +286,10 @@ class WorkerWatch:
         if over:
             log.info("policy mismatch over: %s", _listed([one.webhook.name for one in over]))
         watched.mismatches = found
+
+
+def _policy_key(hook: Webhook) -> tuple[str, ...]:
+    return hook.phase, hook.configuration, hook.name, hook.worker.policy
 
 
 def _listed(names: Sequence[str]) -> str:
