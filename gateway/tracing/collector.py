@@ -129,10 +129,7 @@ class BoundedSession(requests.Session):
         try:
             response = super().send(request, **kwargs | {"stream": True})
         except Exception as error:
-            cause: BaseException = error
-            while (inner := cause.__cause__ or cause.__context__) is not None:
-                cause = inner
-            self.problem = f"{type(cause).__name__}: {cause}"
+            self.problem = _first_cause(error)
             raise
         response.close()
         self.problem = f"HTTP status {response.status_code}"
@@ -220,6 +217,17 @@ def resource_of(settings: TracingSettings) -> Resource:
     return Resource.create(
         {**defaults, **OTELResourceDetector().detect().attributes, **settings.resource_attributes}
     )
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return the type and text of the exception that led to *error*."""
+    # Of requests and urllib3 the chain may be a cycle.
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(seen[-1]).__name__}: {seen[-1]}"
 
 
 def _system_roots() -> str | None:
