@@ -127,7 +127,8 @@ class BoundedSession(requests.Session):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # noqa: ANN401
         """Send *request*; the answer has no body, and its connection is closed."""
         try:
-            response = super().send(request, **kwargs | {"stream": True})
+            # In requests, REQUESTS_CA_BUNDLE in the environment would replace the configured roots.
+            response = super().send(request, **kwargs | {"stream": True, "verify": self.verify})
         except Exception as error:
             self.problem = _first_cause(error)
             raise

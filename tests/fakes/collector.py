@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable
     from types import TracebackType
 
@@ -48,7 +49,8 @@ class Span:
 class Collector:
     """Listens on loopback from construction to the end of the ``with`` block."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """*tls* is of the HTTP server; None: plain HTTP."""
         self.spans: list[Span] = []
         self.requests: list[dict[str, str]] = []
         """The headers of all HTTP requests, by lower-case name."""
@@ -60,7 +62,10 @@ class Collector:
         """Answers wait for it; set at the start."""
         self.may_answer.set()
         handler = type("Handler", (_Handler,), {"collector": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -84,7 +89,7 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     def named(self, name: str) -> list[Span]:
         """Return the spans whose name begins with *name*."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from tests.webhook_process import WebhookProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import trustme
 
     from tests.fakes.collector import Span
     from tests.kit import GatewayProcess, WorkerProcess
@@ -372,3 +375,34 @@ def test_https_webhooks_get_the_context_of_their_call(
         assert f"{OWN}pool" not in call.attributes
     finally:
         webhook.stop()
+
+
+def test_a_collector_with_tls(
+    tmp_path: Path,
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
+    authority: trustme.CA,
+    certificate: tuple[Path, Path],
+) -> None:
+    worker = start_worker()
+    config = tmp_path / "config"
+    config.mkdir()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    own = {"certFile": str(certificate[0]), "keyFile": str(certificate[1])}
+    others = pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {})
+    file = config / "c.yaml"
+    with Collector(context) as collector:
+        file.write_text(settings_document(endpoint=collector.endpoint, tls=own) + others)
+        gateway = start_gateway(config)
+        review(gateway, "/validate", SAMPLED)
+        gateway.expect("traces: .*certificate verify failed")
+        seen = len(gateway.log)
+        tls = {**own, "caFile": str(tmp_path / "ca.crt")}
+        file.write_text(settings_document(endpoint=collector.endpoint, tls=tls) + others)
+        gateway.expect("configuration reloaded", after=seen)
+        review(gateway, "/validate", SAMPLED)
+        eventually(lambda: collector.named("webhook"))
