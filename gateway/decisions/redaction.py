@@ -150,7 +150,10 @@ class Redactor:
             namespace=_cut(record.namespace),
             name=_cut(record.name) if self._secret_names or not is_secret(record.kind) else "",
             message=self._message(record.message),
-            webhooks=tuple(one._replace(message=self._message(one.message)) for one in record.webhooks),
+            webhooks=tuple(
+                one._replace(message=self._message(one.message)) if one.message else one
+                for one in record.webhooks
+            ),
         )
 
     def _message(self, text: str) -> str:
