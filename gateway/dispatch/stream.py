@@ -1,7 +1,8 @@
 """One ReviewStream: calls are sent in batches, verdicts come back in any order.
 
 Calls made while the loop processes input, or while flow control blocks the stream, share the next message:
-batches grow with the load, and no call waits for a batch to fill. A review has an entry in a table; there is
+batches grow with the load, and no call waits for a batch to fill. Where reviews come one at a time, each is
+written at once. A review has an entry in a table; there is
 no task, future or timer for each call, and none for each message.
 
 Source: the worker contract (protos/README.md).
@@ -108,7 +109,7 @@ class ReviewStream:
         self._dialing = self._loop.create_task(self._dial(dial))
 
     def submit(self, group: CallGroup) -> None:
-        """Send the open calls of *group* and of its followers with the next batch."""
+        """Send the open calls of *group* and of its followers, at once or with the next batch."""
         self._queue[group] = None
         if self._is_woken or self._written or group.has_siblings or not self._had_one_group:
             self._wake()
@@ -305,16 +306,17 @@ class ReviewStream:
             for verdict in reversed(verdicts):
                 last, (number, index) = number, divmod(verdict.id, MAX_CALLS)
                 if number != last:
-                    self._finish(group, taken)
-                    taken, group = {}, written.get(number)
+                    ended, taken = taken, {}
+                    self._finish(group, ended)
+                    group = written.get(number)
                 call = None if group is None or index >= len(group.calls) else group.calls[index]
                 if group is None or call is None or index in taken:
                     used += self._is_of_withdrawn_call(verdict.id)
                     continue
                 used += 1
                 if group.after is not None and not verdict.chained:
-                    self._finish(group, taken)
-                    taken = {}
+                    ended, taken = taken, {}
+                    self._finish(group, ended)
                     self._refuse(group, index)
                     answered += 1
                     continue
