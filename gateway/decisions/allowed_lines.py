@@ -15,8 +15,6 @@ from gateway.decisions import line
 from gateway.decisions.record import is_secret, record_of, rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from gateway.core.answer import Answer
     from gateway.core.matching import Invocation
 
@@ -33,7 +31,7 @@ class AllowedLines:
     def __init__(self, *, secret_names: bool) -> None:
         """*secret_names* is whether lines have the names of Secrets."""
         self._secret_names = secret_names
-        self._shapes: dict[Hashable, bytes] = {}
+        self._shapes: dict[tuple[Invocation, bool, bytes, str], bytes] = {}
         """The members between those of ``_VARIABLE`` and ``webhooks``."""
         self._webhooks: dict[tuple[Invocation, str], bytes] = {}
         """The beginning of a member of ``webhooks``, up to the milliseconds, by webhook and endpoint."""
@@ -45,6 +43,7 @@ class AllowedLines:
         name = request.name if self._secret_names or not is_secret(request.kind) else ""
         if (
             evaluation.exclusions
+            or not outcomes
             or len(outcomes) > line.MAX_WEBHOOKS
             or len(request.uid) + len(request.user) + len(request.namespace) + len(name) > line.MAX_NAME_CHARS
         ):
@@ -64,7 +63,8 @@ class AllowedLines:
         )
         if not head.isascii() or b"\x7f" in head:
             return None
-        key = request.shape, request.dry_run, origin.target, answer.selection.phase, digest
+        # All requests that share an invocation have the same shape.
+        key = outcomes[0].invocation, request.dry_run, origin.target, digest
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= _KEPT:
