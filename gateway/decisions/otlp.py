@@ -19,7 +19,8 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from gateway import __version__
-from gateway.text import url_without_secrets
+from gateway.telemetry.otlp_session import BoundedSession
+from gateway.text import printable, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,8 @@ class OtlpSink:
 
     def __init__(self, endpoint: str) -> None:
         self.name = url_without_secrets(endpoint)
-        self._exporter = OTLPLogExporter(endpoint)
+        self._session = BoundedSession()
+        self._exporter = OTLPLogExporter(endpoint, session=self._session)
         self._resource = Resource.create({SERVICE_NAME: "admission-gateway", SERVICE_VERSION: __version__})
 
     def write(self, items: Sequence[Document]) -> None:
@@ -51,7 +53,7 @@ class OtlpSink:
         """
         records = [ReadableLogRecord(_record(item), self._resource, _SCOPE) for item in items]
         if self._exporter.export(records) is not LogRecordExportResult.SUCCESS:
-            raise RuntimeError("the collector did not take them")
+            raise RuntimeError(f"the collector did not take them: {printable(self._session.problem)}")
 
     def close(self) -> None:
         """Close the connections."""

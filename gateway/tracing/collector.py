@@ -11,19 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import ssl
 import sys
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway import __version__
+from gateway.telemetry.otlp_session import BoundedSession, system_roots
 from gateway.text import printable, url_without_secrets
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Collector:
         tls = settings.tls
         exporter = OTLPSpanExporter(
             settings.endpoint,
-            certificate_file=str(tls.ca_file) if tls.ca_file is not None else _system_roots(),
+            certificate_file=str(tls.ca_file) if tls.ca_file is not None else system_roots(),
             client_certificate_file=None if tls.cert_file is None else str(tls.cert_file),
             client_key_file=None if tls.key_file is None else str(tls.key_file),
             timeout=TIMEOUT_S,
@@ -114,27 +113,6 @@ class Collector:
 
         # A daemon: the process must not wait for a collector that sends its answer byte by byte.
         threading.Thread(target=end, name="close-traces", daemon=True).start()
-
-
-class BoundedSession(requests.Session):
-    """An HTTP session that reads only the head of an answer, whose body would have no bound."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problem = ""
-        """Why the last request failed."""
-
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # noqa: ANN401
-        """Send *request*; the answer has no body, and its connection is closed."""
-        try:
-            # In requests, REQUESTS_CA_BUNDLE in the environment would replace the configured roots.
-            response = super().send(request, **kwargs | {"stream": True, "verify": self.verify})
-        except Exception as error:
-            self.problem = _first_cause(error)
-            raise
-        response.close()
-        self.problem = f"HTTP status {response.status_code}"
-        return response
 
 
 class CountingExporter(SpanExporter):
@@ -218,22 +196,6 @@ def resource_of(settings: TracingSettings) -> Resource:
     return Resource.create(
         {**defaults, **OTELResourceDetector().detect().attributes, **settings.resource_attributes}
     )
-
-
-def _first_cause(error: BaseException) -> str:
-    """Return the type and text of the exception that led to *error*."""
-    # Of requests and urllib3 the chain may be a cycle.
-    seen: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in seen:
-        seen.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return f"{type(seen[-1]).__name__}: {seen[-1]}"
-
-
-def _system_roots() -> str | None:
-    """Return the system's roots, as for all other connections of the gateway; None: those of requests."""
-    return ssl.get_default_verify_paths().cafile
 
 
 # The session keeps the reason of a failure, and the counting exporter logs it.
