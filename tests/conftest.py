@@ -32,10 +32,24 @@ settings.load_profile("patient")
 @pytest.fixture(autouse=True)
 def _log_levels_end_with_the_test() -> Iterator[None]:
     """A command that a test runs in this process sets levels, which later tests must not have."""
+    before = dict(_levels())
     yield
-    for name, logger in logging.root.manager.loggerDict.items():
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("gateway", "workers"):
-            logger.setLevel(logging.NOTSET)
+    for name, level in _levels():
+        wanted = before.get(name, OWN_LEVELS.get(name, logging.NOTSET))
+        if level != wanted:
+            logging.getLogger(name).setLevel(wanted)
+
+
+OWN_LEVELS = {"gateway.worker_output": logging.INFO}
+"""Levels that modules set when they are imported."""
+
+
+def _levels() -> list[tuple[str, int]]:
+    return [
+        (name, logger.level)
+        for name, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("gateway", "workers")
+    ]
 
 
 @pytest.fixture
