@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
+from gateway.serving.devcert import make_development_certificate
 from loadtest.bench import RESULTS
 from loadtest.report import machine, markdown_table, versions
 from loadtest.reviews import POD
@@ -153,6 +154,8 @@ class Setup:
         config = folder / "soak.yaml"
         targets = [worker.target for worker in self.workers]
         config.write_text(documents(self.kinds, targets, options.hedge))
+        # As in a cluster: a gateway that makes its certificate loads a library for that.
+        make_development_certificate(folder / "state")
         self.gateway = start(
             stack,
             *(sys.executable, "-m", "gateway", "serve", "--dev", "--config", str(config)),
