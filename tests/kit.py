@@ -9,16 +9,33 @@ import ssl
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.server import HTTPServer
+
     import trustme
 
 ROOT = Path(__file__).parents[1]
 REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 120.0
 """The bound of every wait, in seconds: far more than a busy machine needs."""
+
+
+@contextmanager
+def serving(server: HTTPServer) -> Iterator[None]:
+    """Run *server* in a thread inside the block, and close it at the end."""
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class Process:

@@ -37,7 +37,8 @@ CHECK_EVERY_S: Final = 10.0
 RETRY_AFTER_S: Final = 2.0
 _ATTEMPTS: Final = 5
 _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
-_LABELS: Final = {"app.kubernetes.io/managed-by": "admission-gateway"}
+_LABEL: Final = "app.kubernetes.io/managed-by"
+_OWNER: Final = "admission-gateway"
 _KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
 
@@ -123,11 +124,11 @@ class CertificateKeeper:
             return None
         data = secret.get("data") or {}
         state = read_state(data)
-        if state is None and data and secret["metadata"].get("labels", {}).get(next(iter(_LABELS))) is None:
+        if state is None and data and secret["metadata"].get("labels", {}).get(_LABEL) is None:
             name = f"{self._settings.namespace}/{self._settings.secret}"
             raise ClusterError(
                 f"Secret {name} was not made by the gateway: it has no ca.key, or no label "
-                f"{next(iter(_LABELS))}. Delete it, or name another one in tls.selfManaged.secret"
+                f"{_LABEL}. Delete it, or name another one in tls.selfManaged.secret"
             )
         if state is None and data:
             log.warning("Secret %s/%s is unusable and is replaced", *self._settings.secret_key)
@@ -136,11 +137,11 @@ class CertificateKeeper:
     async def _store(self, api: ApiClient, path: str, secret: Json | None, state: TlsState) -> None:
         name = self._settings.secret
         if secret is None:
-            metadata: Json = {"name": name, "labels": _LABELS}
+            metadata: Json = {"name": name, "labels": {_LABEL: _OWNER}}
             document = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": state.data()}
             await api.write("POST", path, document)
             return
-        labels = {**secret["metadata"].get("labels", {}), **_LABELS}
+        labels = {**secret["metadata"].get("labels", {}), _LABEL: _OWNER}
         document = {**secret, "metadata": {**secret["metadata"], "labels": labels}, "data": state.data()}
         await api.write("PUT", f"{path}/{quote(name, safe='')}", document)
 

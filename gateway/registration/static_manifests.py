@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.config.documents import read_documents
 from gateway.config.files import UnusableFileError, read_file
 from gateway.errors import GatewayError
+from gateway.registration.gateway_entries import entries
 from gateway.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from gateway.registration.plan import Plan
@@ -120,17 +121,12 @@ def _mistakes(content: Mapping[str, Any], kind: str, seen: dict[str, str], where
         yield Mistake(where, f"metadata.name: is also the name of {seen[name]}")
     else:
         seen[name] = where
-    for index, entry in enumerate(_entries(content)):
+    for index, entry in enumerate(entries(content)):
         client = entry.get("clientConfig")
         if not isinstance(client, dict) or not client.get("url") or client.get("service") is not None:
             yield Mistake(
                 where, f"webhooks[{index}].clientConfig: expected url, which is all that is allowed"
             )
-
-
-def _entries(content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    entries = content.get("webhooks")
-    return [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else ()
 
 
 def _renamed(document: Mapping[str, object], name: str) -> dict[str, object]:

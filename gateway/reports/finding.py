@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gateway.core.verdict import Denied, Failed
-from gateway.decisions.record import record_of
+from gateway.decisions.record import is_secret, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Result = Literal["fail", "warn", "error"]
 """Of a policy: violated, violated with no more than a warning, or not evaluated."""
-
-_SECRET: Final = ("", "Secret")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
     request = evaluation.request
     if request.dry_run or not any(type(o.verdict) is Denied for o in evaluation.outcomes):
         return
-    if request.operation not in ("UPDATE", "DELETE") or (request.kind[0], request.kind[2]) == _SECRET:
+    if request.operation not in ("UPDATE", "DELETE") or is_secret(request.kind):
         return
     record = record_of(answer, seconds, time, "")
     # A large review would have to be parsed for the uid.
@@ -103,11 +101,11 @@ def _finding(
 
 def _about(record: DecisionRecord, uid: str = "") -> ObjectRef:
     group, version, kind = record.kind
-    is_secret = (group, kind) == _SECRET
+    is_named = not is_secret(record.kind)
     return ObjectRef(
         f"{group}/{version}" if group else version,
         kind,
         record.namespace,
-        "" if is_secret else record.name,
-        "" if is_secret else uid,
+        record.name if is_named else "",
+        uid if is_named else "",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from gateway.core.verdict import Denied
 from gateway.decisions.log import DecisionLog
 from gateway.telemetry.metrics import LogCounts
 from tests.decisions.kit import answer
+from tests.kit import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,12 +57,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     server = Collector()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 def send(collector: Collector) -> LogCounts:

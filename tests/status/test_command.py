@@ -6,7 +6,6 @@ import http.client
 import json
 import subprocess
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import pytest
 
 from gateway.cli.completion import SHELLS
 from tests.faults.rotating import settings_document
-from tests.kit import ROOT, Process, pool_document, run_command, webhook_document
+from tests.kit import ROOT, Process, pool_document, run_command, serving, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,12 +161,8 @@ class Cluster(ThreadingHTTPServer):
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     server = Cluster()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 @pytest.mark.process

@@ -97,7 +97,7 @@ async def measuring(folder: Path) -> AsyncIterator[Measured]:
 
     @server.policy("wait")
     async def wait(review: Review) -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()  # until the call is cancelled
 
     address = f"unix:{folder}/socket"
     await server.start(address, metrics_listen="127.0.0.1:0")
