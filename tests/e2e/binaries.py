@@ -27,6 +27,7 @@ VERSIONS: Final = ("1.37", "1.33")
 """The newest Kubernetes, and one four minors older."""
 KWOK: Final = "sigs.k8s.io/kwok"
 STAGES: Final = "stages.yaml"
+_CHART_TOOLS: Final = {"helm": "helm.sh/helm/v4", "kubeconform": "github.com/yannh/kubeconform"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,18 @@ def obtain(minor: str) -> Binaries:
         kwok=nodes / "kwok",
         kwok_stages=nodes / STAGES,
     )
+
+
+def chart_tool(name: str) -> Path:
+    """Return the executable ``helm`` or ``kubeconform``, after building it if it is missing.
+
+    Raises:
+        CannotBuild: there is no Go toolchain, or it failed.
+    """
+    module = MODULES / name
+    version = pinned(module, _CHART_TOOLS[name])
+    stamps = (f"-X helm.sh/helm/v4/internal/version.version={version}",) if name == "helm" else ()
+    return _build(module, f"{name}-{version}", *stamps) / name
 
 
 def _write_stages(programs: Path) -> None:
