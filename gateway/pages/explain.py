@@ -13,12 +13,11 @@ import asyncio
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
 from gateway.admit import Admission
-from gateway.config.built_in_resources import RESOURCES
 from gateway.config.parsing import parse_yaml
 from gateway.core.answer import Origin
 from gateway.core.deadline import Deadline
@@ -28,6 +27,7 @@ from gateway.core.review import V1
 from gateway.core.speculation import ChangeMemory
 from gateway.decisions.recent import capture, document
 from gateway.errors import MalformedReview
+from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.pages.one_thread import in_thread
 from gateway.work_queue import finish
 
@@ -44,7 +44,6 @@ MAX_YAML_BYTES: Final = 256 * 1024
 """YAML takes a hundred times as long to parse."""
 BUDGET_S: Final = 10.0
 """For each phase."""
-_OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _DRY: Final = ("None", "NoneOnDryRun")
 
 
@@ -164,52 +163,16 @@ def _parsed(content: bytes) -> Json:
 
 
 def _request_for(found: Json, query: Mapping[str, str]) -> Json:
-    api_version, kind = found.get("apiVersion"), found.get("kind")
-    if not (isinstance(api_version, str) and isinstance(kind, str) and api_version and kind):
-        raise MalformedReview("the object needs apiVersion and kind")
-    group, _, version = api_version.rpartition("/")
-    resource, is_namespaced = _resource(group, kind)
-    if query.get("resource"):
-        resource, is_namespaced = query["resource"], True
-    metadata = found.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
     operation = query.get("operation") or "CREATE"
-    if operation not in _OPERATIONS:
-        raise MalformedReview(f"operation: expected one of {', '.join(_OPERATIONS)}")
-    namespace = (query.get("namespace") or metadata.get("namespace") or "default") if is_namespaced else ""
-    if kind == "Namespace" and not group:
-        namespace = metadata.get("name") or ""
-    elif namespace and metadata.get("namespace") is None:
-        found = {**found, "metadata": {**metadata, "namespace": namespace}}
-    main, _, sub_resource = resource.partition("/")
-    of_resource = {"group": group, "version": version, "resource": main}
-    of_kind = {"group": group, "version": version, "kind": kind}
     groups = [one.strip() for one in query.get("groups", "").split(",") if one.strip()]
-    user: dict[str, Any] = {"username": query.get("user") or "explain"}
-    return {
-        "uid": str(uuid.uuid4()),
-        "kind": of_kind,
-        "resource": of_resource,
-        "requestKind": of_kind,
-        "requestResource": of_resource,
-        **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
-        "name": metadata.get("name") or "",
-        **({"namespace": namespace} if namespace else {}),
-        "operation": operation,
-        "userInfo": {**user, "groups": groups or ["system:authenticated"]},
-        "object": None if operation == "DELETE" else found,
-        "oldObject": found if operation in ("UPDATE", "DELETE") else None,
-        "dryRun": True,
-        "options": None,
-    }
-
-
-def _resource(group: str, kind: str) -> tuple[str, bool]:
-    """Return the resource of *kind*, and whether it is namespaced; a guess for custom resources."""
-    name = kind.lower()
-    for known in RESOURCES.get(group, {}).values():
-        if name in known.other_names:
-            return known.name, known.is_namespaced
-    if name.endswith("y") and name[-2:-1] not in "aeiou":
-        return f"{name[:-1]}ies", True
-    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s", True
+    return request_for(
+        found,
+        RequestOptions(
+            operation,
+            query.get("user") or "explain",
+            tuple(groups) or DEFAULT_GROUPS,
+            query.get("namespace", ""),
+            query.get("resource", ""),
+            found if operation == "UPDATE" else None,
+        ),
+    )

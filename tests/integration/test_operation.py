@@ -338,6 +338,6 @@ def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker:
     assert json.loads(yaml.stdout)["response"]["patch"] == response["patch"]
     for text in (b"", b"{", b"kind: Pod", b"a: [1"):
         wrong = run_command("review", "-", "--config", str(tmp_path), stdin=text)
-        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert (wrong.returncode, wrong.stdout) == (2, "")
         assert "Traceback" not in wrong.stderr
         assert wrong.stderr.startswith("admission-gateway: ")

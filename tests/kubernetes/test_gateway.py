@@ -226,8 +226,10 @@ def test_the_review_command_gets_one_namespace(
 
     server.faults["get"].append(refuse(401, "Unauthorized"))
     refused = run(*review)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "admission-gateway: the API server answers 401: Unauthorized\n"
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert refused.stderr == (
+        "admission-gateway: the request could not be decided: the API server answers 401: Unauthorized\n"
+    )
 
 
 def test_check_needs_no_cluster(server: ApiServer, configure: Callable[..., Path]) -> None:
@@ -254,7 +256,7 @@ def test_a_start_outside_of_a_pod_says_what_is_missing(
 
 def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
     code = (
-        "import sys, gateway.cli, gateway.process.serve, gateway.offline\n"
+        "import sys, gateway.cli, gateway.process.serve, gateway.offline.gateway\n"
         "heavy = {'httpx2', 'gateway.kubernetes.access', 'gateway.cel'}\n"
         "print(heavy & set(sys.modules) or 'none')"
     )

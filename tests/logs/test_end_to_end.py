@@ -150,7 +150,7 @@ def test_output_of_review_is_lines(tmp_path: Path, start_worker: StartWorker) ->
         *("review", "tests/reviews/pod-create-validate.json", "--config", tmp_path, "--explain"),
         *("--phase", "validate"),
     )
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 1, run.stderr
     (line,) = run.stderr.removesuffix("\n").split("\n")
     assert line.isprintable()
     (printed,) = run.stdout.removesuffix("\n").split("\n")

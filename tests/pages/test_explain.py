@@ -99,7 +99,7 @@ def test_yaml_is_read() -> None:
         (b"", "found 0 documents"),
         (b"a: b: c", "line 1"),
         (b"[1]", "expected an AdmissionReview or an object"),
-        (b"{}", "needs apiVersion and kind"),
+        (b"{}", "apiVersion: found null, expected the apiVersion of an object"),
         (b'{"kind":"AdmissionReview"}', "has no request"),
         (b"a: 1\n---\nb: 1\n", "found 2 documents"),
         (b"#" + b"x" * MAX_YAML_BYTES, f"YAML of at most {MAX_YAML_BYTES} bytes"),
@@ -113,7 +113,7 @@ def test_other_texts_are_refused_with_the_reason(content: bytes, text: str) -> N
 
 
 def test_an_unknown_operation_is_refused() -> None:
-    with pytest.raises(ReviewError, match="operation: expected one of CREATE"):
+    with pytest.raises(ReviewError, match='operation: found "PATCH", expected CREATE'):
         made(POD, operation="PATCH")
 
 

@@ -1,0 +1,1 @@
+"""Reviews without the HTTPS front end: ``admission-gateway review`` and ``test``."""

@@ -1,0 +1,54 @@
+"""The difference of two objects as text: lines of YAML with ``-`` and ``+``."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from gateway.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONTEXT_LINES: Final = 3
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes equal values twice, instead of an anchor and an alias."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def changes(before: object, after: object) -> Iterator[str]:
+    """Yield the lines that differ between two JSON values, with a few lines around them; none if equal.
+
+    Keys are sorted, so the order of keys is no difference. Each line is printable.
+    """
+    lines = difflib.unified_diff(_lines(before), _lines(after), n=CONTEXT_LINES, lineterm="")
+    for number, line in enumerate(lines):
+        if number >= 2:  # the first two would name files
+            yield line if not line.startswith("@@") else "@@"
+
+
+def coloured(line: str) -> str:
+    """Return a *line* of :func:`changes` with the colours of a terminal."""
+    colour = {"-": _RED, "+": _GREEN}.get(line[:1])
+    return line if colour is None else f"{colour}{line}{_PLAIN}"
+
+
+def as_yaml(value: object) -> str:
+    """Return *value* as block YAML with sorted keys and a line break at the end."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False, width=1 << 30
+    )
+    return text.removesuffix("...\n")
+
+
+def _lines(value: object) -> list[str]:
+    if value is None:
+        return []
+    return [printable(line, None) for line in as_yaml(value).split("\n")[:-1]]

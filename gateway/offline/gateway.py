@@ -1,0 +1,212 @@
+"""Runs reviews through the webhooks and workers of a configuration, without the HTTPS front end."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import orjson
+
+from gateway.admit import Admission, needs_namespace
+from gateway.config.digest import digest
+from gateway.core.deadline import Deadline
+from gateway.core.explain import explain
+from gateway.core.response import encode
+from gateway.core.review import decode
+from gateway.core.verdict import Denied
+from gateway.paths import Paths
+from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.snapshot import ClusterView, Pools
+from gateway.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from gateway.config.model import Config
+    from gateway.core.answer import Answer
+    from gateway.core.decision import Decision
+    from gateway.core.matching import Selection
+    from gateway.core.namespace import Namespace
+    from gateway.core.outcome import Outcome
+    from gateway.core.review import Json
+    from gateway.core.webhook import Phase
+    from gateway.kubernetes.namespaces import ClusterNamespaces
+    from gateway.snapshot import Snapshot
+
+BUDGET_S: Final = 30.0
+"""For each phase."""
+BOTH_PHASES: Final[tuple[Phase, ...]] = ("mutate", "validate")
+_READY_WITHIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineReview:
+    """A review after its phases."""
+
+    answers: tuple[Answer, ...]
+    """Of the phases that were reached, in order; at least one."""
+    not_reached: tuple[Selection, ...]
+    """The webhooks of the phases after one that rejected the request."""
+
+    @property
+    def decision(self) -> Decision:
+        """The decision of all phases together, as a client of the API server sees it."""
+        last = self.answers[-1].decision
+        return replace(
+            last,
+            patch=self.answers[0].decision.patch if last.allowed else b"",
+            warnings=tuple(dict.fromkeys(text for one in self.answers for text in one.decision.warnings)),
+            audit_annotations={
+                key: value
+                for answer in reversed(self.answers)
+                for key, value in answer.decision.audit_annotations.items()
+            },
+        )
+
+    @property
+    def result(self) -> Literal["allowed", "denied", "undecided"]:
+        """The result; undecided: no webhook denied the request, and the failure of one rejects it."""
+        if self.answers[-1].decision.allowed:
+            return "allowed"
+        return "denied" if any(isinstance(one.verdict, Denied) for one in self.rejections) else "undecided"
+
+    @property
+    def rejections(self) -> list[Outcome]:
+        """The outcomes that reject the request, in order."""
+        return [one for one in self.outcomes if one.rejects]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all phases, in order."""
+        return [outcome for answer in self.answers for outcome in answer.evaluation.outcomes]
+
+    @property
+    def final_object(self) -> Json | None:
+        """The object after all changes."""
+        return self.answers[-1].evaluation.final_object
+
+    def response(self) -> bytes:
+        """Return the JSON of the AdmissionReview that answers all phases together."""
+        request = self.answers[0].evaluation.request
+        return encode(request.api_version, request.uid, self.decision)
+
+    def explained(self) -> Iterator[str]:
+        """Yield one or more lines about each webhook, in order."""
+        for answer in self.answers:
+            yield from explain(answer.evaluation, answer.selection)
+        for selection in self.not_reached:
+            for webhook in selection.webhooks:
+                yield (
+                    f"{selection.phase} {webhook.configuration}/{webhook.name}: not reached, the mutating "
+                    "phase rejected the request"
+                )
+
+
+class OfflineGateway:
+    """The webhooks of one configuration with their workers; see :func:`offline_gateway`."""
+
+    def __init__(self, snapshot: Snapshot, metrics: Metrics, cluster: ClusterNamespaces | None) -> None:
+        self._snapshot = snapshot
+        self._metrics = metrics
+        self._cluster = cluster
+
+    @property
+    def paths(self) -> Paths:
+        """The webhooks that each path of the front end selects."""
+        return self._snapshot.paths
+
+    async def review(
+        self,
+        body: bytes,
+        phases: Sequence[Phase] = BOTH_PHASES,
+        namespaces: Mapping[str, Namespace] | None = None,
+    ) -> OfflineReview:
+        """Return the review *body*, an AdmissionReview as JSON, after *phases*.
+
+        With two phases the second gets the object with the changes of the first. *namespaces* replaces the
+        namespaces of the configuration and of the cluster. Several reviews may run at the same time.
+
+        Raises:
+            ReviewError: *body* is not a valid review.
+            ClusterError: the namespace of the request is needed, and the cluster is unreachable.
+        """
+        snapshot = self._snapshot
+        if namespaces is not None:
+            snapshot = replace(snapshot, namespaces=namespaces)
+        elif self._cluster is not None:
+            request = decode(body)
+            is_needed = any(needs_namespace(self.paths[f"/{phase}"], request) for phase in phases)
+            found = await self._cluster.get(request.namespace) if is_needed else None
+            snapshot = replace(snapshot, namespaces={} if found is None else {found.name: found})
+        admission = Admission(snapshot, self._metrics)
+        answers: list[Answer] = []
+        for phase in phases:
+            if answers and not answers[-1].decision.allowed:
+                break
+            answers.append(await _run(admission, self.paths[f"/{phase}"], body))
+            body = _after(answers[-1], body)
+        rest = phases[len(answers) :]
+        return OfflineReview(tuple(answers), tuple(self.paths[f"/{phase}"] for phase in rest))
+
+
+@asynccontextmanager
+async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> AsyncIterator[OfflineGateway]:
+    """Start the workers that *config* has a command for, connect to the others, and end them on exit.
+
+    With *uses_cluster*, namespaces, decisions of the authorizer and custom resources come from the cluster
+    that *config* names.
+
+    Raises:
+        ConfigError: a pool's TLS files are unreadable.
+        ClusterError: custom resources are needed, and the cluster is unreachable.
+    """
+    settings = config.gateway.kubernetes if uses_cluster else None
+    if settings is not None and settings.custom_resources:
+        from gateway.kubernetes.custom_resources import read_once
+
+        config = await read_once(settings, config)
+    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
+    workers = LocalWorkers(runtime)
+    metrics = Metrics()
+    pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
+    cluster: ClusterNamespaces | None = None
+    try:
+        workers.update(config.pools)
+        view: ClusterView | None = None
+        if settings is not None:
+            # Imported late: it loads much, which only a configuration with a cluster needs.
+            from gateway.kubernetes.namespaces import ClusterNamespaces
+
+            cluster = ClusterNamespaces(settings)
+            view = ClusterView({}, None, cluster.authorize)
+        prepared = await pools.prepare(config)
+        snapshot = pools.use(prepared, Paths(config), digest(config), view)
+        await prepared.wait_until_ready(_READY_WITHIN_S)
+        yield OfflineGateway(snapshot, metrics, cluster)
+    finally:
+        if cluster is not None:
+            await cluster.close()
+        await pools.close(0.0)
+        await workers.stop(STOP_GRACE_S)
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+async def _run(admission: Admission, selection: Selection, body: bytes) -> Answer:
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    deadline = Deadline.after(BUDGET_S, admission.snapshot.backends.now())
+    admission.review(selection, body, deadline, answered.set_result, answered.set_exception)
+    return await answered
+
+
+def _after(answer: Answer, body: bytes) -> bytes:
+    """Return the review as input of the next phase."""
+    if not answer.decision.patch:
+        return body
+    request = answer.evaluation.request
+    changed = {**request.document, "object": answer.evaluation.final_object}
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": request.api_version, "request": changed})

@@ -1,0 +1,103 @@
+"""``admission-gateway review`` with objects: the exit status, and the changes as text."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import REVIEWS, pool_document, run_command, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+
+pytestmark = pytest.mark.process
+
+POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}}}
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Path:
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(POD))
+    return file
+
+
+def configured(tmp_path: Path, target: str, *documents: str) -> str:
+    folder = tmp_path / "config"
+    folder.mkdir(exist_ok=True)
+    (folder / "c.yaml").write_text(pool_document("pool", target) + "".join(documents))
+    return str(folder)
+
+
+@pytest.mark.smoke
+def test_an_object_is_allowed_with_its_changes_as_a_diff(
+    tmp_path: Path, pod: Path, start_worker: StartWorker
+) -> None:
+    mutating = webhook_document("mutate", "m", "pool", {"label": "added"})
+    config = configured(tmp_path, start_worker().target, mutating)
+    done = run_command("review", str(pod), "--config", config)
+    assert done.returncode == 0, done.stderr
+    first, title, *lines = done.stdout.splitlines()
+    assert (first, title) == ("allowed", "changes of the object:")
+    added = [line for line in lines if line.startswith(("+", "-"))]
+    assert len(added) == 1, lines
+    assert added[0].startswith("+    ")
+    as_json = run_command("review", str(pod), "--config", config, "--json")
+    assert "patch" in json.loads(as_json.stdout)["response"]
+
+
+@pytest.mark.parametrize(("failure_policy", "status"), [("Fail", 3), ("Ignore", 0)])
+def test_a_failed_webhook_leaves_the_request_undecided_under_fail(
+    tmp_path: Path, pod: Path, failure_policy: str, status: int
+) -> None:
+    document = webhook_document("validate", "v", "pool", {"webhook": {"failurePolicy": failure_policy}})
+    done = run_command("review", str(pod), "--config", configured(tmp_path, "127.0.0.1:1", document))
+    assert done.returncode == status, done.stdout
+    expected = "could not be decided (500 InternalError): " if status else "allowed\nfailed: h0.v.test: "
+    assert done.stdout.startswith(expected)
+
+
+def test_a_denial_has_the_status_1_whether_of_an_object_or_a_review(
+    tmp_path: Path, pod: Path, start_worker: StartWorker
+) -> None:
+    denials = webhook_document("validate", "v", "pool", {"deny": {"message": "no\x1b[2J"}})
+    config = configured(tmp_path, start_worker().target, denials)
+    done = run_command("review", str(pod), "--config", config)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "denied (400 ): h0.v.test: no\\x1b[2J")
+    review = run_command("review", str(REVIEWS / "pod-create-validate.json"), "--config", config)
+    assert review.returncode == 1
+    assert json.loads(review.stdout)["response"]["allowed"] is False
+
+
+def test_a_webhook_with_side_effects_is_called_only_on_demand(
+    tmp_path: Path, pod: Path, start_worker: StartWorker
+) -> None:
+    document = webhook_document("validate", "v", "pool", {"webhook": {"sideEffects": "Some"}})
+    # Some is legal only in v1beta1.
+    document = document.replace("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1")
+    config = configured(tmp_path, start_worker().target, document)
+    assert run_command("review", str(pod), "--config", config).returncode == 3
+    assert run_command("review", str(pod), "--config", config, "--no-dry-run").returncode == 0
+
+
+def test_wrong_usage_has_the_status_2(tmp_path: Path, pod: Path) -> None:
+    config = configured(tmp_path, "127.0.0.1:1")
+    review = str(REVIEWS / "pod-create-validate.json")
+    for arguments, text in (
+        ((str(pod), "--operation", "UPDATE"), "give it with --old FILE"),
+        ((review, "--user", "alice"), "found --user, expected it with an object"),
+        ((str(tmp_path / "none.yaml"),), "cannot be read"),
+        ((str(pod), "--json", "--text"), "not allowed with"),
+    ):
+        done = run_command("review", *arguments, "--config", config)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert text in done.stderr
+    (tmp_path / "config/c.yaml").write_text("kind: Nothing\n")
+    assert run_command("review", str(pod), "--config", config).returncode == 2
