@@ -14,7 +14,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from gateway import __version__, logs
-from gateway.cli import check, completion, conformance, importing, manifests, review, serve, status, sync
+from gateway.cli import (
+    check,
+    completion,
+    conformance,
+    importing,
+    manifests,
+    review,
+    serve,
+    status,
+    sync,
+    test,
+)
 from gateway.errors import ConfigError, GatewayError
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ _COMMANDS = (
     ("check", "validate a configuration exactly as serve does", check),
     ("status", "show what running gateways do, and what is wrong with them", status),
     ("review", "run one AdmissionReview through the configured webhooks", review),
+    ("test", "run the cases of PolicyTest files against a configuration", test),
     ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),
     ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),

@@ -27,6 +27,8 @@ PHASES: dict[str, Phase] = {
     "ValidatingWebhookConfiguration": "validate",
 }
 """Kinds of webhook configurations, in the order in which they are called."""
+POLICY_TEST = "PolicyTest"
+"""The kind of the cases of ``admission-gateway test``. They may lie beside the configuration."""
 CUSTOM_KINDS = ("WorkerPool", *PHASES)
 """Kinds of ``GATEWAY_VERSION`` that can be custom resources of a cluster, as well as documents in files."""
 

@@ -16,6 +16,7 @@ from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
+from gateway.core.matching import Selection
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Denied
@@ -25,12 +26,11 @@ from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.core.answer import Answer
     from gateway.core.decision import Decision
-    from gateway.core.matching import Selection
     from gateway.core.namespace import Namespace
     from gateway.core.outcome import Outcome
     from gateway.core.review import Json
@@ -116,6 +116,11 @@ class OfflineGateway:
         self._cluster = cluster
 
     @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        """The namespaces of the configuration, by name."""
+        return self._snapshot.namespaces
+
+    @property
     def paths(self) -> Paths:
         """The webhooks that each path of the front end selects."""
         return self._snapshot.paths
@@ -125,11 +130,13 @@ class OfflineGateway:
         body: bytes,
         phases: Sequence[Phase] = BOTH_PHASES,
         namespaces: Mapping[str, Namespace] | None = None,
+        webhooks: Collection[str] = (),
     ) -> OfflineReview:
         """Return the review *body*, an AdmissionReview as JSON, after *phases*.
 
         With two phases the second gets the object with the changes of the first. *namespaces* replaces the
-        namespaces of the configuration and of the cluster. Several reviews may run at the same time.
+        namespaces of the configuration and of the cluster. Of *webhooks*, if there are any, only those with
+        these names take part. Several reviews may run at the same time.
 
         Raises:
             ReviewError: *body* is not a valid review.
@@ -148,10 +155,16 @@ class OfflineGateway:
         for phase in phases:
             if answers and not answers[-1].decision.allowed:
                 break
-            answers.append(await _run(admission, self.paths[f"/{phase}"], body))
+            answers.append(await _run(admission, self._selection(phase, webhooks), body))
             body = _after(answers[-1], body)
         rest = phases[len(answers) :]
-        return OfflineReview(tuple(answers), tuple(self.paths[f"/{phase}"] for phase in rest))
+        return OfflineReview(tuple(answers), tuple(self._selection(phase, webhooks) for phase in rest))
+
+    def _selection(self, phase: Phase, webhooks: Collection[str]) -> Selection:
+        whole = self.paths[f"/{phase}"]
+        if not webhooks:
+            return whole
+        return Selection(phase, [webhook for webhook in whole.webhooks if webhook.name in webhooks])
 
 
 @asynccontextmanager

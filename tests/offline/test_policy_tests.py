@@ -1,0 +1,264 @@
+"""``admission-gateway test``: suites of cases against real workers."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.load import load
+from gateway.errors import ConfigError
+from gateway.offline.changes import as_yaml, changes
+from gateway.policy_tests.suite import read_suites
+from tests.kit import REVIEWS, ROOT, pool_document, run_command, webhook_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import WorkerProcess
+
+    StartWorker = Callable[..., WorkerProcess]
+
+SAMPLES = ROOT / "gateway/dev.yaml"
+HEAD = f"""\
+apiVersion: admission-gateway.io/v1alpha1
+kind: PolicyTest
+metadata: {{name: pods}}
+config: [{SAMPLES}]
+"""
+CASES = """\
+cases:
+  # The comment stays.
+  - name: no team
+    object: &pod
+      apiVersion: v1
+      kind: Pod
+      metadata: {name: a}
+      spec: {containers: [{name: c, image: "nginx:1.27"}]}
+    expect:
+      allowed: false
+      code: 403
+      message: |-
+        require-labels.samples.example: label "team" is missing
+  - name: defaults
+    object: *pod
+    phase: mutate
+    webhooks: [default-resources.samples.example]
+    expect:
+      allowed: true
+      warnings: []
+      patch:
+        - op: add
+          path: /spec/containers/0/resources
+          value: {requests: {memory: 128Mi, cpu: 100m}}
+      object:
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: a}
+        spec:
+          containers:
+            - name: c
+              image: nginx:1.27
+              resources: {requests: {cpu: 100m, memory: 128Mi}}
+"""
+
+
+def suite(tmp_path: Path, cases: str = CASES, head: str = HEAD) -> Path:
+    folder = tmp_path / "suites"
+    folder.mkdir(exist_ok=True)
+    file = folder / "pods.yaml"
+    file.write_text(head + cases)
+    return file
+
+
+def one_case(**fields: Any) -> str:
+    case = {"name": "one", **fields}
+    return f"cases:\n- {json.dumps(case)}\n"
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+def test_cases_pass_or_fail_with_the_difference(tmp_path: Path) -> None:
+    file = suite(tmp_path)
+    passed = run_command("test", str(file.parent))
+    assert passed.returncode == 0, passed.stderr
+    assert passed.stdout.splitlines() == [
+        f"{file}: pods",
+        "  ok    no team",
+        "  ok    defaults",
+        "2 cases: 2 passed, 0 failed",
+    ]
+    file.write_text(file.read_text().replace("128Mi", "64Mi").replace("code: 403", "code: 400"))
+    failed = run_command("test", str(file), "--junit", str(tmp_path / "junit.xml"))
+    assert failed.returncode == 1
+    lines = failed.stdout.splitlines()
+    assert "        code: found 403, expected 400" in lines
+    assert "        object: the object after all changes differs" in lines
+    assert "          -        memory: 64Mi" in lines
+    assert "          +        memory: 128Mi" in lines
+    assert lines[-1] == "2 cases: 0 passed, 2 failed"
+    root = ET.parse(tmp_path / "junit.xml").getroot()
+    assert root[0].attrib["failures"] == "2"
+    assert [case[0].attrib["message"] for case in root[0]] == [
+        "code: found 403, expected 400",
+        "object: the object after all changes differs",
+    ]
+
+
+@pytest.mark.process
+def test_update_writes_the_decision_and_keeps_the_rest_of_the_file(tmp_path: Path) -> None:
+    file = suite(tmp_path)
+    before = file.read_text()
+    wrong = before.replace("128Mi", "64Mi").replace("allowed: true", "allowed: false")
+    file.write_text(wrong + "  - name: new\n    object: *pod\n\n  # at the end\n")
+    assert run_command("test", str(file)).returncode == 1
+    updated = run_command("test", str(file), "--update")
+    assert (updated.returncode, updated.stderr.splitlines()[-1]) == (0, f"updated: {file}")
+    text = file.read_text()
+    assert "  # The comment stays.\n" in text
+    assert "  # at the end\n" in text
+    assert yaml.safe_load(text)["cases"][:2] == yaml.safe_load(before)["cases"]
+    assert yaml.safe_load(text)["cases"][2]["expect"]["allowed"] is False
+    assert run_command("test", str(file)).returncode == 0
+    again = run_command("test", str(file), "--update")
+    assert "updated" not in again.stderr
+    assert file.read_text() == text
+
+
+@pytest.mark.process
+def test_a_failed_webhook_fails_the_case_and_is_never_written(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    ignored = webhook_document("validate", "v", "pool", {"webhook": {"failurePolicy": "Ignore"}})
+    config.write_text(pool_document("pool", "127.0.0.1:1") + ignored)
+    pod = {"apiVersion": "v1", "kind": "Pod"}
+    file = suite(tmp_path, one_case(object=pod, expect={"allowed": False}))
+    before = file.read_text()
+    done = run_command("test", str(file), "--config", str(config), "--update")
+    assert done.returncode == 1
+    assert "        h0.v.test failed: " in done.stdout
+    assert file.read_text() == before
+
+
+@pytest.mark.process
+def test_a_case_has_user_namespace_and_old_object(tmp_path: Path, start_worker: StartWorker) -> None:
+    worker = start_worker()
+    config = tmp_path / "config.yaml"
+    fields = {
+        "namespaceSelector": {"matchLabels": {"tier": "prod"}},
+        "matchConditions": [
+            {"name": "c", "expression": "request.userInfo.username == 'bob' && oldObject.data.a == '1'"}
+        ],
+    }
+    denial = {"deny": {"message": "no"}, "webhook": fields}
+    config.write_text(
+        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", denial)
+    )
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites/old.json").write_text(json.dumps({**pod, "data": {"a": "1"}}))
+    case = {"object": pod, "oldObject": "old.json", "operation": "UPDATE", "user": "bob"}
+    namespace = {"name": "shop", "labels": {"tier": "prod"}}
+    cases = [
+        {
+            "name": "all",
+            **case,
+            "namespace": namespace,
+            "expect": {"allowed": False, "message": "h0.v.test: no"},
+        },
+        {"name": "no label", **case, "namespace": "shop", "expect": {"allowed": True}},
+        {"name": "user", **case, "namespace": namespace, "user": "eve", "expect": {"allowed": True}},
+        {
+            "name": "recorded",
+            "review": str(REVIEWS / "pod-create-validate.json"),
+            "expect": {"allowed": True},
+        },
+    ]
+    file = suite(tmp_path, f"cases: {json.dumps(cases)}\n")
+    done = run_command("test", str(file), "--config", str(config), "--json")
+    assert done.returncode == 0, done.stdout
+    found = json.loads(done.stdout)
+    assert (found["passed"], found["failed"]) == (4, 0)
+    assert [one["name"] for one in found["suites"][0]["cases"]] == ["all", "no label", "user", "recorded"]
+    one = run_command("test", str(file), "--config", str(config), "--filter", "pods/no*", "--json")
+    assert json.loads(one.stdout)["passed"] == 1
+
+
+POD = {"apiVersion": "v1", "kind": "Pod"}
+WRONG = [
+    (one_case(object=POD, review="x.json"), "expected one of object and review"),
+    (one_case(), "expected one of object and review"),
+    (one_case(object=POD, expect={}), "expect: found nothing"),
+    (one_case(object=POD, expect={"alowed": True}), 'did you mean "allowed"?'),
+    (one_case(object=POD, expect={"patch": {}}), "expect.patch: found a mapping"),
+    (one_case(object="none.yaml", expect={"allowed": True}), "none.yaml: cannot be read"),
+    (one_case(object=POD, operation="UPDATE"), "UPDATE needs the old object"),
+    (one_case(review=str(REVIEWS / "pod-create-validate.json"), user="x"), "user: is for an object"),
+    ("cases: []\n", "cases: found none"),
+    (one_case(object=POD) + one_case(object=POD)[7:], "found a second time"),
+]
+
+
+@pytest.mark.parametrize(("cases", "text"), WRONG)
+def test_a_wrong_suite_is_refused_with_file_and_field(tmp_path: Path, cases: str, text: str) -> None:
+    file = suite(tmp_path, cases)
+    with pytest.raises(ConfigError) as raised:
+        read_suites([file.parent], [])
+    assert text in str(raised.value)
+    assert str(file) in str(raised.value)
+
+
+@pytest.mark.process
+def test_wrong_usage_has_the_status_2(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    file = suite(
+        tmp_path, one_case(object=POD, webhooks=["requir-labels.samples.example"], expect={"allowed": True})
+    )
+    for arguments, text in (
+        ([str(tmp_path / "empty")], "found no document of the kind PolicyTest"),
+        ([str(tmp_path / "none")], "cannot be read"),
+        ([str(file)], 'did you mean "require-labels.samples.example"?'),
+    ):
+        done = run_command("test", *arguments)
+        assert done.returncode == 2
+        assert text in done.stderr
+        assert "Traceback" not in done.stderr
+    other = run_command("test", str(suite(tmp_path)), "--filter", "nothing")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "no case matches --filter nothing" in other.stderr
+
+
+def test_suites_may_lie_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(SAMPLES.read_text())
+    (tmp_path / "tests.yaml").write_text(HEAD + CASES)
+    assert len(load([tmp_path]).validating) == len(load([SAMPLES]).validating)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(before=VALUES.filter(lambda v: v is not None), after=VALUES.filter(lambda v: v is not None))
+def test_changes_are_printable_and_empty_only_for_equal_values(before: object, after: object) -> None:
+    lines = list(changes(before, after))
+    assert all(line.isprintable() for line in lines)
+    assert bool(lines) == (as_yaml(before) != as_yaml(after))
+
+
+@pytest.mark.process
+def test_the_suite_of_the_documentation_passes(tmp_path: Path) -> None:
+    page = (ROOT / "docs/test-policies.md").read_text()
+    text = page.split("```yaml\n")[1].split("```")[0]
+    file = tmp_path / "suite.yaml"
+    file.write_text(text)
+    done = run_command("test", str(file), "--config", str(SAMPLES))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("2 cases: 2 passed, 0 failed\n")
