@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.model import KubernetesSettings
+    from gateway.config.model import KubernetesSettings, SelfManagedTls
     from gateway.registration.backend import Backend
     from gateway.registration.coverage_gaps import CoverageGap
     from gateway.registration.plan import Plan, RegistrationOptions
@@ -30,12 +30,14 @@ _NO_CA: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
-    add_config(parser)
+    add_config(parser, required=False)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--service", metavar="NS/NAME[:PORT]", help="Service of the gateway")
     where.add_argument("--url", metavar="URL", help="https URL of a gateway outside the cluster")
     where.add_argument(
-        "--delete", action="store_true", help="delete the objects called --name from the cluster instead"
+        "--delete",
+        action="store_true",
+        help="delete the objects called --name from the cluster instead; needs no --config",
     )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
@@ -95,6 +97,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     if parsed.delete:
         return _delete(parsed, refuse)
+    if not parsed.config:
+        refuse("the following arguments are required: --config")
     options = _options(parsed, refuse)
     config = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
     kubernetes = config.gateway.kubernetes
@@ -104,12 +108,18 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             config, target, lambda problem: logs.print_error(f"error: {problem}")
         )
     backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
+    if parsed.apply:
+        target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
+        if parsed.wait is not None:
+            with Progress("waiting until the gateway is ready"):
+                _wait(target, options.backend, parsed.wait)
+        if config.gateway.tls.self_managed is not None and parsed.ca_file is None:
+            backend, ca_warnings = _trusting_own(backend, target, config.gateway.tls.self_managed)
     with Progress("planning the registration"):
         made = plan(config, replace(options, backend=backend))
     if parsed.apply:
-        target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         with Progress("applying the registration"):
-            result = _apply(made, target, options.backend, parsed)
+            result = _apply(made, target, parsed)
     elif parsed.static is not None:
         from gateway.registration import static_manifests
 
@@ -133,7 +143,8 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     if parsed.apply or parsed.static is not None or parsed.wait is not None:
         refuse("--delete excludes --apply, --static and --wait")
-    target = cluster.select(load(parsed.config).gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    kubernetes = load(parsed.config).gateway.kubernetes if parsed.config else None
+    target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
     logs.print_output(*asyncio.run(delete(target, parsed.name)))
     return 0
 
@@ -215,6 +226,23 @@ def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str
     return replace(backend, ca_bundle=bundle), [f"--ca-file: {ca_file}: {warning}" for warning in ca_warnings]
 
 
+def _trusting_own(
+    backend: Backend, target: KubernetesSettings, own: SelfManagedTls
+) -> tuple[Backend, list[str]]:
+    """Return *backend* with the CA that the gateway issued itself as caBundle, and warnings about it."""
+    import asyncio
+
+    from gateway.errors import ClusterError
+    from gateway.kubernetes.self_managed_tls import read_ca_bundle
+
+    try:
+        bundle = asyncio.run(read_ca_bundle(target, own))
+    except ClusterError as error:
+        name = "/".join(own.secret_key)
+        return backend, [f"Secret {name}: {error}: the gateway adds its caBundle itself, seconds later"]
+    return replace(backend, ca_bundle=bundle), []
+
+
 def _as_yaml(made: Plan) -> str:
     """Return the documents of *made* as YAML, after a comment with the command that removes them."""
     from gateway.registration.yaml_output import to_yaml
@@ -227,14 +255,20 @@ def _as_yaml(made: Plan) -> str:
     return head + "---\n".join(map(to_yaml, made.documents))
 
 
-def _apply(made: Plan, target: KubernetesSettings, backend: Backend, parsed: argparse.Namespace) -> str:
+def _wait(target: KubernetesSettings, backend: Backend, seconds: float) -> None:
     import asyncio
 
-    from gateway.kubernetes.apply import apply, wait_for_endpoint
+    from gateway.kubernetes.apply import wait_for_endpoint
 
-    if parsed.wait is not None:
-        assert backend.service is not None
-        asyncio.run(wait_for_endpoint(target, backend.service[:2], parsed.wait))
+    assert backend.service is not None
+    asyncio.run(wait_for_endpoint(target, backend.service[:2], seconds))
+
+
+def _apply(made: Plan, target: KubernetesSettings, parsed: argparse.Namespace) -> str:
+    import asyncio
+
+    from gateway.kubernetes.apply import apply
+
     # An absent list removes entries too, and an empty list would count as a change each time.
     documents = [
         {key: value for key, value in document.items() if key != "webhooks" or value}

@@ -20,7 +20,7 @@ import orjson
 from gateway.credentials.issuing import write_private
 from gateway.credentials.self_managed import TlsState, next_state, read_state
 from gateway.errors import ClusterError
-from gateway.kubernetes.access import ClusterAccess
+from gateway.kubernetes.access import ClusterAccess, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,23 @@ _LABEL: Final = "app.kubernetes.io/managed-by"
 _OWNER: Final = "admission-gateway"
 _KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+
+
+async def read_ca_bundle(cluster: KubernetesSettings, settings: SelfManagedTls) -> str:
+    """Return the CAs that the gateway issued itself, as a caBundle: PEM in base64.
+
+    Raises:
+        ClusterError: the Secret cannot be read, or has none yet.
+    """
+    api = await asyncio.to_thread(connect, cluster)
+    try:
+        secret = await api.get(_secret_path(settings))
+    finally:
+        await api.close()
+    state = read_state(secret.get("data") or {})
+    if state is None:
+        raise ClusterError("it has no certificate of the gateway yet")
+    return base64.b64encode(state.ca_bundle).decode()
 
 
 class CertificateKeeper:
@@ -96,9 +113,9 @@ class CertificateKeeper:
             ClusterError: the API server refuses it, or the Secret belongs to another program.
         """
         settings = self._settings
-        path = f"/api/v1/namespaces/{quote(settings.namespace, safe='')}/secrets"
+        path = _secret_path(settings)
         for _ in range(_ATTEMPTS):
-            secret = await api.find(f"{path}/{quote(settings.secret, safe='')}")
+            secret = await api.find(path)
             state = self._state_of(secret)
             is_published = state is not None and await self._publish(api, state)
             now = datetime.datetime.now(datetime.UTC)
@@ -139,11 +156,12 @@ class CertificateKeeper:
         if secret is None:
             metadata: Json = {"name": name, "labels": {_LABEL: _OWNER}}
             document = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": state.data()}
-            await api.write("POST", path, document)
+            await api.write("POST", path.rpartition("/")[0], document)
             return
-        labels = {**secret["metadata"].get("labels", {}), _LABEL: _OWNER}
+        # Helm's value of the label stays: the field would be a conflict at the next upgrade.
+        labels = {_LABEL: _OWNER, **secret["metadata"].get("labels", {})}
         document = {**secret, "metadata": {**secret["metadata"], "labels": labels}, "data": state.data()}
-        await api.write("PUT", f"{path}/{quote(name, safe='')}", document)
+        await api.write("PUT", path, document)
 
     def _write_files(self, state: TlsState) -> None:
         if state == self._written:
@@ -189,3 +207,8 @@ class CertificateKeeper:
                 case {"clientConfig": {"service": {"namespace": namespace, "name": name}}}:
                     if (namespace, name) == (self._settings.namespace, self._settings.service):
                         yield index
+
+
+def _secret_path(settings: SelfManagedTls) -> str:
+    namespace, name = (quote(part, safe="") for part in settings.secret_key)
+    return f"/api/v1/namespaces/{namespace}/secrets/{name}"

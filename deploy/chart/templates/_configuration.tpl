@@ -1,0 +1,124 @@
+{{/* The GatewayConfiguration: `configuration`, and what the chart's other values say. */}}
+{{- define "ag.gatewayConfiguration" -}}
+{{- $kubernetes := dict -}}
+{{- if .Values.customResources.enabled -}}
+{{- $kubernetes = dict "customResources" true -}}
+{{- end -}}
+{{- $tls := dict -}}
+{{- if eq .Values.tls.mode "SelfManaged" -}}
+{{- $service := printf "%s/%s" .Release.Namespace (include "ag.fullname" .) -}}
+{{- $_ := set $tls "selfManaged" (dict "service" $service "secret" (include "ag.tlsSecret" .) "registration" (include "ag.registrationName" .)) -}}
+{{- end -}}
+{{- with .Values.tls.clientCA -}}
+{{- if .configMap -}}
+{{- $_ := set $tls "clientCAFile" (printf "/etc/admission-gateway-client-ca/%s" .key) -}}
+{{- with .names }}{{ $_ := set $tls "clientNames" . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $own := dict "apiVersion" "admission-gateway.io/v1alpha1" "kind" "GatewayConfiguration" "kubernetes" $kubernetes -}}
+{{- $_ := set $own "listen" (printf "%s:%v" .Values.listenAddress .Values.ports.https) -}}
+{{- $_ := set $own "adminListen" (printf "%s:%v" .Values.listenAddress .Values.ports.admin) -}}
+{{- with $tls }}{{ $_ := set $own "tls" . }}{{ end -}}
+{{- mergeOverwrite (deepCopy .Values.configuration) $own | toYaml -}}
+{{- end -}}
+
+{{/* WorkerPools of `pools` and `workers`, as YAML documents. */}}
+{{- define "ag.pools" -}}
+{{- $pools := deepCopy .Values.pools -}}
+{{- range $name, $given := .Values.workers -}}
+{{- $worker := include "ag.worker" (dict "root" $ "worker" $given) | fromYaml -}}
+{{- if hasKey $pools $name -}}
+{{- fail (printf "pools.%s and workers.%s have the same name: put fields of the pool into workers.%s.pool" $name $name $name) -}}
+{{- end -}}
+{{- $fullname := include "ag.workerFullname" (dict "root" $ "name" $name "worker" $worker) -}}
+{{- $target := printf "dns:///%s.%s.svc:%v" $fullname $.Release.Namespace $worker.port -}}
+{{- $_ := set $pools $name (mergeOverwrite (dict "target" $target) $worker.pool) -}}
+{{- end -}}
+{{- range $name, $spec := $pools }}
+---
+apiVersion: admission-gateway.io/v1alpha1
+kind: WorkerPool
+metadata:
+  name: {{ $name }}
+spec:
+  {{- toYaml $spec | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- define "ag.webhooks" -}}
+{{- range $kind, $configurations := dict "MutatingWebhookConfiguration" .Values.mutatingWebhookConfigurations "ValidatingWebhookConfiguration" .Values.validatingWebhookConfigurations }}
+{{- range $name, $webhooks := $configurations }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ $name }}
+webhooks:
+  {{- toYaml $webhooks | nindent 2 }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The content of the ConfigMap: a file for each part that is not empty. */}}
+{{- define "ag.configFiles" -}}
+gateway.yaml: |
+  {{- include "ag.gatewayConfiguration" . | nindent 2 }}
+{{- with include "ag.pools" . | trim | trimPrefix "---\n" }}
+pools.yaml: |
+  {{- . | nindent 2 }}
+{{- end }}
+{{- with include "ag.webhooks" . | trim | trimPrefix "---\n" }}
+webhooks.yaml: |
+  {{- . | nindent 2 }}
+{{- end }}
+{{- with .Values.extraDocuments }}
+documents.yaml: |
+  {{- range $number, $document := . }}
+  {{- if $number }}
+  ---
+  {{- end }}
+  {{- toYaml $document | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* "true" if the values have a webhook or a policy. */}}
+{{- define "ag.hasWebhooks" -}}
+{{- range $webhooks := concat (values .Values.mutatingWebhookConfigurations) (values .Values.validatingWebhookConfigurations) }}{{ if $webhooks }}true{{ end }}{{ end -}}
+{{- range .Values.extraDocuments }}{{ if regexMatch "^(Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)$" (toString .kind) }}true{{ end }}{{ end -}}
+{{- end -}}
+
+{{- define "ag.allowEmpty" -}}
+{{- if kindIs "bool" .Values.allowEmpty -}}
+{{- if .Values.allowEmpty }}true{{ end -}}
+{{- else if not (include "ag.hasWebhooks" .) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* The volumes that the gateway's container and the Jobs share. In: (dict "root" $ "configMap" NAME) */}}
+{{- define "ag.volumes" -}}
+- name: config
+  configMap: {name: {{ .configMap }}}
+{{- with .root.Values.tls.clientCA.configMap }}
+- name: client-ca
+  configMap: {name: {{ . }}}
+{{- end }}
+- name: tmp
+  emptyDir: {sizeLimit: 16Mi}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "ag.volumeMounts" -}}
+# Whole folders: a subPath mount is never updated.
+- {name: config, mountPath: /etc/admission-gateway, readOnly: true}
+{{- if .Values.tls.clientCA.configMap }}
+- {name: client-ca, mountPath: /etc/admission-gateway-client-ca, readOnly: true}
+{{- end }}
+- {name: tmp, mountPath: /tmp}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

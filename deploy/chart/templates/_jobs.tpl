@@ -1,0 +1,142 @@
+{{/* Annotations of a Helm hook, or of an ordinary object if hooks are off. In: (dict "root" $ "on" EVENTS "weight" N "keepFailed" BOOL) */}}
+{{- define "ag.hookAnnotations" -}}
+{{- if .root.Values.hooks.enabled }}
+helm.sh/hook: {{ .on }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: {{ .keepFailed | ternary "before-hook-creation,hook-succeeded" "before-hook-creation,hook-succeeded,hook-failed" }}
+{{- if .keepFailed }}
+helm.sh/hook-output-log-policy: hook-failed
+{{- end }}
+{{- end }}
+{{- with merge (dict) .root.Values.hooks.annotations .root.Values.commonAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of an object that is a hook. In: as above, and "name" NAME */}}
+{{- define "ag.hookMetadata" -}}
+{{- $annotations := include "ag.hookAnnotations" . | fromYaml -}}
+{{- include "ag.metadata" (dict "root" .root "name" (printf "%s-registration" (include "ag.name" .root)) "annotations" $annotations) -}}
+{{- end -}}
+
+{{- define "ag.registrationAccount" -}}
+{{ include "ag.fullname" . }}-registration
+{{- end -}}
+
+{{/* Events of the hooks that register the gateway, and that remove the registration. Without `registration.enabled` an
+     upgrade removes it before anything else. */}}
+{{- define "ag.registerOn" -}}
+post-install,post-upgrade,post-rollback
+{{- end -}}
+{{- define "ag.unregisterOn" -}}
+{{ .Values.registration.enabled | ternary "pre-delete" "pre-delete,pre-upgrade,pre-rollback" }}
+{{- end -}}
+
+{{/* The pod of a Job. In: (dict "root" $ "args" LIST "configMap" NAME "account" NAME "volumes" YAML "mounts" YAML). Without
+     a configMap it needs no objects that could be missing. */}}
+{{- define "ag.jobPod" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "ag.selector" (dict "root" $root "name" (printf "%s-registration" (include "ag.name" $root))) | nindent 4 }}
+    {{- with $root.Values.commonLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with merge (dict) $root.Values.hooks.annotations $root.Values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  {{- with include "ag.imagePullSecrets" (dict "root" $root "secrets" $root.Values.imagePullSecrets) }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $root.Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .account }}
+  serviceAccountName: {{ . }}
+  {{- end }}
+  automountServiceAccountToken: {{ not (empty .account) }}
+  enableServiceLinks: false
+  {{- with $root.Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.podSecurityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: admission-gateway
+      {{- include "ag.gatewayImage" $root | nindent 6 }}
+      args:
+        {{- range .args }}
+        - {{ . | quote }}
+        {{- end }}
+      {{- with $root.Values.hooks.resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $root.Values.securityContext }}
+      securityContext:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if .configMap }}
+      volumeMounts:
+        {{- include "ag.volumeMounts" $root | nindent 8 }}
+        {{- with .mounts }}
+        {{- . | nindent 8 }}
+        {{- end }}
+  volumes:
+    {{- include "ag.volumes" (dict "root" $root "configMap" .configMap) | nindent 4 }}
+    {{- with .volumes }}
+    {{- . | nindent 4 }}
+    {{- end }}
+      {{- end }}
+{{- end -}}
+
+{{/* Arguments of `manifests` that make the registration. */}}
+{{- define "ag.registerArgs" -}}
+{{- $port := .Values.service.port | int -}}
+- manifests
+- --config=/etc/admission-gateway
+- --service={{ .Release.Namespace }}/{{ include "ag.fullname" . }}{{ if ne $port 443 }}:{{ $port }}{{ end }}
+- --name={{ include "ag.registrationName" . }}
+{{- range .Values.registration.excludeNamespaces }}
+- --exclude-namespace={{ . }}
+{{- end }}
+{{- range .Values.registration.include }}
+- --include={{ . }}
+{{- end }}
+{{- if .Values.registration.splitMutating }}
+- --split-mutating
+{{- end }}
+{{- if ne .Values.tls.mode "SelfManaged" }}
+- --ca-file=/etc/admission-gateway-ca/ca.crt
+{{- end }}
+- --apply
+- --force-conflicts
+{{- end -}}
+
+{{- define "ag.caVolume" -}}
+{{- if eq .Values.tls.mode "SelfManaged" -}}
+{{- else if .Values.tls.caCertificates -}}
+- name: ca
+  configMap: {name: {{ include "ag.fullname" . }}-ca}
+{{- else -}}
+# The CA alone: not the key.
+- name: ca
+  secret: {secretName: {{ include "ag.tlsSecret" . }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end -}}
+{{- end -}}
+
+{{- define "ag.caMount" -}}
+{{- if ne .Values.tls.mode "SelfManaged" -}}
+- {name: ca, mountPath: /etc/admission-gateway-ca, readOnly: true}
+{{- end -}}
+{{- end -}}
