@@ -67,7 +67,7 @@ def dedented(readme: str) -> str:
     """Return the text of a README with each fenced block moved to the margin."""
     text = (ROOT / readme).read_text()
     if "java" in readme:
-        return re.sub(r"^ {8}", "", text, flags=re.MULTILINE)
+        return re.sub(r"^ {4}", "", text, flags=re.MULTILINE)
     return text
 
 

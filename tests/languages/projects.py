@@ -1,0 +1,160 @@
+"""Projects outside the repository that use the SDK of a language as it would be published."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deploy import artifacts
+from tests.kit import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.languages.toolchains import Language
+
+STEP_WITHIN_S: Final = 1800.0
+"""The timeout of a command, which may compile all dependencies."""
+
+_BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_PATH: Final = re.compile(r"(?:// |<!-- |# )(?P<adds>at the end of )?(?P<path>[\w./-]+\.\w+)(?: -->)?\n")
+
+
+@dataclass(slots=True)
+class Published:
+    """The artifact of a language, and what its users' commands need to find it."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    instead: dict[str, str] = field(default_factory=dict)
+    """Commands that would ask a registry, and what is run instead."""
+
+    def command(self, text: str) -> str:
+        """Return the shell lines *text* with the local artifact instead of a registry's."""
+        for published, local in self.instead.items():
+            text = text.replace(published, local)
+        return text
+
+
+def publish(language: Language, folder: Path) -> Published:
+    """Build the artifact of *language* below *folder*."""
+    built = artifacts.build(language.name, folder)
+    match language.name:
+        case "go":
+            _forget_go_module()
+            proxies = f"{built.as_uri()},{_output('go', 'env', 'GOPROXY')}"
+            # The checksum database has no unpublished module. A writable module cache can be cleaned.
+            flags = f"{_output('go', 'env', 'GOFLAGS')} -modcacherw".strip()
+            return Published({"GOPROXY": proxies, "GONOSUMDB": artifacts.GO_MODULE, "GOFLAGS": flags})
+        case "typescript":
+            (package,) = built.glob("*.tgz")
+            instead = {"npm install admission-gateway-worker": f"npm install {package}"}
+            return Published({"npm_config_prefer_offline": "true", "npm_config_fund": "false"}, instead)
+        case "rust":
+            (crate,) = built.glob("*.crate")
+            with tarfile.open(crate) as archive:
+                archive.extractall(built, filter="data")
+            instead = {"cargo add admission-gateway-worker": f"cargo add --path {crate.with_suffix('')}"}
+            # Kept, because the dependencies take a minute.
+            target = artifacts.WORKERS / "rust" / "target" / "projects"
+            return Published({"CARGO_TARGET_DIR": str(target)}, instead)
+        case _:
+            repository = _maven_repository(built, folder / "repository")
+            return Published({"MAVEN_OPTS": f"-Dmaven.repo.local={repository}"})
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def _forget_go_module() -> None:
+    """Remove the module of an earlier test, which has the same version, from Go's module cache."""
+    cache = Path(_output("go", "env", "GOMODCACHE"))
+    host = artifacts.GO_MODULE.partition("/")[0]
+    for path in (cache / host, cache / "cache" / "download" / host):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _maven_repository(built: Path, folder: Path) -> Path:
+    """Return a local repository with the artifact, and with links to what the user's own has of others."""
+    users = Path.home() / ".m2" / "repository"
+    (folder / "io").mkdir(parents=True)
+    for path in (*users.glob("*"), *users.glob("io/*")):
+        if path.name not in ("io", "admission-gateway"):
+            (folder / path.relative_to(users)).symlink_to(path)
+    shutil.copytree(built / "io" / "admission-gateway", folder / "io" / "admission-gateway")
+    return folder
+
+
+class Shell:
+    """Runs shell lines one after another, as in a terminal: a ``cd`` has an effect on later ones."""
+
+    def __init__(self, folder: Path, published: Published) -> None:
+        self.folder = folder
+        self._published = published
+
+    def run(self, lines: str) -> None:
+        """Run *lines*, each of which has to succeed."""
+        after = self.folder / ".cwd"
+        done = subprocess.run(
+            ["sh", "-ec", f"{self._published.command(lines)}\npwd > '{after}'"],
+            cwd=self.folder,
+            env={**os.environ, **self._published.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=STEP_WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{lines}\n{done.stdout}"
+        self.folder = Path(after.read_text().strip())
+        after.unlink()
+
+    def start(self, line: str) -> Started:
+        """Start a shell line that runs until it is stopped."""
+        return Started(self.folder, self._published.environment, line)
+
+
+class Started(Process):
+    """A shell line that runs until it is stopped, with the processes that it has started."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], line: str) -> None:
+        variables = (f"{name}={value}" for name, value in environment.items())
+        super().__init__("env", "-C", str(folder), *variables, "sh", "-c", line)
+
+    def stop(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGTERM)
+        super().stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a README: shell lines, a file, or another text."""
+
+    kind: str
+    text: str
+    path: str
+    adds: bool
+    """Whether the text is the end of a file that exists."""
+
+
+def blocks(readme: str) -> Iterator[Block]:
+    """Yield the fenced blocks of *readme*. Blocks of files begin with a comment that has the path."""
+    for found in _BLOCK.finditer(readme):
+        text = found["text"]
+        path = _PATH.match(text)
+        yield Block(
+            found["kind"],
+            text[path.end() :] if path else text,
+            path["path"] if path else "",
+            adds=bool(path and path["adds"]),
+        )

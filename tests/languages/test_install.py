@@ -1,0 +1,107 @@
+"""The SDK as it would be published, installed in an empty project by the steps of its README."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy import artifacts
+from tests.kit import REVIEWS, run_command
+from tests.languages.kit import SOME_PORT
+from tests.languages.projects import Shell, blocks, publish
+from tests.languages.toolchains import BUILT, ROOT
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from tests.languages.toolchains import Language
+
+
+EXAMPLE = "127.0.0.1:50051"
+"""The address of the READMEs."""
+
+
+@pytest.fixture(params=BUILT, ids=lambda language: language.name)
+def built_language(request: pytest.FixtureRequest, absent: dict[str, str]) -> Language:
+    """Each available language with an artifact that `deploy.artifacts` builds."""
+    language: Language = request.param
+    if language.name in absent:
+        pytest.skip(f"{language.name}: {absent[language.name]}")
+    return language
+
+
+@pytest.mark.timeout(3600)
+def test_an_empty_project_becomes_a_worker_by_the_steps_of_the_readme(
+    tmp_path: Path, processes: ExitStack, built_language: Language
+) -> None:
+    published = publish(built_language, tmp_path / "artifacts")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shell = Shell(empty, published)
+    target = configuration = ""
+    for block in blocks((ROOT / built_language.folder / "README.md").read_text()):
+        if block.path:
+            file = shell.folder / block.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{file.read_text()}\n{block.text}" if block.adds else block.text)
+        elif block.kind == "yaml":
+            configuration = block.text.replace(EXAMPLE, target)
+        elif block.kind == "sh":
+            *steps, last = block.text.splitlines()
+            if "--listen" in last:
+                shell.run("\n".join(steps))
+                worker = shell.start(last.replace(EXAMPLE, SOME_PORT))
+                processes.callback(worker.stop)
+                target = worker.expect(r"worker: serving 2 policies on (\S+)\n")[1]
+            else:
+                shell.run(block.text)
+    assert target in configuration
+    (tmp_path / "gateway.yaml").write_text(configuration)
+    review = (REVIEWS / "pod-create-validate.json", "--config", tmp_path / "gateway.yaml")
+    answer = json.loads(run_command("review", "--phase", "validate", *review).stdout)
+    assert answer["response"]["allowed"] is False
+    assert answer["response"]["status"]["message"].endswith("every workload names its team")
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return the names of the files of the archives below *folder*."""
+    found: set[str] = set()
+    for path in folder.rglob("*"):
+        if path.suffix in (".tgz", ".crate"):
+            with tarfile.open(path) as archive:
+                found |= {name.partition("/")[2] for name in archive.getnames()}
+        elif path.suffix in (".zip", ".jar"):
+            with zipfile.ZipFile(path) as archive:
+                found |= {name.rpartition("@")[2].partition("/")[2] for name in archive.namelist()}
+    return found
+
+
+NEEDED = {
+    "go": {"LICENSE", "README.md", "go.mod", "server.go", "internal/workerpb/worker.pb.go"},
+    "typescript": {
+        "LICENSE",
+        "README.md",
+        "package.json",
+        "dist/index.js",
+        "dist/index.d.ts",
+        "dist/worker.proto",
+    },
+    "rust": {"LICENSE", "README.md", "Cargo.toml", "build.rs", "worker.proto", "src/lib.rs"},
+    "java": {"LICENSE"},
+}
+
+
+def test_an_artifact_has_what_it_needs_and_neither_samples_nor_build_products(
+    tmp_path: Path, built_language: Language
+) -> None:
+    names = names_in(artifacts.build(built_language.name, tmp_path))
+    assert names >= NEEDED[built_language.name]
+    folders = {part for name in names for part in name.split("/")[:-1]}
+    unwanted = {"target", "node_modules", "test", "tracing"}
+    # A Go module has its tests and samples, as every one has.
+    assert not folders & (unwanted if built_language.name == "go" else {*unwanted, "samples", "tests"})
