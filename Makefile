@@ -8,12 +8,12 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
-$(STAMP): constraints.txt pyproject.toml
+$(STAMP): constraints.txt pyproject.toml workers/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is not Python 3.11 or newer; say which to use: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r constraints.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e workers/python -e .
 	@touch $@
 
 run: install
@@ -88,13 +88,16 @@ soak-faults: install
 	$(BIN)/python -m loadtest.soak --faults
 
 # Resolves the dependencies anew and pins them with their hashes. With --build-deps-for the build backend reads
-# pyproject.toml; pip-compile's own reader would drop the markers of the dependencies.
+# pyproject.toml; pip-compile's own reader would drop the markers of the dependencies. The SDK is found in the
+# folder where it is built, and is no line of the result: `make install` installs it from the tree.
 constraints: install
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header \
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/constraints ./workers/python
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header -f build/constraints \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev --extra tracing \
-	  --build-deps-for wheel --no-build-isolation --output-file constraints.txt pyproject.toml
+	  --unsafe-package admission-gateway-worker --build-deps-for wheel --no-build-isolation \
+	  --output-file constraints.txt pyproject.toml
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage \
+	rm -rf $(VENV) build *.egg-info workers/python/*.egg-info workers/python/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage \
 	  workers/go/target workers/java/*/target workers/rust/target \
 	  workers/typescript/dist workers/typescript/node_modules

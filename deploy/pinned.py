@@ -1,4 +1,4 @@
-"""Selects the part of constraints.txt that one list of pyproject.toml needs, for ``pip install -r``.
+"""Selects the part of constraints.txt that one list of the projects needs, for ``pip install -r``.
 
 constraints.txt also pins the development tools, which an image does not need. The names in the list are the
 roots; the ``# via`` comments of pip-compile say which package requires which. Nothing is resolved again, and
@@ -14,12 +14,14 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
+OWN = {"admission-gateway": ROOT, "admission-gateway-worker": ROOT / "workers" / "python"}
+"""The distributions of this repository, with their folders."""
 LISTS = ("dependencies", "build-system")
 
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
@@ -35,25 +37,28 @@ def main() -> None:
         help="of pyproject.toml: for the running program, or for the build of the wheel",
     )
     wanted = parser.parse_args().list
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     try:
-        sys.stdout.write(select(constraints, roots_of(project, wanted)))
+        sys.stdout.write(select(constraints, roots_of(wanted)))
     except LookupError as error:
         sys.exit(f"pinned: {error.args[0]}")
 
 
-def roots_of(project: dict[str, Any], wanted: str) -> list[str]:
-    """Return the names in the list *wanted*, one of ``LISTS``, of a parsed pyproject.toml.
+def roots_of(wanted: str) -> list[str]:
+    """Return the names in the list *wanted*, one of ``LISTS``, of each pyproject.toml.
 
     The running program has the optional dependencies for traces.
     """
-    found: list[str] = (
-        project["project"]["dependencies"] + project["project"]["optional-dependencies"]["tracing"]
-        if wanted == "dependencies"
-        else project["build-system"]["requires"]
-    )
-    return [_name(requirement) for requirement in found]
+    found: list[str] = []
+    for folder in OWN.values():
+        content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        project = content["project"]
+        found += (
+            project["dependencies"] + project.get("optional-dependencies", {}).get("tracing", [])
+            if wanted == "dependencies"
+            else content["build-system"]["requires"]
+        )
+    return sorted({_name(requirement) for requirement in found} - OWN.keys())
 
 
 def select(constraints: str, roots: Iterable[str]) -> str:

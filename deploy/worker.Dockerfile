@@ -22,5 +22,5 @@ EXPOSE 50051
 # ENTRYPOINT ["python", "/policies/policies.py"]
 # CMD ["--listen", "0.0.0.0:50051"]
 
-ENTRYPOINT ["python", "-m", "workers.samples"]
+ENTRYPOINT ["python", "-m", "admission_gateway_worker.samples"]
 CMD ["--listen", "0.0.0.0:50051"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.text import printable
+from admission_gateway_worker.text import printable
 
 
 class GatewayError(Exception):

@@ -1,10 +1,8 @@
 """Lines of logs and of output. All texts of the program are written here.
 
-A log record is one line. Its message can contain texts of workers, clients, files and the cluster, so the
-formatter escapes the whole message: no text can begin another record or send commands to a terminal. The
-lines of a traceback follow the record; each begins with ``CONTINUED``, with which no record begins. As JSON a
-record is one object in one line, with the traceback in it. Text that does not go through the logging module
-goes through :func:`print_error` or :func:`print_output`.
+A log record is one line, see ``admission_gateway_worker.log_lines``. As JSON it is one object in one line,
+with the traceback in it. Text that does not go through the logging module goes through :func:`print_error` or
+:func:`print_output`.
 
 Each record belongs to an area, by the name of its logger, and each area has a level. Records of libraries are
 only logged from WARNING on, whatever the levels are: their debug messages quote what they read.
@@ -15,16 +13,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
 
+from admission_gateway_worker.log_lines import LINE_CHARS, MESSAGE_CHARS, LogFormatter
+from admission_gateway_worker.text import printable
 from gateway.progress import hidden
-from gateway.text import printable, printable_json
+from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from types import TracebackType
 
 log = logging.getLogger(__name__)
 
@@ -44,36 +42,14 @@ _AREA_OF: Final[dict[str, Area]] = {
 }
 """By the part of the logger's name after ``gateway.``; all others belong to ``process``."""
 
-_OWN: Final = ("gateway", "workers", "root")
+_OWN: Final = ("gateway", "admission_gateway_worker", "root")
 _TALKATIVE: Final = ("asyncio", "hpack", "httpcore2", "httpx2")
 """Libraries whose debug records take time although they are not logged."""
 
 TEXT_FORM: Final = "%(asctime)s %(levelname)s %(message)s"
 """The form of text records of the gateway."""
-CONTINUED: Final = "    | "
-MESSAGE_CHARS: Final = 8192
-"""The longest message of a record: half of the 16 KiB at which container runtimes split a line."""
-TRACEBACK_LINES: Final = 100
-"""The longest traceback of a record; the middle of a longer one is left out."""
 TRACEBACK_CHARS: Final = 6144
 """The longest traceback of a JSON record: with the message less than 16 KiB."""
-_LINE_CHARS: Final = 1000
-
-
-class LogFormatter(logging.Formatter):
-    """Formats a record as one line, and its traceback as marked lines after it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of *record*."""
-        record.message = printable(record.getMessage(), MESSAGE_CHARS)
-        if self.usesTime():
-            record.asctime = self.formatTime(record, self.datefmt)
-        lines = [self.formatMessage(record)]
-        if record.exc_info:
-            lines += _continued(self.formatException(record.exc_info))
-        if record.stack_info:
-            lines += _continued(self.formatStack(record.stack_info))
-        return "\n".join(lines)
 
 
 class JsonFormatter(LogFormatter):
@@ -100,19 +76,10 @@ def area_of(logger: str) -> Area:
 
 def _shortened(text: str) -> str:
     """Return a traceback for a JSON record, its middle left out if it is long."""
-    lines = [printable(line, _LINE_CHARS) for line in text.split("\n")]
+    lines = [printable(line, LINE_CHARS) for line in text.split("\n")]
     whole = "\n".join(lines)
     half = TRACEBACK_CHARS // 2
     return whole if len(whole) <= TRACEBACK_CHARS else f"{whole[:half]}\n(…)\n{whole[-half:]}"
-
-
-def _continued(text: str) -> list[str]:
-    lines = text.split("\n")
-    left_out = len(lines) - TRACEBACK_LINES
-    if left_out > 0:
-        half = TRACEBACK_LINES // 2
-        lines[half:-half] = [f"({left_out} lines left out)"]
-    return [CONTINUED + printable(line, _LINE_CHARS) for line in lines]
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -187,23 +154,6 @@ class LogSettings:
 
 current: Final = LogSettings()
 """Of this process."""
-
-
-def log_uncaught() -> None:
-    """Log uncaught exceptions of all threads. For a process of the program's own."""
-    sys.excepthook = _log_uncaught
-    threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
-    sys.unraisablehook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
-
-
-def _log_uncaught(
-    kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
-) -> None:
-    error = error if error is not None else kind()
-    if issubclass(kind, Exception):
-        logging.critical("uncaught exception", exc_info=(kind, error, traceback))
-    elif issubclass(kind, KeyboardInterrupt):
-        sys.__excepthook__(kind, error, traceback)
 
 
 def print_error(*lines: object) -> None:

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
-from gateway.text import printable
+from admission_gateway_worker.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

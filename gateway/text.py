@@ -11,27 +11,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_worker.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_MORE: Final = "..."
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]*")
 _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(?::[0-9]*)?")
-
-
-def printable(text: object, limit: int | None = 1000) -> str:
-    """Return *text* in one line, with unprintable characters escaped, cut to *limit* characters.
-
-    Characters are escaped as in a Python literal if ``str.isprintable`` is false of them: control characters
-    (also C1 and DEL), line and paragraph separators, invisible characters, characters that change the
-    direction of writing, and lone surrogates. With a *limit* of None nothing is cut.
-    """
-    found = str(text)
-    if limit is not None:
-        found = found[: limit + 1]
-    if not found.isprintable():
-        found = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
-    return found if limit is None or len(found) <= limit else found[: limit - len(_MORE)] + _MORE
 
 
 def shown(value: object) -> str:

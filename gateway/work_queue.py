@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def finish(steps: Generator[None, None, Result]) -> Result:
-    """Run all *steps* at once and return their result: for work that is known to be short."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-
 class _Work(Generic[Result]):
     """A generator with the callbacks for its result."""
 

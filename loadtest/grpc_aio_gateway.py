@@ -21,8 +21,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 
+from admission_gateway_worker.pb.worker_pb2 import ReviewRequest, ReviewResponse
 from gateway.dispatch.unary import REVIEW
-from gateway.pb.worker_pb2 import ReviewRequest, ReviewResponse
 from loadtest.floor import serve
 from loadtest.gateways import COUNTS, pool_of
 from loadtest.worker import validating_name

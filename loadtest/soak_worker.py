@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_worker import Denied, PolicyServer
 from loadtest.worker import LABEL
-from workers import Denied, PolicyServer
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from workers import Review
+    from admission_gateway_worker import Review
 
 ALLOWS: Final = tuple(f"allows-{number}" for number in range(4))
 DENIES: Final = "denies"

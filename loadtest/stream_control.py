@@ -18,9 +18,9 @@ import grpc
 import orjson
 import uvloop
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.transport import REVIEW_STREAM
-from gateway.pb import worker_pb2
 from loadtest.measurement import cpu_clock
 from loadtest.reviews import POD
 from loadtest.servers import POLICIES, logged, start

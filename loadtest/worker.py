@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from workers import Denied, PolicyServer
+from admission_gateway_worker import Denied, PolicyServer
 
 if TYPE_CHECKING:
-    from workers import Review
+    from admission_gateway_worker import Review
 
 POLICIES: Final = 16
 SLOW_POLICIES: Final = 8

@@ -37,7 +37,7 @@ from tests.languages.toolchains import LANGUAGES, PYTHON, named, unready
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.pb import worker_pb2 as pb
+    from admission_gateway_worker.pb import worker_pb2 as pb
     from loadtest.worker_client import Client
     from tests.kit import Process
     from tests.languages.toolchains import Language

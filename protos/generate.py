@@ -1,4 +1,4 @@
-"""Generates ``gateway/pb`` from the worker contract; ``--check`` says whether it is up to date instead."""
+"""Generates the SDK's ``pb`` from the worker contract; ``--check`` says whether it is up to date instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpc_tools import protoc
 
 HERE = Path(__file__).resolve().parent
 PROTO = "admissiongateway/worker/v1/worker.proto"
-TARGET = HERE.parent / "gateway" / "pb"
+TARGET = HERE.parent / "workers" / "python" / "admission_gateway_worker" / "pb"
 FILES = ("worker_pb2.py", "worker_pb2.pyi")
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         stale = [name for name, content in files.items() if (TARGET / name).read_bytes() != content]
         if stale:
-            print(f"gateway/pb: {', '.join(stale)} differ from protos/: run `make protos`", file=sys.stderr)
+            print(f"{TARGET}: {', '.join(stale)} differ from protos/: run `make protos`", file=sys.stderr)
         return int(bool(stale))
     for name, content in files.items():
         (TARGET / name).write_bytes(content)

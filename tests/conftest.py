@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+OURS = ("gateway", "admission_gateway_worker")
+
 # The examples are the same in every run, so that a failure is due to a change;
 # `--hypothesis-profile=thorough` draws new ones. No deadline and no health check, because an example takes
 # longer on a busy machine.
@@ -48,7 +50,7 @@ def _levels() -> list[tuple[str, int]]:
     return [
         (name, logger.level)
         for name, logger in logging.root.manager.loggerDict.items()
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] in ("gateway", "workers")
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in OURS
     ]
 
 

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
+from admission_gateway_worker.log_lines import log_uncaught
 from gateway import __version__, logs
 from gateway.cli import (
     check,
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     level = logging.INFO if parsed.command == "serve" else logging.ERROR
     logs.set_up_program(level, is_verbose=parsed.verbose)
     if argv is None:
-        logs.log_uncaught()
+        log_uncaught()
     try:
         status = parsed.run(parsed, arguments)
         # An error of the last write can still be reported here, but not when the interpreter exits.

@@ -1,4 +1,4 @@
-"""Options of ``admission-gateway conformance``, which ``workers.conformance`` implements."""
+"""Options of ``admission-gateway conformance``, which ``gateway.conformance`` implements."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Check the worker and return the exit status. *refuse* prints a usage error and exits."""
-    from workers.conformance.command import run
+    from gateway.conformance.command import run
 
     _validate(parsed, refuse)
     return run(parsed, refuse)

@@ -13,9 +13,9 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from admission_gateway_worker.text import printable
 from gateway.config.certificate_parts import parts_in, parts_of
 from gateway.config.files import UnusableFileError, read_file
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from admission_gateway_worker.text import printable
 from gateway.config.credential_files import NoCredentialError, certificate_key, public_key, roots_among
 from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import KubernetesSettings
 from gateway.config.parsing import parse_yaml
-from gateway.text import described, did_you_mean, one_of, printable, shown, url_without_secrets
+from gateway.text import described, did_you_mean, one_of, shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

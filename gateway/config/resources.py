@@ -149,7 +149,9 @@ def _read_command(spec: Fields) -> tuple[str, ...]:
     value = spec.content.get("command")
     if isinstance(value, list) and (not value or value[0] == ""):
         spec.problem(
-            "command", "is empty, expected a program and its arguments such as [python, -m, workers.samples]"
+            "command",
+            "is empty, expected a program and its arguments such as "
+            "[python, -m, admission_gateway_worker.samples]",
         )
     return arguments
 

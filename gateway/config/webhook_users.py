@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from admission_gateway_worker.text import printable
 from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import KubeconfigReader, KubeconfigUser, read_document
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import orjson
 
-from gateway.core.patch import parse_patch
+from admission_gateway_worker.json_patch.patch import parse_patch
 from gateway.core.verdict import Allowed, DryRunRefused, Failed
 
 if TYPE_CHECKING:

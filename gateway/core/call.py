@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, apply_in_steps
 from gateway.core.conditions import ConditionInput
-from gateway.core.diff import same
 from gateway.core.identity import check_identity
 from gateway.core.matching import selectable_labels
-from gateway.core.patch import MAX_SHARED, PatchConflict, apply_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import jsonpatch
 import orjson
 
-from gateway.core.diff import diff, same
+from admission_gateway_worker.json_patch.diff import diff, same
 
 if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Json

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError, parse_in_steps
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.call import Applied
 from gateway.core.identity import PatchRefused
-from gateway.core.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
-from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator

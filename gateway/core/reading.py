@@ -1,10 +1,9 @@
 """Reading of JSON that API servers send and orjson refuses.
 
-A custom resource may have 10,000 levels, and orjson reads 1,024. A field that is stored as the client wrote
-it, such as ``data`` of a ControllerRevision, may contain strings that are not Unicode, where Go reads U+FFFD.
-API servers send no numbers beyond a double.
+A custom resource may have 10,000 levels, and orjson reads 1,024. Strings that are not Unicode are the
+matter of ``admission_gateway_worker.json_patch.repair``. API servers send no numbers beyond a double.
 
-Source: Go encoding/json (scanner.go, maxNestingDepth; decode.go, unquoteBytes); tests/e2e/test_raw_json.py.
+Source: Go encoding/json (scanner.go, maxNestingDepth); tests/e2e/test_raw_json.py.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.large import NotJsonError, check_json
-from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,16 +26,10 @@ adds its own."""
 _BAND: Final = 400
 """Levels of a band; containers at its beginning may be read separately. orjson and msgspec read two bands."""
 
-_REPAIRED_AT_ONCE_BYTES: Final = 32 * 1024
 _SCANNED_AT_ONCE_BYTES: Final = 128 * 1024
 _SCANNED_AT_ONCE_BRACKETS: Final = 8192
 """Each of these takes about five milliseconds at most."""
 
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_PAIR: Final = re.compile(rb"\\(u[dD][89abAB][0-9a-fA-F]{2})\\(u[dD][c-fC-F][0-9a-fA-F]{2})")
-_MARKS: Final = re.compile(rb"[\x01\x02]")
-_ESCAPED_BYTE: Final = re.compile("[\udc80-\udcff]")
-_WHOLE_ESCAPES: Final = re.compile(rb"(?:[^\\]++|\\u.{4}|\\[^u])*+", re.DOTALL)
 _REST_OF_TEXT: Final = re.compile(rb"(?:[^\"\\]++|\\.)*+", re.DOTALL)
 _PLAIN: Final = rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+'
 _BRACKET: Final = re.compile(
@@ -45,41 +38,6 @@ _BRACKET: Final = re.compile(
     rb"%b(?:(?:\[%b\]|\{%b\})%b)*+(?:([\[{])|([\]}])|(\")|\Z)" % (_PLAIN, _PLAIN, _PLAIN, _PLAIN),
     re.DOTALL,
 )
-
-
-def repaired(text: bytes) -> bytes:
-    """Return the JSON *text* with U+FFFD in place of bytes and escapes that are not Unicode."""
-    # The marks occur in no JSON.
-    if _SURROGATE.search(text) and not _MARKS.search(text):
-        marked = _PAIR.sub(b"\x02\\1\x02\\2", text.replace(b"\\\\", b"\x01"))
-        text = _SURROGATE.sub(rb"\\ufffd", marked).replace(b"\x02", b"\\").replace(b"\x01", b"\\\\")
-    return _ESCAPED_BYTE.sub("\ufffd", text.decode(errors="surrogateescape")).encode()
-
-
-def repaired_in_steps(text: bytes) -> Generator[None, None, bytes]:
-    """Do as ``repaired``; yields between steps."""
-    pieces: list[bytes] = []
-    offset = 0
-    while offset < len(text):
-        end = _repairable(text, offset, offset + _REPAIRED_AT_ONCE_BYTES)
-        pieces.append(repaired(text[offset:end]))
-        offset = end
-        yield
-    return b"".join(pieces)
-
-
-def _repairable(text: bytes, offset: int, end: int) -> int:
-    """Return the end of the piece of *text* from *offset* to about *end*, at the end of a character."""
-    if end >= len(text):
-        return len(text)
-    match = _WHOLE_ESCAPES.match(text, offset, end)
-    end = match.end() if match else end
-    if _PAIR.match(text, end - 6, end + 6):
-        return end + 6
-    if text[end] & 0xC0 == 0x80:
-        # Inside a character, if one begins at most three bytes before.
-        return next((end - before for before in (1, 2, 3) if text[end - before] >= 0xC0), end)
-    return end
 
 
 def read_deep(text: bytes) -> object:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from admission_gateway_worker.json_patch.repair import repaired_in_steps
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.large import NotJsonError, open_review, outline_request
-from gateway.core.reading import pruned_in_steps, repaired_in_steps
+from gateway.core.reading import pruned_in_steps
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
-from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable

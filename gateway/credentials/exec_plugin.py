@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gateway.text import printable
+from admission_gateway_worker.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
-from gateway.core.diff import diff
+from admission_gateway_worker.json_patch.diff import diff
+from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.core.explain import mismatch
 from gateway.core.large import LARGE_BYTES
-from gateway.core.patch import apply_patch
 from gateway.decisions.record import is_secret
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from admission_gateway_worker.text import printable
 from gateway.decisions.record import is_secret, rfc3339
-from gateway.text import printable, printable_json
+from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from gateway.decisions.record import DecisionRecord, WebhookRecord

@@ -18,9 +18,10 @@ from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.telemetry.otlp_session import BoundedSession
-from gateway.text import printable, url_without_secrets
+from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

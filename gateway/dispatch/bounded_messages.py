@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from gateway.pb import worker_pb2
+from admission_gateway_worker.pb import worker_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.unary import SERVICE
-from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

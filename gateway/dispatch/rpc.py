@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from admission_gateway_worker.http2.client import Http2Stream
+from admission_gateway_worker.http2.fields import RESPONSE, TRAILERS, read_fields
+from admission_gateway_worker.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR, Violation
+from admission_gateway_worker.http2.messages import MessageReader, with_head
 from gateway.dispatch.verdicts import one_line, status_name
-from gateway.http2.client import Http2Stream
-from gateway.http2.fields import RESPONSE, TRAILERS, read_fields
-from gateway.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR, Violation
-from gateway.http2.messages import MessageReader, with_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

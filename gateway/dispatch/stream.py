@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.dispatch.bounded_messages import pieces
 from gateway.dispatch.calls import MAX_CALLS, with_followers
 from gateway.dispatch.dialer import Unreachable
@@ -28,7 +29,6 @@ from gateway.dispatch.verdicts import (
     status_name,
     verdict_of,
 )
-from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

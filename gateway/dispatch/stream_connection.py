@@ -6,10 +6,10 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
+from admission_gateway_worker.http2.frames import ENHANCE_YOUR_CALM, Violation
 from gateway.dispatch.cpu_budget import MAX_DEBT_S, SLICE_S, SMALL_READ_BYTES, CpuAccount, budget_of
 from gateway.dispatch.keepalive import Keepalive
 from gateway.dispatch.rpc import CallStatus
-from gateway.http2.frames import ENHANCE_YOUR_CALM, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from admission_gateway_worker.text import printable
 from gateway.importing.objects import texts
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,13 +10,13 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.importing.field_managers import CA_BUNDLE, SELECTING, field_managers, is_managed_by_controller
 from gateway.importing.objects import name_of, texts, title
 from gateway.registration.coverage_gaps import is_called_in
 from gateway.registration.exclusions import KUBE_SYSTEM, match_conditions
 from gateway.registration.gateway_entries import entries
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,11 +12,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.webhooks import V1, V1BETA1, Version
 from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import registered_again
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

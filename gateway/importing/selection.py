@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from admission_gateway_worker.text import printable
 from gateway.importing.objects import in_order, is_configuration, name_of, title, without
 from gateway.registration.gateway_entries import entries, gateway_indices
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

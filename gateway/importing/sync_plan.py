@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from admission_gateway_worker.text import printable
 from gateway.importing.objects import file_name, is_configuration, title
 from gateway.importing.prepare import Prepared, prepare
 from gateway.importing.selection import matches, select
 from gateway.registration.gateway_entries import entries, gateway_indices
 from gateway.registration.unregistered import is_unregistered, registered_again, unregistered
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.fields import Fields, Report
 from gateway.config.webhooks import V1, read_webhook_configuration
 from gateway.core.webhook import SideEffects
 from gateway.registration.gateway_entries import entries, gateway_indices, gateway_path
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from admission_gateway_worker.json_patch.repair import repaired
 from gateway.config.parsing import parse_yaml
-from gateway.core.reading import read_deep, repaired
+from gateway.core.reading import read_deep
 from gateway.errors import MalformedReview
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.core.patch import apply_patch
+from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.pages.state import encoded
 from gateway.pages.yaml_text import DiffLine, difference, lines_of
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.admit import Admission
 from gateway.config.parsing import parse_yaml
 from gateway.core.answer import Origin
@@ -29,7 +30,6 @@ from gateway.decisions.recent import capture, document
 from gateway.errors import MalformedReview
 from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.pages.one_thread import in_thread
-from gateway.work_queue import finish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

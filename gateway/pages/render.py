@@ -19,11 +19,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from admission_gateway_worker.text import printable
 from gateway.pages.decision_view import view
 from gateway.pages.namespaces import table
 from gateway.pages.notices import duration, is_soon, notices
 from gateway.pages.yaml_text import sections
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

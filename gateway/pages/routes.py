@@ -9,13 +9,14 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode
 
+from admission_gateway_worker.text import printable
 from gateway.decisions.rate import TokenBucket
 from gateway.errors import Unavailable
 from gateway.pages.documents import merge, page_of
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
-from gateway.text import printable, printable_json
+from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

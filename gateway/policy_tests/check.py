@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.core.diff import same
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 from gateway.offline.changes import changes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from gateway.text import printable
+from admission_gateway_worker.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 
+from admission_gateway_worker.json_patch.patch import PatchSyntaxError, parse_patch
 from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
 from gateway.config.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.resources import NAME_LABEL
 from gateway.core.namespace import Namespace
-from gateway.core.patch import PatchSyntaxError, parse_patch
 from gateway.core.webhook import OPERATIONS
 from gateway.errors import ConfigError, MalformedReview, Problem
 from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of

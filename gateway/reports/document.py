@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.text import printable
+from admission_gateway_worker.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from admission_gateway_worker.text import printable
 from gateway.errors import ClusterError
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from gateway.kubernetes.access import ClusterAccess

@@ -7,10 +7,10 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from admission_gateway_worker.text import printable
 from gateway.errors import Unavailable
 from gateway.serving.bounds import Bounds
 from gateway.serving.message import Cancel, Exchange, HttpRequest, Response, error_response
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from admission_gateway_worker.text import printable
 from gateway.pages.notices import duration, is_soon
-from gateway.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,9 +21,10 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.telemetry.otlp_session import BoundedSession, system_roots
-from gateway.text import printable, url_without_secrets
+from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.core.verdict import Failed
 from gateway.core.webhook import WorkerRef
 from gateway.decisions.record import record_of_webhook
-from gateway.text import printable
 from gateway.tracing.recording import RecordedTrace, new_span_id
 
 if TYPE_CHECKING:

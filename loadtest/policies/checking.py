@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from gateway.core.patch import apply_patch, parse_patch
+from admission_gateway_worker.json_patch.patch import apply_patch, parse_patch
 from loadtest.http_client import client_tls
 from loadtest.policies import MUTATING, SETS, labelled, mutated, violating
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from admission_gateway_worker import Denied, PolicyServer
 from loadtest.policies import LABELS, REQUESTS, TOLERATION
-from workers import Denied, PolicyServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers import Review
+    from admission_gateway_worker import Review
 
 
 def _containers(review: Review) -> list[dict[str, Any]]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-CORE = sorted((Path(__file__).parents[2] / "gateway" / "core").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+JSON_PATCH = ROOT / "workers" / "python" / "admission_gateway_worker" / "json_patch"
+CORE = sorted([*(ROOT / "gateway" / "core").glob("*.py"), *JSON_PATCH.glob("*.py")])
 
 IMPURE_NODES = (
     ast.AsyncFunctionDef,

@@ -10,17 +10,17 @@ import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from gateway.http2.status import StatusCode
-from gateway.pb import worker_pb2 as pb
-from workers.evaluation import Evaluator
-from workers.listen import Address
-from workers.single import Refused
-from workers.unary import SERVICE, PolicyWorker
+from admission_gateway_worker.evaluation import Evaluator
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.listen import Address
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.single import Refused
+from admission_gateway_worker.unary import SERVICE, PolicyWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from workers.policy import Policy
+    from admission_gateway_worker.policy import Policy
 
 CLOSE_S = 0.5
 
@@ -115,7 +115,7 @@ class AioWorker(PolicyWorker):
 
 
 class AioServing:
-    """See ``workers.serving.Serving``."""
+    """See ``admission_gateway_worker.serving.Serving``."""
 
     options: tuple[tuple[str, int], ...] = ()
     make_worker: Callable[..., AioWorker] = AioWorker

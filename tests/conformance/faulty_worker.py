@@ -19,13 +19,13 @@ import grpc
 import orjson
 from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
 
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker import answer as answer_module
+from admission_gateway_worker import calls as calls_module
+from admission_gateway_worker import server as server_module
+from admission_gateway_worker import stream as stream_module
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.samples import server
 from tests.conformance.aio_serving import AioServing, AioWorker
-from workers import answer as answer_module
-from workers import calls as calls_module
-from workers import server as server_module
-from workers import stream as stream_module
-from workers.samples import server
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 SERVICE = "admissiongateway.worker.v1.PolicyWorker"
 POLICIES = ("team-is-named", "anything-goes")

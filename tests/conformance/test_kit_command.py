@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
+from gateway.conformance.run import RULES
 from tests.kit import ROOT, Process
-from workers.conformance.run import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KIT = (str(Path(sys.executable).with_name("admission-gateway")), "conformance")
-SAMPLES = (sys.executable, "-m", "workers.samples")
+SAMPLES = (sys.executable, "-m", "admission_gateway_worker.samples")
 BY_HAND = (sys.executable, str(ROOT / "tests" / "conformance" / "review_only_worker.py"))
 PATIENCE_S = 240
 
@@ -275,7 +275,7 @@ def test_a_started_worker_ends_with_the_kit(folder: Path) -> None:
 
 
 def test_the_readme_lists_the_rules_and_the_contract_has_their_sections() -> None:
-    readme = (ROOT / "workers" / "conformance" / "README.md").read_text()
+    readme = (ROOT / "gateway" / "conformance" / "README.md").read_text()
     listed = re.findall(r"^\| `([\w-]+)` \| (.*?) \| ", readme, re.MULTILINE)
     assert listed == [(rule.name, rule.description) for rule in RULES]
     sections = set(re.findall(r"^#+ (.*)$", (ROOT / "protos" / "README.md").read_text(), re.MULTILINE))

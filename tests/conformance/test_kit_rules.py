@@ -17,18 +17,18 @@ import h2.connection
 import pytest
 import uvloop
 
+from gateway.conformance import vectors
+from gateway.conformance.probe import probe
+from gateway.conformance.process import Running
+from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
+from gateway.conformance.target import find_target
 from tests.conformance.faulty_worker import DEADLY, FAULTS
 from tests.kit import Process
-from workers.conformance import vectors
-from workers.conformance.probe import probe
-from workers.conformance.process import Running
-from workers.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
-from workers.conformance.target import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.conformance.worker import Facts
+    from gateway.conformance.worker import Facts
 
 BY_NAME = {rule.name: rule for rule in RULES}
 SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
@@ -151,7 +151,7 @@ def test_all_shutdown_rules_hold_for_a_correct_worker(folder: Path, facts: Facts
 
 
 class Child:
-    """A process of the test with the interface of ``workers.conformance.process``."""
+    """A process of the test with the interface of ``gateway.conformance.process``."""
 
     def __init__(self, process: Process) -> None:
         self._child = process.child

@@ -16,8 +16,8 @@ import jsonpointer
 import orjson
 import pytest
 
-from gateway.core.diff import same
-from gateway.core.patch import PatchConflict, apply_patch, parse_patch
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch, parse_patch
 
 ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "patches.json").read_text())
 REFUSED = object()

@@ -18,6 +18,7 @@ import orjson
 import pytest
 from google.protobuf import json_format
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.config.load import load
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
@@ -25,7 +26,6 @@ from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.dispatch.verdicts import failed_status, status_name, verdict_of
 from gateway.paths import Paths
-from gateway.pb import worker_pb2
 from tests.core.build import REVIEWS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.call import Payload
-from gateway.work_queue import finish
 from tests.core.build import POD, document, request
 
 if TYPE_CHECKING:

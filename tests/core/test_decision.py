@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.core.annotations import (
     MAX_DROPPED,
     MAX_WORKER_ANNOTATIONS,
@@ -24,7 +25,6 @@ from gateway.core.decision import (
     Status,
     decide,
 )
-from gateway.core.patch import apply_patch
 from gateway.core.verdict import (
     ALLOWED,
     NO_DETAILS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from gateway.core.diff import MAX_OPERATIONS, MAX_SHIFTED, diff, escape, same
-from gateway.core.patch import apply_patch
+from admission_gateway_worker.json_patch.diff import MAX_OPERATIONS, MAX_SHIFTED, diff, escape, same
+from admission_gateway_worker.json_patch.patch import apply_patch
 
 
 def replace(path: str, value: object) -> dict[str, object]:

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core import patch
-from gateway.core.diff import MAX_OPERATIONS, MAX_PATH_PARTS, MAX_SHIFTED, Operation, same
-from gateway.core.patch import (
+from admission_gateway_worker.json_patch import patch
+from admission_gateway_worker.json_patch.diff import (
+    MAX_OPERATIONS,
+    MAX_PATH_PARTS,
+    MAX_SHIFTED,
+    Operation,
+    same,
+)
+from admission_gateway_worker.json_patch.patch import (
     MAX_COPY_BYTES,
     MAX_LEVELS,
     MAX_VALUES,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.review import decode, decode_in_steps
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import DecisionRecord, WebhookRecord, record_of
 from gateway.serving.message import HttpRequest, error_response
-from gateway.work_queue import finish
 from tests.core.build import add, body, patch, request, resource, webhook
 from tests.core.build import document as request_document
 from tests.decisions.kit import answer

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from admission_gateway_worker.main import parse_options
 from gateway.cli import build_parser
 from gateway.config.documents import read_documents
 from gateway.options import Options
 from tests.kit import ROOT
-from workers.main import parse_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from admission_gateway_worker.main import Options as WorkerOptions
     from gateway.config.model import Config
-    from workers.main import Options as WorkerOptions
 
 DEPLOY = ROOT / "deploy"
 MANIFEST = DEPLOY / "manifest.yaml"

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from deploy.pinned import _name, roots_of, select
+from admission_gateway_worker.main import parse_options
+from deploy.pinned import OWN, _name, roots_of, select
 from gateway import __version__
 from gateway.cli import build_parser
 from tests.deploy.cluster import DEPLOY, GATEWAY, WORKER, container
 from tests.kit import ROOT
-from workers.main import parse_options
 
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -85,18 +85,26 @@ def distributions_of(modules: set[str]) -> set[str]:
         for distribution in by_module.get(top, [f"unknown: {module}"])
         # google is a namespace that several distributions share, stubs among them.
         if not distribution.startswith("types-")
-    } - {"admission-gateway"}
+    } - OWN.keys()
 
 
 def test_the_image_gets_the_packages_that_it_requires_and_no_others() -> None:
-    assert set(pinned("dependencies")) == installed_closure(roots_of(PROJECT, "dependencies"))
+    assert set(pinned("dependencies")) == installed_closure(roots_of("dependencies"))
 
 
-@pytest.mark.parametrize("package", ["gateway", "workers"])
-def test_everything_that_the_code_imports_is_in_the_image(package: str) -> None:
-    needed = distributions_of(imported(package))
+def test_everything_that_the_gateway_imports_is_in_the_image() -> None:
+    needed = distributions_of(imported("gateway"))
     assert "grpcio" in needed
     assert needed <= set(pinned("dependencies"))
+
+
+def test_the_sdk_requires_what_it_imports_and_nothing_more() -> None:
+    project = tomllib.loads((OWN["admission-gateway-worker"] / "pyproject.toml").read_text())["project"]
+    declared = {_name(requirement) for requirement in project["dependencies"]}
+    modules = {module for module in imported("workers/python") if not module.startswith("opentelemetry")}
+    # google is a namespace of several distributions.
+    assert declared <= distributions_of(modules)
+    assert all(declared & found for module in modules if (found := distributions_of({module})))
 
 
 def test_the_wheel_is_built_with_the_packages_of_pyproject() -> None:
@@ -210,7 +218,7 @@ def test_the_build_context_has_no_other_files() -> None:
 def test_all_files_of_the_wheel_are_copied() -> None:
     include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     sources = {source.rstrip("/") for source in copied(DOCKERFILE)}
-    assert {pattern.rstrip("*") for pattern in include} <= sources
+    assert {*(pattern.rstrip("*") for pattern in include), "workers/python"} <= sources
 
 
 @BOTH
@@ -253,7 +261,8 @@ def test_the_gateways_image_starts_the_program_without_a_shell() -> None:
 
 
 def test_the_workers_image_serves_the_sample_policies() -> None:
-    assert json.loads(last(WORKER_DOCKERFILE, "ENTRYPOINT")) == ["python", "-m", "workers.samples"]
+    command = ["python", "-m", "admission_gateway_worker.samples"]
+    assert json.loads(last(WORKER_DOCKERFILE, "ENTRYPOINT")) == command
     assert parse_options(json.loads(last(WORKER_DOCKERFILE, "CMD"))).listen == ("0.0.0.0:50051",)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from admission_gateway_worker.samples import server
 from gateway import __version__
 from gateway.config.addresses import parse_host_port
 from gateway.config.model import KubernetesSettings
@@ -28,7 +29,6 @@ from tests.deploy.cluster import (
     pod,
     worker_options,
 )
-from workers.samples import server
 
 if TYPE_CHECKING:
     from gateway.config.model import Config

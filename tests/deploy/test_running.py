@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def start_sample_worker(processes: ExitStack) -> str:
     """Start the program of the worker's image; return its address."""
-    worker = Process(sys.executable, "-m", "workers.samples", "--listen", "127.0.0.1:0")
+    worker = Process(sys.executable, "-m", "admission_gateway_worker.samples", "--listen", "127.0.0.1:0")
     processes.callback(worker.stop)
     return worker.expect(r"serving \d+ policies on (\S+)")[1]
 

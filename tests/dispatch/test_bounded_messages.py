@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.dispatch import bounded_messages
 from gateway.dispatch.bounded_messages import (
     MAX_PARTS,
@@ -16,7 +17,6 @@ from gateway.dispatch.bounded_messages import (
     TooManyPartsError,
     pieces,
 )
-from gateway.pb import worker_pb2
 
 TOO_MANY = MAX_PARTS * 5
 """One-character texts, three bytes each: enough for the answer to be scanned."""

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[i
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker import PolicyServer
 from gateway.config.model import WorkerTls
 from gateway.dispatch import health as watched
 from gateway.dispatch import keepalive
@@ -27,7 +28,6 @@ from gateway.dispatch.rpc import CallStatus
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
 from tests.waiting import until
-from workers import PolicyServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

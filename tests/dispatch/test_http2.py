@@ -26,10 +26,10 @@ from hyperframe.frame import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission_gateway_worker.http2.client import MAX_HEADER_BLOCKS
+from admission_gateway_worker.http2.frames import MAX_UNPRODUCTIVE_FRAMES, STEP_FRAMES, WINDOW_BYTES
+from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
 from gateway.dispatch.rpc import CallStatus, StreamingCall
-from gateway.http2.client import MAX_HEADER_BLOCKS
-from gateway.http2.frames import MAX_UNPRODUCTIVE_FRAMES, STEP_FRAMES, WINDOW_BYTES
-from gateway.http2.messages import MAX_MESSAGE_BYTES
 from tests import frames as raw
 from tests.frames import take
 

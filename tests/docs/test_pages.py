@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.cli import main
 from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
-from workers import Denied, PolicyServer, Review
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_glossary_has_few_terms() -> None:
 @pytest.mark.parametrize(
     ("tab", "readme"),
     [
-        ("Python", "workers/README.md"),
+        ("Python", "workers/python/README.md"),
         ("Go", "workers/go/README.md"),
         ("TypeScript", "workers/typescript/README.md"),
         ("Rust", "workers/rust/README.md"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers import Denied, PolicyServer, Review
+from admission_gateway_worker import Denied, PolicyServer, Review
 
 POLICIES = 10
 LABEL = "refused-by"

@@ -78,7 +78,10 @@ def gateway(
     (config / "c.yaml").write_text(
         pool_document("pool", start_worker().target)
         + pool_document("gone", "127.0.0.1:1")
-        + command_pool("samples", sys.executable, "-m", "workers.samples", "--metrics-listen", "127.0.0.1:0")
+        + command_pool(
+            "samples",
+            *(sys.executable, "-m", "admission_gateway_worker.samples", "--metrics-listen", "127.0.0.1:0"),
+        )
         + webhook_document("mutate", "m", "pool", {"label": "a"}, {"label": "b"})
         + webhook_document(
             "validate",

@@ -167,7 +167,8 @@ class SampleWorkers:
 
     def start(self, target: str, *flags: str) -> None:
         """Start the worker at *target*, and wait until it serves."""
-        process = Process(sys.executable, "-m", "workers.samples", "--listen", target, *flags)
+        command = (sys.executable, "-m", "admission_gateway_worker.samples", "--listen", target)
+        process = Process(*command, *flags)
         self._stack.callback(process.stop)
         process.expect("worker: serving")
         self.running[target] = process

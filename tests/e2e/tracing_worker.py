@@ -10,7 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from workers import Denied, PolicyServer, Review
+from admission_gateway_worker import Denied, PolicyServer, Review
 
 server = PolicyServer()
 tracer = trace.get_tracer("policies")

@@ -51,7 +51,7 @@ import grpc
 import jsonpatch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from gateway.pb import worker_pb2
+from admission_gateway_worker.pb import worker_pb2
 
 SERVICE = "admissiongateway.worker.v1.PolicyWorker"
 SEEN: Counter[str] = Counter()

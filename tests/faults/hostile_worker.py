@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from gateway.pb import worker_pb2
+from admission_gateway_worker.pb import worker_pb2
 
 SERVICE = "admissiongateway.worker.v1.PolicyWorker"
 ROOM = 8 * 1024 * 1024 - 1024

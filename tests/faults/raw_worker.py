@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gateway.pb import worker_pb2
+from admission_gateway_worker.pb import worker_pb2
 from tests import frames
 from tests.frames import DATA, PING, RESPONSE, SETTINGS, frame, headers
 

@@ -24,12 +24,12 @@ import os
 import sys
 import time
 
-import workers.main
-from workers import PolicyServer
+import admission_gateway_worker.main
+from admission_gateway_worker import PolicyServer
 
 log = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 server = PolicyServer()
-signals = workers.main.stop_on_signals
+signals = admission_gateway_worker.main.stop_on_signals
 notes = []
 
 
@@ -62,7 +62,7 @@ async def quick(review):
     await answer(review, 0.0)
 
 
-workers.main.stop_on_signals = stop_on_signals
+admission_gateway_worker.main.stop_on_signals = stop_on_signals
 try:
     server.main()
 finally:

@@ -33,10 +33,10 @@ TIMEOUT_S = 20
 
 
 class SampleWorker(Process):
-    """``python -m workers.samples``, which drains at SIGTERM."""
+    """``python -m admission_gateway_worker.samples``, which drains at SIGTERM."""
 
     def __init__(self, listen: str) -> None:
-        super().__init__(sys.executable, "-m", "workers.samples", "--listen", listen)
+        super().__init__(sys.executable, "-m", "admission_gateway_worker.samples", "--listen", listen)
         self.target = self.expect(r"serving .*(127\.0\.0\.1:\d+)")[1]
 
 

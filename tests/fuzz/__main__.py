@@ -32,7 +32,7 @@ def main() -> int:
         return _replay(arguments.target, arguments.files)
     # Before the gateway is imported, so that lines of its imports count.
     measured = coverage.Coverage(
-        data_file=None, branch=True, source=[str(ROOT / "gateway"), str(ROOT / "workers")]
+        data_file=None, branch=True, source=[str(ROOT / "gateway"), str(ROOT / "workers" / "python")]
     )
     measured.start()
     with tempfile.TemporaryDirectory() as folder:

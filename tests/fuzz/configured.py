@@ -92,7 +92,7 @@ DOCUMENTS: Final[list[Any]] = [
         "apiVersion": _GATEWAY,
         "kind": "WorkerPool",
         "metadata": {"name": "local"},
-        "spec": {"command": ["python", "-m", "workers.samples"], "tls": {"serverName": "a"}},
+        "spec": {"command": ["python", "-m", "admission_gateway_worker.samples"], "tls": {"serverName": "a"}},
     },
 ]
 POOL: Final = (

@@ -144,7 +144,8 @@ def fuzz(target: str, options: Sequence[str]) -> None:
     """Run atheris in this process."""
     import atheris
 
-    with atheris.instrument_imports(include=["gateway", "workers"], enable_loader_override=False):
+    ours = ["gateway", "admission_gateway_worker"]
+    with atheris.instrument_imports(include=ours, enable_loader_override=False):
         run = target_of(target).run
     atheris.Setup(["fuzz", *options], run)
     atheris.Fuzz()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.diff import escape
+from admission_gateway_worker.json_patch.diff import escape
 from tests.fuzz.documents import SPLICES, dumped, spliced, value
 
 if TYPE_CHECKING:

@@ -13,19 +13,25 @@ import jsonpatch
 import jsonpointer
 import orjson
 
-from gateway.core import call, final_patch, patch
-from gateway.core import diff as differences
+from admission_gateway_worker.json_patch import diff as differences
+from admission_gateway_worker.json_patch import patch
+from admission_gateway_worker.json_patch.diff import diff, same
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
+from admission_gateway_worker.pb import worker_pb2
+from gateway.core import call, final_patch
 from gateway.core.decision import decide
-from gateway.core.diff import diff, same
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Failed, FailureReason
 from gateway.dispatch.verdicts import verdict_of
 from gateway.errors import ReviewError
-from gateway.pb import worker_pb2
 from tests.core.build import body, document, webhook
 from tests.fuzz.documents import RECORDED, edited, value, words_of
 from tests.fuzz.laws import Faults, bounded
@@ -36,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MODULES: Final = (
-    "gateway/core/patch.py",
-    "gateway/core/diff.py",
+    "workers/python/admission_gateway_worker/json_patch/patch.py",
+    "workers/python/admission_gateway_worker/json_patch/diff.py",
     "gateway/core/call.py",
     "gateway/dispatch/verdicts.py",
 )

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonpatch
 import orjson
 
-from gateway.core.diff import same
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.matching import Selection
 from gateway.core.namespace import Namespace
-from gateway.core.patch import apply_patch
 from gateway.core.review import AdmissionRequest, decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hpack
 
-from gateway.pb import worker_pb2
+from admission_gateway_worker.pb import worker_pb2
 
 if TYPE_CHECKING:
     from tests.fuzz.source import Source

@@ -12,30 +12,30 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.http2 import frames, messages, server
-from gateway.http2.frames import PREFACE
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker import PolicyServer, connection, rpc
+from admission_gateway_worker.http2 import frames, messages, server
+from admission_gateway_worker.http2.frames import PREFACE
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.serving import Serving
 from tests import frames as raw
 from tests.fuzz.laws import bounded
 from tests.fuzz.source import Source
-from workers import PolicyServer, connection, rpc
-from workers.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from workers import Review
+    from admission_gateway_worker import Review
 
 MODULES: Final = (
-    "gateway/http2/frames.py",
-    "gateway/http2/server.py",
-    "gateway/http2/fields.py",
-    "gateway/http2/messages.py",
-    "workers/connection.py",
-    "workers/rpc.py",
-    "workers/single.py",
-    "workers/health.py",
-    "workers/stream.py",
+    "workers/python/admission_gateway_worker/http2/frames.py",
+    "workers/python/admission_gateway_worker/http2/server.py",
+    "workers/python/admission_gateway_worker/http2/fields.py",
+    "workers/python/admission_gateway_worker/http2/messages.py",
+    "workers/python/admission_gateway_worker/connection.py",
+    "workers/python/admission_gateway_worker/rpc.py",
+    "workers/python/admission_gateway_worker/single.py",
+    "workers/python/admission_gateway_worker/health.py",
+    "workers/python/admission_gateway_worker/stream.py",
 )
 MAX_BYTES: Final = 1000
 _STORED_BYTES: Final = 5000

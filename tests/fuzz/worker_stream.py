@@ -14,9 +14,9 @@ import asyncio
 import atexit
 from typing import TYPE_CHECKING, Any, Final
 
+from admission_gateway_worker.http2 import client, frames, messages
 from gateway.dispatch import cpu_budget, stream_connection
 from gateway.dispatch.rpc import StreamingCall
-from gateway.http2 import client, frames, messages
 from tests.frames import take
 from tests.fuzz.laws import Faults, bounded
 from tests.fuzz.source import Source
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MODULES: Final = (
-    "gateway/http2/frames.py",
-    "gateway/http2/client.py",
-    "gateway/http2/fields.py",
-    "gateway/http2/messages.py",
+    "workers/python/admission_gateway_worker/http2/frames.py",
+    "workers/python/admission_gateway_worker/http2/client.py",
+    "workers/python/admission_gateway_worker/http2/fields.py",
+    "workers/python/admission_gateway_worker/http2/messages.py",
     "gateway/dispatch/rpc.py",
     "gateway/dispatch/cpu_budget.py",
     "gateway/dispatch/stream_connection.py",

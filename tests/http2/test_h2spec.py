@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from gateway.http2.fields import encode
-from gateway.http2.server import Http2Server, ServerStream
+from admission_gateway_worker.http2.fields import encode
+from admission_gateway_worker.http2.server import Http2Server, ServerStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.http2 import frames
-from gateway.http2.fields import encode
-from gateway.http2.frames import MAX_HEADERS_BYTES, MAX_UNPRODUCTIVE_FRAMES, PREFACE, WINDOW_BYTES
-from gateway.http2.server import MAX_STREAMS, OUTPUT_BYTES, Http2Server, ServerStream
+from admission_gateway_worker.http2 import frames
+from admission_gateway_worker.http2.fields import encode
+from admission_gateway_worker.http2.frames import (
+    MAX_HEADERS_BYTES,
+    MAX_UNPRODUCTIVE_FRAMES,
+    PREFACE,
+    WINDOW_BYTES,
+)
+from admission_gateway_worker.http2.server import MAX_STREAMS, OUTPUT_BYTES, Http2Server, ServerStream
 from tests import frames as raw
 
 if TYPE_CHECKING:

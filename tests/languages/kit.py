@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.languages.toolchains import Language
 
 SOME_PORT: Final = "127.0.0.1:0"
-VECTORS: Final = ROOT / "workers" / "conformance" / "samples.json"
+VECTORS: Final = ROOT / "gateway" / "conformance" / "samples.json"
 MUTATING: Final = ("always-pull-images", "inject-sidecar", "default-resources", "team-from-namespace")
 VALIDATING: Final = (
     "require-labels",
@@ -93,7 +93,7 @@ def _webhooks(phase: str, name: str, *policies: str, **fields: Any) -> str:
 
 
 def vectors() -> list[dict[str, Any]]:
-    """Return the vectors of the sample policies, see workers/conformance."""
+    """Return the vectors of the sample policies, see gateway/conformance."""
     found: list[dict[str, Any]] = json.loads(VECTORS.read_bytes())
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import pytest
 
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.kit import PATIENCE_S, REVIEWS
 from tests.languages.kit import MUTATING, VALIDATING, vectors
 from tests.languages.toolchains import PYTHON

@@ -53,7 +53,9 @@ class Language:
     test: str = ""
 
 
-PYTHON: Final = Language("python", "Python", "workers", run=(sys.executable, "-m", "workers.samples"))
+PYTHON: Final = Language(
+    "python", "Python", "workers/python", run=(sys.executable, "-m", "admission_gateway_worker.samples")
+)
 """The reference; ``make test`` runs its tests."""
 
 BUILT: Final = (

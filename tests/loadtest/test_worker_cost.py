@@ -68,7 +68,7 @@ def test_workers_are_measured_beside_each_other() -> None:
 
 
 DIFFERENT = """
-from workers.samples import server
+from admission_gateway_worker.samples import server
 
 def always_pull_images(review):
     if review.object:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from gateway.logs import CONTINUED
+from admission_gateway_worker.log_lines import CONTINUED
 from tests.faults.rotating import command_pool, settings_document
 from tests.kit import GatewayProcess, pool_document, run_command, webhook_document
 

@@ -11,8 +11,8 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.log_lines import CONTINUED, MESSAGE_CHARS, TRACEBACK_LINES, LogFormatter
 from gateway.errors import ConfigError, Problem
-from gateway.logs import CONTINUED, MESSAGE_CHARS, TRACEBACK_LINES, LogFormatter
 from tests.kit import ROOT
 
 FORM = "%(asctime)s %(levelname)s %(message)s"
@@ -73,8 +73,9 @@ def test_problem_of_a_configuration_is_one_line() -> None:
 def test_warnings_and_uncaught_errors_are_records() -> None:
     script = (
         "import logging, threading, warnings; from gateway import logs\n"
+        "from admission_gateway_worker.log_lines import log_uncaught\n"
         f"logs.set_up(logging.INFO, {FORM!r})\n"
-        "logs.log_uncaught()\n"
+        "log_uncaught()\n"
         "def fail():\n    raise ValueError('c\\x1bd\\ne')\n"
         "warnings.warn('a\\nb')\n"
         "thread = threading.Thread(target=fail); thread.start(); thread.join()\n"

@@ -42,7 +42,7 @@ def test_it_has_the_effective_values_and_no_secret(tmp_path: Path, authority: tr
         "kind": "Namespace",
         "metadata": {"name": "shop", "labels": {"a": "b"}, "annotations": {"c": annotation}},
     }
-    pool = {"command": ["python", "-m", "workers", argument]}
+    pool = {"command": ["python", "-m", "admission_gateway_worker", argument]}
     https: dict[str, Any] = {
         "url": "https://c.a.example/x",
         "caBundle": base64.b64encode(ca).decode(),

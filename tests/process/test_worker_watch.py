@@ -29,7 +29,7 @@ MUTATING = {"clientConfig": {"worker": {"pool": "pool", "policy": "default-resou
 def samples(processes: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A worker with the sample policies."""
     target = f"unix:{tmp_path_factory.mktemp('w')}/s"
-    worker = Process(sys.executable, "-m", "workers.samples", "--listen", target)
+    worker = Process(sys.executable, "-m", "admission_gateway_worker.samples", "--listen", target)
     processes.callback(worker.stop)
     worker.expect("serving")
     return target

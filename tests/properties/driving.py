@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 from gateway.core.conditions import AccessCheck
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Failed, FailureReason

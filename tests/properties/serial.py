@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 from gateway.core.conditions import ConditionInput, Unresolved
-from gateway.core.diff import same
 from gateway.core.identity import PatchRefused, check_identity
 from gateway.core.matching import selectors_match
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, Failed
 

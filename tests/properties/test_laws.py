@@ -12,9 +12,9 @@ import orjson
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.core.decision import decide
-from gateway.core.diff import same
-from gateway.core.patch import apply_patch
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from tests.core.build import known

@@ -11,8 +11,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.diff import diff, same
-from gateway.core.patch import PatchConflict, apply_patch, parse_patch
+from admission_gateway_worker.json_patch.diff import diff, same
+from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch, parse_patch
 from tests.properties.strategies import objects, patches_against, values
 from tests.properties.test_laws import strictly
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.work_queue import WorkQueue, finish
+from admission_gateway_worker.json_patch.steps import finish
+from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import jsonpatch
 import orjson
 
+from admission_gateway_worker.json_patch.diff import same
 from gateway.core.decision import decide
-from gateway.core.diff import same
 from gateway.core.evaluation import Evaluation
 from gateway.core.matching import Selection
 from gateway.core.response import encode

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.pb import worker_pb2
 
 if TYPE_CHECKING:
     from gateway.core.review import Json

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
-from gateway.core.patch import PatchConflict, PatchSyntaxError, apply_patch, parse_patch
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
+from admission_gateway_worker.pb import worker_pb2
 from gateway.core.verdict import Allowed, Failed
-from gateway.pb import worker_pb2
 from tests.simulation.policies import ERRORS, response_of
 from tests.simulation.server import ServerCall
 from tests.simulation.stage import SERVICE

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import orjson
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.core.verdict import Failed
-from gateway.pb import worker_pb2
 from tests.simulation.policies import ERRORS, response_of
 from tests.simulation.stage import Question
 from tests.simulation.stream import Stream

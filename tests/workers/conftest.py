@@ -14,8 +14,8 @@ import orjson
 import pytest
 from grpc import aio
 
-from gateway.pb import worker_pb2 as pb
-from workers import PolicyServer, Review
+from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 SERVICE = "/admissiongateway.worker.v1.PolicyWorker/"
 LIMIT = 8 * 1024 * 1024

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission_gateway_worker import Denied, PolicyServer, Review
+from admission_gateway_worker.answer import Outcome
+from admission_gateway_worker.calls import MAX_BATCH_ITEMS, MAX_IN_FLIGHT, Calls, ProtocolViolation
+from admission_gateway_worker.evaluation import Evaluator
+from admission_gateway_worker.invoke import run
+from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
+from admission_gateway_worker.json_patch.steps import finish
+from admission_gateway_worker.payload import MAX_CHAINED_BYTES
+from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.core.call import Payload as GatewayPayload
 from gateway.core.identity import PatchRefused
-from gateway.core.patch import PatchConflict, parse_patch
 from gateway.core.review import decode
-from gateway.pb import worker_pb2 as pb
-from gateway.work_queue import finish
 from tests.waiting import until
-from workers import Denied, PolicyServer, Review
-from workers.answer import Outcome
-from workers.calls import MAX_BATCH_ITEMS, MAX_IN_FLIGHT, Calls, ProtocolViolation
-from workers.evaluation import Evaluator
-from workers.invoke import run
-from workers.payload import MAX_CHAINED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ import hpack
 import pytest
 import uvloop
 
-from gateway.http2 import frames
-from gateway.http2.frames import FRAME_HEAD, PREFACE
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker import PolicyServer, Review, connection, rpc
+from admission_gateway_worker.http2 import frames
+from admission_gateway_worker.http2.frames import FRAME_HEAD, PREFACE
+from admission_gateway_worker.pb import worker_pb2 as pb
 from tests import frames as raw
 from tests.waiting import until
-from workers import PolicyServer, Review, connection, rpc
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Results of policies that allow, deny or fail: laws 1 to 3 of ``workers.answer``."""
+"""Results of policies that allow, deny or fail: laws 1 to 3 of ``admission_gateway_worker.answer``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from gateway.http2.status import StatusCode
-from gateway.pb import worker_pb2 as pb
-from workers import Cause, Denied, PolicyServer, Review
-from workers.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error
-from workers.invoke import never_suspends, run
+from admission_gateway_worker import Cause, Denied, PolicyServer, Review
+from admission_gateway_worker.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.invoke import never_suspends, run
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 Code = Callable[[Any], grpc.StatusCode]
 

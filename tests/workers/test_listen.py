@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from workers import PolicyServer, Review
-from workers.listen import Address, StartError, parse_address
+from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker.listen import Address, StartError, parse_address
 
 
 def server_of_one() -> PolicyServer:

@@ -18,9 +18,9 @@ import trustme
 import uvloop
 from grpc import aio
 
-from gateway.pb import worker_pb2 as pb
-from workers import PolicyServer
-from workers.main import parse_options
+from admission_gateway_worker import PolicyServer
+from admission_gateway_worker.main import parse_options
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ REVIEW = "/admissiongateway.worker.v1.PolicyWorker/Review"
 STREAM = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
 PROGRAM = """
 import asyncio, os, time
-from workers import PolicyServer, Review
+from admission_gateway_worker import PolicyServer, Review
 
 server = PolicyServer()
 
@@ -96,7 +96,7 @@ async def ask(channel: aio.Channel, policy: str, request: bytes = b"{}") -> pb.R
 @pytest.mark.process
 def test_the_samples_run_as_a_module_and_stop_on_sigterm(folder: Path) -> None:
     path = folder / "worker.sock"
-    with worker("-m", "workers.samples", "--listen", f"unix:{path}") as (process, stderr):
+    with worker("-m", "admission_gateway_worker.samples", "--listen", f"unix:{path}") as (process, stderr):
         assert stderr.readline() == f"worker: serving 11 policies on unix:{path}\n"
         assert path.is_socket()
         process.send_signal(signal.SIGTERM)

@@ -16,11 +16,11 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker import Denied, PolicyServer, Review
+from admission_gateway_worker.invoke import run
+from admission_gateway_worker.listen import StartError
+from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.workers.conftest import POD, Worker
-from workers import Denied, PolicyServer, Review
-from workers.invoke import run
-from workers.listen import StartError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -251,7 +251,7 @@ def test_the_log_of_a_failure_has_uid_trace_and_error(caplog: pytest.LogCaptureF
 
 
 PROGRAM = """
-from workers import PolicyServer, Review
+from admission_gateway_worker import PolicyServer, Review
 
 server = PolicyServer()
 

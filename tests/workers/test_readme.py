@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.pb import worker_pb2 as pb
-from workers import PolicyServer, Review
-from workers.invoke import run
+from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker.invoke import run
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```python\n# (?P<name>\w+)\.py\n(?P<code>.*?)^```$", re.MU
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The README's modules by name, imported in order."""
     found = {}
-    for block in BLOCK.finditer((ROOT / "workers" / "README.md").read_text()):
+    for block in BLOCK.finditer((ROOT / "workers" / "python" / "README.md").read_text()):
         name = block["name"]
         module = found[name] = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)

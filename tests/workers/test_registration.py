@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workers import PolicyServer, Review
+from admission_gateway_worker import PolicyServer, Review
 
 
 def allow(review: Review) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.diff import diff
-from workers import Cause, Denied, Review
+from admission_gateway_worker import Cause, Denied, Review
+from admission_gateway_worker.json_patch.diff import diff
 
 Recorded = Callable[[str], Review]
 

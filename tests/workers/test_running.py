@@ -16,9 +16,9 @@ import grpc
 import pytest
 import uvloop
 
-from workers import Denied, PolicyServer, Review, unary
-from workers.evaluation import THREADS, Evaluator, Running
-from workers.slowness import LONG_RUNS, LoopWatch
+from admission_gateway_worker import Denied, PolicyServer, Review, unary
+from admission_gateway_worker.evaluation import THREADS, Evaluator, Running
+from admission_gateway_worker.slowness import LONG_RUNS, LoopWatch
 
 Code = Callable[[Any], grpc.StatusCode]
 

@@ -12,10 +12,10 @@ import jsonpatch
 import orjson
 import pytest
 
-from gateway.pb import worker_pb2 as pb
-from workers import Denied, Review
-from workers.invoke import run
-from workers.samples import server
+from admission_gateway_worker import Denied, Review
+from admission_gateway_worker.invoke import run
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.samples import server
 
 Recorded = Callable[[str], Review]
 NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "reviews").glob("*.json"))

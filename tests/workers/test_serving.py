@@ -12,9 +12,9 @@ import uvloop
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from gateway.pb import worker_pb2 as pb
-from workers import PolicyServer, Review
-from workers.listen import StartError, Tls
+from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker.listen import StartError, Tls
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from workers.slowness import FIRST_PAUSE_S, LONG_RUNS, MAX_PAUSE_S, Cause, Slowness
+from admission_gateway_worker.slowness import FIRST_PAUSE_S, LONG_RUNS, MAX_PAUSE_S, Cause, Slowness
 
 
 def moves(slowness: Slowness, runs: int, long_share: float, cause: Cause) -> int:

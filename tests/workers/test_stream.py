@@ -12,10 +12,10 @@ import pytest
 import uvloop
 from grpc import aio
 
-from gateway.pb import worker_pb2 as pb
+from admission_gateway_worker import Denied, PolicyServer, Review
+from admission_gateway_worker import calls as calls_module
+from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.waiting import until
-from workers import Denied, PolicyServer, Review
-from workers import calls as calls_module
 
 Code = Callable[[Any], grpc.StatusCode]
 

@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import get_current_span
 
-from gateway.pb import worker_pb2 as pb
-from workers import PolicyServer
+from admission_gateway_worker import PolicyServer
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from workers import Review
+    from admission_gateway_worker import Review
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331
@@ -127,8 +127,9 @@ def test_the_context_ends_with_the_policy(serve: Any) -> None:
 
 def test_a_worker_without_tracing_imports_nothing_of_opentelemetry() -> None:
     program = (
-        "import sys; from workers import PolicyServer, Review; from workers.invoke import run\n"
-        "from workers.policy import Policy\n"
+        "import sys; from admission_gateway_worker import PolicyServer, Review\n"
+        "from admission_gateway_worker.invoke import run\n"
+        "from admission_gateway_worker.policy import Policy\n"
         "policy = Policy('a', lambda review: None)\n"
         f"run(policy, Review(b'{{}}', traceparent={SAMPLED!r}))\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"

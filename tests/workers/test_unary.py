@@ -14,8 +14,8 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.pb import worker_pb2 as pb
-from workers import Cause, Denied, PolicyServer, Review
+from admission_gateway_worker import Cause, Denied, PolicyServer, Review
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 Code = Callable[[Any], grpc.StatusCode]
 SETTINGS = settings(

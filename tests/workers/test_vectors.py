@@ -8,8 +8,8 @@ import jsonpatch
 import orjson
 import pytest
 
+from admission_gateway_worker.samples import server
 from tests.workers import vectors
-from workers.samples import server
 
 DIFFS: list[dict[str, Any]] = orjson.loads((vectors.FOLDER / "diff.json").read_bytes())
 SAMPLES: list[dict[str, Any]] = orjson.loads((vectors.FOLDER / "samples.json").read_bytes())

@@ -1,4 +1,4 @@
-"""``python -m tests.workers.vectors`` rewrites ``workers/conformance/*.json``.
+"""``python -m tests.workers.vectors`` rewrites ``gateway/conformance/*.json``.
 
 The requests are chosen here; the answers are those of the Python SDK. test_samples.py checks its samples
 independently, and tests/core compares its patches with jsonpatch.
@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.core.diff import diff
-from gateway.pb import worker_pb2 as pb
-from workers import Review
-from workers.invoke import outcome_of, run
-from workers.samples import server
-from workers.samples.validating import BUSY_ANNOTATION as BUSY
+from admission_gateway_worker import Review
+from admission_gateway_worker.invoke import outcome_of, run
+from admission_gateway_worker.json_patch.diff import diff
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.samples import server
+from admission_gateway_worker.samples.validating import BUSY_ANNOTATION as BUSY
 
-FOLDER: Final = Path(__file__).parents[2] / "workers" / "conformance"
+FOLDER: Final = Path(__file__).parents[2] / "gateway" / "conformance"
 _REVIEWS: Final = Path(__file__).parents[1] / "reviews"
 
 _WELL_BEHAVED: Final = tuple(name for name in server.policies if name not in ("sleeps", "fails"))

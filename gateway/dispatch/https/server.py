@@ -15,6 +15,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
@@ -28,7 +29,7 @@ from gateway.dispatch.https.response import judge
 from gateway.dispatch.https.review import failed_before, failed_call, write_review
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError, Problem
-from gateway.work_queue import WorkQueue, finish
+from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.decision import decide
 from gateway.core.response import encode
 from gateway.core.verdict import Allowed, Denied, Details, Failed
 from gateway.dispatch.https.review import read_answer
-from gateway.work_queue import finish
 from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:

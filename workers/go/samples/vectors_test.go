@@ -57,7 +57,7 @@ type cause struct{ Reason, Message, Field string }
 
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	text, err := os.ReadFile("../../conformance/samples.json")
+	text, err := os.ReadFile("../../../gateway/conformance/samples.json")
 	if err != nil {
 		t.Fatal(err)
 	}

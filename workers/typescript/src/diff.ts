@@ -2,7 +2,7 @@
  * Two JSON documents to the JSON Patch that changes the first into the second.
  *
  * Every SDK derives the same patch to the byte, whatever its language, so this is the algorithm of the Python SDK
- * and of the gateway to the letter (gateway/core/diff.py): keys in order of code points, list items aligned by
+ * and of the gateway to the letter (json_patch/diff.py of the Python SDK): keys in order of code points, list items aligned by
  * their common head and tail, whole members replaced where naming each change would be too much work to apply.
  */
 

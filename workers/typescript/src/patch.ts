@@ -1,5 +1,5 @@
 /**
- * Applies a JSON Patch as the gateway does (gateway/core/patch.py), which is how kube-apiserver does: `replace` of an
+ * Applies a JSON Patch as the gateway does (json_patch/patch.py of the Python SDK), which is how kube-apiserver does: `replace` of an
  * absent member adds it, `add` without a value adds null, indices may be negative, `copy` of an absent member writes
  * null, `test` of an absent member against null passes.
  */

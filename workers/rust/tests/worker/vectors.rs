@@ -6,7 +6,7 @@ use crate::process::{Socket, Worker};
 use admission_gateway_worker::{Value, json};
 
 fn vectors() -> Vec<Value> {
-    let found: Vec<Value> = serde_json::from_str(include_str!("../../../conformance/samples.json"))
+    let found: Vec<Value> = serde_json::from_str(include_str!("../../../../gateway/conformance/samples.json"))
         .expect("the vectors are JSON");
     assert!(!found.is_empty());
     found

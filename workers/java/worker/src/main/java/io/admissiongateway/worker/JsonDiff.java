@@ -17,7 +17,7 @@ import tools.jackson.databind.node.ObjectNode;
  * head and tail only. Where naming each change would make a patch that is too much work to apply, whole members are
  * replaced.
  *
- * <p>Source: RFC 6902; gateway/core/diff.py.
+ * <p>Source: RFC 6902; json_patch/diff.py of the Python SDK.
  */
 final class JsonDiff {
     /** Limit of kube-apiserver for a user's JSON Patch. */

@@ -1,0 +1,267 @@
+"""The calls of one ReviewStream: begins them, one after another in a chain, and reports each outcome.
+
+A call with ``after`` begins when that call has ended, on the payload that it leaves. If it has already
+ended, which is usual, the whole chain runs at once. Otherwise the call waits; it counts as in flight, and is
+cancelled with the call before it.
+
+Source: protos/README.md, sections Batching, Cancellation and Chains.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from admission_gateway_worker.answer import Outcome, error
+from admission_gateway_worker.evaluation import Evaluator, Running
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Payload
+from admission_gateway_worker.review import Review
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from admission_gateway_worker.pb import worker_pb2 as pb
+    from admission_gateway_worker.policy import Policy
+
+    Report = Callable[[int, Outcome, bool], None]
+    """Gets the id of a call, its outcome, and whether the call followed another one."""
+
+MAX_IN_FLIGHT: Final = 4096
+"""Limit of waiting calls for each stream, and of calls in a batch, whose policies run without a pause: four
+times the default maxInFlight of the gateway."""
+
+MAX_BATCH_ITEMS: Final = 65_536
+"""Calls and cancellations in a batch above which the stream is ended: refusals take time too."""
+
+
+class ProtocolViolation(Exception):
+    """The gateway violated the contract, and the stream cannot continue."""
+
+
+def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
+    """Return the Error of a call for an unknown policy."""
+    served = ", ".join(sorted(policies)) or "none"
+    return error(StatusCode.NOT_FOUND, f'policy "{name}" is not served here; served are: {served}')
+
+
+class _Link:
+    """A call that other calls of its batch follow."""
+
+    __slots__ = ("followers", "is_cancelled", "leaves", "position")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        """Of its payload in the batch."""
+        self.is_cancelled = False
+        self.leaves: Payload | None = None
+        """The payload that it leaves; None until it has ended."""
+        self.followers: list[_Call] = []
+
+
+class _Call:
+    """A call before its begin; in flight if it waits for the end of the call before it."""
+
+    __slots__ = ("is_chained", "link", "number", "policy", "timeout_s", "traceparent")
+
+    def __init__(self, call: pb.Call, link: _Link | None) -> None:
+        # A message keeps the whole batch in memory.
+        self.number = call.id
+        self.policy = call.policy
+        self.timeout_s = call.timeout_millis / 1000
+        self.traceparent = call.traceparent
+        self.is_chained = bool(call.after)
+        self.link = link
+        """None unless other calls follow."""
+
+    def cancel(self) -> None:
+        """Do nothing, since it has not begun."""
+
+
+class Calls:
+    """The calls in flight of one stream."""
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        evaluator: Evaluator,
+        report: Report,
+        reported: Callable[[], None],
+    ) -> None:
+        """*reported* is called after reports that ``accept`` did not make."""
+        self._policies = policies
+        self._evaluator = evaluator
+        self._report = report
+        self._reported = reported
+        self._in_flight: dict[int, Running | _Call] = {}
+        self._links: dict[int, _Link] = {}
+        """Of the calls in flight that others follow."""
+
+    def __len__(self) -> int:
+        """Return the number of calls in flight."""
+        return len(self._in_flight)
+
+    def accept(self, batch: pb.ReviewBatch, arrived: float) -> None:
+        """Begin the calls of *batch*, which *arrived* at that monotonic time, and cancel others.
+
+        Raises:
+            ProtocolViolation: the id of a call in flight is used again, or the batch is too long.
+        """
+        if len(batch.calls) + len(batch.cancelled) > MAX_BATCH_ITEMS:
+            raise ProtocolViolation(f"a batch has more than {MAX_BATCH_ITEMS} calls and cancellations")
+        payloads = [
+            Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
+        ]
+        cancelled = set(batch.cancelled)
+        links = _prepare(batch, payloads)
+        self._evaluator.mark()
+        for position, message in enumerate(batch.calls):
+            number = message.id
+            before = links.get(message.after) if message.after else None
+            link = None
+            if number in links:
+                link = links[number] = _Link(message.payload)
+            if number in cancelled or (before is not None and before.is_cancelled):
+                if link is not None:
+                    link.is_cancelled = True
+            elif number in self._in_flight:
+                raise ProtocolViolation(f"call id {number} is used again while its call is in flight")
+            elif position >= MAX_IN_FLIGHT:
+                self._refuse_above_limit(_Call(message, None))
+            else:
+                self._accept(message, _Call(message, link), before, payloads, arrived)
+        for number in cancelled:
+            self._cancel(number)
+
+    def cancel_all(self) -> None:
+        """Cancel all calls in flight."""
+        for call in self._in_flight.values():
+            call.cancel()
+        self._in_flight.clear()
+        self._links.clear()
+
+    def _accept(
+        self, message: pb.Call, call: _Call, before: _Link | None, payloads: list[Payload], arrived: float
+    ) -> None:
+        """Begin the *call* of *message*, let it wait for the call *before* it, or refuse it."""
+        position = message.payload
+        if position >= len(payloads):
+            self._refuse(call, f"the call is for payload {position}, the batch has {len(payloads)}")
+            return
+        payload = payloads[position]
+        payload.calls -= 1
+        if not call.is_chained:
+            self._begin(call, payload, arrived)
+        elif before is None or before.position != position:
+            self._refuse(
+                call, f"no earlier call of the batch has the id {message.after} and the same payload"
+            )
+            if call.link is not None:
+                call.link.leaves = payload
+        elif before.leaves is not None:
+            self._begin(call, before.leaves, time.monotonic())
+        elif self._is_full:
+            self._refuse_above_limit(call)
+            before.followers.append(call)
+        else:
+            self._in_flight[call.number] = call
+            before.followers.append(call)
+
+    def _begin(self, call: _Call, payload: Payload, now: float) -> bool:
+        """Begin a call whose timeout counts from the monotonic time *now*; return whether it has ended."""
+        policy = self._policies.get(call.policy)
+        if policy is None:
+            self._report(call.number, unknown_policy(call.policy, self._policies), call.is_chained)
+        elif payload is TOO_LARGE:
+            text = f"a call before this one leaves a request of more than {MAX_CHAINED_BYTES} bytes"
+            self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
+        elif self._is_full:
+            self._refuse_above_limit(call)
+        else:
+            review = Review(
+                payload,
+                deadline=now + call.timeout_s,
+                mutating=policy.mutating,
+                shares=(payload.calls > 0 or call.link is not None) and not policy.mutating,
+                traceparent=call.traceparent,
+            )
+            outcome = self._evaluator.begin(policy, review, partial(self._finished, call, payload, review))
+            if isinstance(outcome, Running):
+                self._in_flight[call.number] = outcome
+                if call.link is not None:
+                    self._links[call.number] = call.link
+                return False
+            self._end(call, payload, review, outcome)
+            return True
+        if call.link is not None:
+            call.link.leaves = payload
+        return True
+
+    def _end(self, call: _Call, payload: Payload, review: Review, outcome: Outcome) -> None:
+        self._report(call.number, outcome, call.is_chained)
+        if call.link is not None:
+            call.link.leaves = payload.left_by(outcome, is_derived=review.patch is None)
+
+    def _finished(self, call: _Call, payload: Payload, review: Review, outcome: Outcome) -> None:
+        if self._in_flight.pop(call.number, None) is None:
+            return
+        self._links.pop(call.number, None)
+        self._end(call, payload, review, outcome)
+        ended = [] if call.link is None else [call.link]
+        # A loop, since a chain may be longer than the interpreter's stack.
+        while ended:
+            link = ended.pop()
+            assert link.leaves is not None
+            for follower in link.followers:
+                if self._in_flight.get(follower.number) is follower:
+                    del self._in_flight[follower.number]
+                    has_ended = self._begin(follower, link.leaves, time.monotonic())
+                else:  # cancelled, as those after it, or refused
+                    has_ended = True
+                    if follower.link is not None:
+                        follower.link.leaves = link.leaves
+                if has_ended and follower.link is not None:
+                    ended.append(follower.link)
+        self._reported()
+
+    def _cancel(self, number: int) -> None:
+        """Cancel a call in flight and those that wait for it."""
+        numbers = [number]
+        while numbers:
+            number = numbers.pop()
+            call = self._in_flight.pop(number, None)
+            if call is None:
+                continue
+            call.cancel()
+            link = call.link if isinstance(call, _Call) else self._links.pop(number, None)
+            if link is not None:
+                numbers += [
+                    follower.number
+                    for follower in link.followers
+                    if self._in_flight.get(follower.number) is follower
+                ]
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._in_flight) >= MAX_IN_FLIGHT
+
+    def _refuse(self, call: _Call, text: str) -> None:
+        call.is_chained = False
+        self._report(call.number, error(StatusCode.INVALID_ARGUMENT, text), call.is_chained)
+
+    def _refuse_above_limit(self, call: _Call) -> None:
+        text = f"{MAX_IN_FLIGHT} calls of this stream are in flight"
+        self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
+
+
+def _prepare(batch: pb.ReviewBatch, payloads: list[Payload]) -> dict[int, _Link | None]:
+    """Count the calls of each payload, and return the ids of the calls that others follow, without links."""
+    links: dict[int, _Link | None] = {}
+    if len(batch.calls) > len(payloads):
+        for call in batch.calls:
+            if call.payload < len(payloads):
+                payloads[call.payload].calls += 1
+            if call.after:
+                links[call.after] = None
+    return links

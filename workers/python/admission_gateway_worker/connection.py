@@ -1,0 +1,266 @@
+"""The connections of a worker: each joins the event loop and HTTP/2.
+
+Received bytes are processed in slices of a few milliseconds; between two slices the other connections have
+their turn, and nothing is read from the socket. Bounds against hostile clients, besides those of
+``http2`` and ``rpc``: ``MAX_CONNECTIONS``; a connection that does not read its output, sends
+no SETTINGS or answers no ping is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from admission_gateway_worker.http2.frames import Violation
+from admission_gateway_worker.http2.server import Http2Server
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.rpc import Load, Rpc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission_gateway_worker.http2.server import ServerStream
+    from admission_gateway_worker.rpc import Methods
+
+MAX_CONNECTIONS: Final = 1024
+SLICE_S: Final = 0.005
+"""A slice ends with the message that exceeds this."""
+WRITE_BUFFER_BYTES: Final = 256 * 1024
+"""Unsent bytes above which data waits in its stream."""
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+"""Unsent bytes above which the connection is ended: acknowledgements that the client requests and does not
+read."""
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""Answers that wait for the client's windows, above which the connection is ended: eight of the longest."""
+PERIOD_S: Final = 15.0
+"""Interval at which all connections are checked."""
+SETTLE_TIMEOUT_S: Final = 15.0
+"""Time for the client's SETTINGS; at most a period longer."""
+PING_AFTER_S: Final = 60.0
+"""Time without input after which a connection is pinged: twice the time after which a gateway pings."""
+PING_TIMEOUT_S: Final = 30.0
+CLOSE_TIMEOUT_S: Final = 0.2
+"""Time for the last output of a connection to be sent."""
+
+
+class Connections:
+    """All connections of a worker."""
+
+    def __init__(self, methods: Methods) -> None:
+        self.methods = methods
+        self.load = Load()
+        self.open: dict[Connection, None] = {}
+        """The oldest first."""
+        self.is_draining = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(PERIOD_S, self._check)
+
+    def __repr__(self) -> str:
+        return f"<Connections open={len(self.open)} rpcs={self.load.rpcs}>"
+
+    def accept(self) -> Connection:
+        """Return the protocol of a new connection."""
+        return Connection(self)
+
+    def has_room(self) -> bool:
+        """Whether there may be another connection; for it, the longest silent one without RPCs is ended."""
+        if len(self.open) >= MAX_CONNECTIONS:
+            idle = [connection for connection in self.open if connection.is_idle]
+            if idle:
+                min(idle, key=lambda connection: connection.last_received_at).close()
+            return bool(idle)
+        return True
+
+    def drain(self) -> None:
+        """Announce the shutdown on all open and later connections."""
+        self.is_draining = True
+        for connection in self.open:
+            connection.drain()
+
+    async def close(self, timeout_s: float) -> None:
+        """Wait *timeout_s* seconds until the clients have closed all connections; end those that remain."""
+        self._timer.cancel()
+        deadline = self._loop.time() + timeout_s
+        while self.open and self._loop.time() < deadline:
+            await asyncio.wait(
+                [connection.closed for connection in self.open], timeout=deadline - self._loop.time()
+            )
+        for connection in list(self.open):
+            connection.close()
+        if self.open:
+            await asyncio.wait([connection.closed for connection in self.open])
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(PERIOD_S, self._check)
+        now = self._loop.time()
+        for connection in list(self.open):
+            connection.check(now)
+
+
+class Connection(asyncio.Protocol):
+    """A connection with its RPCs."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._http2 = Http2Server(self._accept)
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[Rpc] = deque()
+        """RPCs with a message to process."""
+        self._is_scheduled = False
+        """Whether the next slice is scheduled, and reading is paused until then."""
+        self._is_working = False
+        self.last_received_at = self._loop.time()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there are no RPCs, and the connection is not about to end."""
+        return not self._http2.streams and not self._http2.is_over
+
+    # -- called by the transport ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is established, TLS included."""
+        self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
+        assert self._transport is not None
+        connections = self._connections
+        if not connections.has_room():
+            self._transport.abort()
+            return
+        connections.open[self] = None
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if connections.is_draining:
+            self._http2.announce_shutdown()
+        self.write()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes were received."""
+        self.last_received_at = self._loop.time()
+        self._http2.receive(data)
+        if not self._is_scheduled:
+            self._work()
+
+    def pause_writing(self) -> None:
+        """The write buffer is full: the client reads too slowly."""
+        self._http2.is_paused = True
+
+    def resume_writing(self) -> None:
+        """The write buffer has room again."""
+        self._http2.is_paused = False
+        self._continue()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._transport = None
+        self._connections.open.pop(self, None)
+        self._end_rpcs()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # -- called by the server ---------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Announce the shutdown."""
+        self._http2.announce_shutdown()
+        self.write()
+
+    def close(self) -> None:
+        """End the open RPCs and the connection."""
+        for stream in list(self._http2.streams.values()):
+            if isinstance(stream.owner, Rpc):
+                stream.owner.abort(StatusCode.UNAVAILABLE, "the worker shuts down")
+        self._http2.close()
+        self.write()
+
+    def check(self, now: float) -> None:
+        """End the connection if the client is gone, see the constants."""
+        self._http2.begin_period()
+        silence_s = now - self.last_received_at
+        if silence_s > (PING_AFTER_S + PING_TIMEOUT_S if self._http2.is_settled else SETTLE_TIMEOUT_S):
+            self._abort()
+        elif silence_s > PING_AFTER_S:
+            self._http2.ping()
+            self.write()
+
+    # -- called by RPCs ---------------------------------------------------------------------------
+
+    def add_ready(self, rpc: Rpc) -> None:
+        """Process a message of *rpc* in this slice, or in the next."""
+        self._ready.append(rpc)
+        if not self._is_working and not self._is_scheduled:
+            self._schedule()
+
+    def write(self) -> None:
+        """Write the output, at the end of a slice or now, and what waits for room in it."""
+        http2, transport = self._http2, self._transport
+        if self._is_working or transport is None:
+            return
+        while http2.output and not transport.is_closing():
+            output, http2.output = http2.output, bytearray()
+            transport.write(output)
+            if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
+                # uvloop reports a full buffer only after this iteration.
+                self._loop.call_soon(self._continue)
+                break
+            http2.pump()
+        if http2.is_over:
+            self._end_rpcs()
+            if not transport.is_closing():
+                transport.close()
+                self._loop.call_later(CLOSE_TIMEOUT_S, self._abort)
+        elif http2.unsent_bytes > MAX_WAITING_BYTES or (
+            http2.is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES
+        ):
+            transport.abort()
+
+    # -- internals --------------------------------------------------------------------------------
+
+    def _accept(self, stream: ServerStream, fields: Mapping[str, str]) -> Rpc:
+        connections = self._connections
+        return Rpc(stream, connections.load, self).begin(fields, connections.methods)
+
+    def _work(self) -> None:
+        """Process received bytes for a slice, and write the output."""
+        was_scheduled, self._is_scheduled = self._is_scheduled, False
+        transport, http2, ready = self._transport, self._http2, self._ready
+        if transport is None:
+            return
+        self._is_working = True
+        end = time.monotonic() + SLICE_S
+        while True:
+            if ready:
+                ready.popleft().step()
+            elif http2.has_more:
+                http2.advance()
+            else:
+                break
+            if (ready or http2.has_more) and time.monotonic() > end:
+                self._schedule()
+                break
+        self._is_working = False
+        self.write()
+        if was_scheduled and not self._is_scheduled and not transport.is_closing():
+            transport.resume_reading()
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._loop.call_soon(self._work)
+
+    def _continue(self) -> None:
+        """Write what waited for room, if there is any now."""
+        self._http2.pump()
+        self.write()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end_rpcs(self) -> None:
+        """Cancel the RPCs that remain."""
+        self._ready.clear()
+        self._http2.fail(Violation(0, "the connection is lost"))

@@ -1,0 +1,204 @@
+"""Runs policies: synchronously if possible, otherwise in a task or a thread.
+
+- A plain function runs on the event loop, without a task or a future. While ``slowness`` finds that
+  it blocks the loop, it runs in a thread.
+- An async function runs in a task, unless it cannot suspend (``invoke``).
+- At the deadline a task is cancelled. A thread cannot be cancelled; its result is discarded.
+
+This module is independent of gRPC: the caller gets the outcome as return value or through ``finish``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import CoroutineType
+from typing import TYPE_CHECKING, Final
+
+from admission_gateway_worker.answer import Outcome, deadline_exceeded, outcome_of_exception
+from admission_gateway_worker.invoke import outcome_of, run
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.review import Review
+from admission_gateway_worker.slowness import INLINE_LIMIT_S, LoopWatch
+from admission_gateway_worker.traceparent import continued
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission_gateway_worker.invoke import Unfinished
+    from admission_gateway_worker.policy import Policy
+
+    Finish = Callable[[Outcome], None]
+
+LARGE_REVIEW_BYTES: Final = 64 * 1024
+"""Larger reviews never count as slow runs, because parsing takes long in any policy."""
+
+THREADS: Final = min(32, 4 * (os.cpu_count() or 1) + 4)
+"""Threads for blocking policies. They mostly wait, so there are more threads than CPUs."""
+
+_NO_REVIEW: Final = Review(b"")
+
+log = logging.getLogger("admission_gateway_worker")
+
+
+class Evaluator:
+    """Runs policies on the current event loop, and owns their tasks and threads."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.tasks: set[asyncio.Task[Outcome]] = set()
+        self.thread_work: set[Future[None]] = set()
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="policy")
+        self._watch = LoopWatch()
+
+    def __repr__(self) -> str:
+        return f"<Evaluator tasks={len(self.tasks)} threads={len(self.thread_work)}>"
+
+    def mark(self) -> None:
+        """Call before a batch of ``begin``, so that a slow run is attributed to the right policy."""
+        self._watch.mark()
+
+    def begin(self, policy: Policy, review: Review, finish: Finish) -> Outcome | Running:
+        """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
+
+        ``finish`` is called on the event loop, and never before this method returns.
+        """
+        started = time.monotonic()
+        if review.deadline <= started:
+            return deadline_exceeded()
+        if policy.blocking or policy.slowness.until > started:
+            review.isolate()
+            return Running(self, policy, review, finish).in_thread()
+        result = run(policy, review)
+        if time.monotonic() - started > INLINE_LIMIT_S:
+            self._note_long_run(policy, review, started)
+        elif policy.slowness:
+            policy.slowness.note_short()
+        if isinstance(result, CoroutineType):
+            return Running(self, policy, review, finish).in_task(result)
+        return result
+
+    def note_cancelled(self, policy: Policy) -> None:
+        """Called when a call of *policy* that has begun is cancelled."""
+
+    async def close(self) -> None:
+        """Cancel tasks and wait up to one second for their end; threads keep running."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=1.0)
+
+    @property
+    def busy_threads(self) -> int:
+        """Number of threads that are running a policy."""
+        return sum(work.running() for work in tuple(self.thread_work))
+
+    def _note_long_run(self, policy: Policy, review: Review, started: float) -> None:
+        if review.size_bytes > LARGE_REVIEW_BYTES:
+            return
+        cause = self._watch.cause(started)
+        if cause is None or not policy.slowness.note_long(cause, time.monotonic()):
+            return
+        if policy.is_async:
+            policy.slowness.until = 0.0
+        if not policy.was_slow:
+            policy.was_slow = True
+            log.warning(
+                'policy "%s" blocked the event loop for more than %g ms; %s',
+                policy.name,
+                INLINE_LIMIT_S * 1000,
+                "async policies must not block" if policy.is_async else "it will run in a thread",
+            )
+
+
+class Running:
+    """A call in a task or thread. ``finish`` is called once with the outcome, but not after ``cancel``."""
+
+    __slots__ = ("_evaluator", "_expired", "_finish", "_policy", "_review", "_timer", "_work")
+
+    def __init__(self, evaluator: Evaluator, policy: Policy, review: Review, finish: Finish) -> None:
+        self._evaluator = evaluator
+        self._policy = policy
+        self._review = review
+        self._finish: Finish | None = finish
+        self._expired = False
+        self._work: asyncio.Task[Outcome] | Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        if review.deadline != math.inf:
+            self._timer = evaluator.loop.call_later(max(0.0, review.remaining_s), self._expire)
+
+    def cancel(self) -> None:
+        """Cancel the call; ``finish`` is not called. A thread keeps running."""
+        if self._finish is not None:
+            self._evaluator.note_cancelled(self._policy)
+        self._settle(None)
+        if self._work is not None:
+            self._work.cancel()
+
+    def in_task(self, coroutine: Unfinished) -> Running:
+        """Run the coroutine in a task; returns itself."""
+        # The task takes the present context with it.
+        with continued(self._review.traceparent):
+            task = self._evaluator.loop.create_task(outcome_of(self._policy, self._review, coroutine))
+        self._work = task
+        self._evaluator.tasks.add(task)
+        task.add_done_callback(self._task_done)
+        # A task that is cancelled before its first step never awaits the coroutine.
+        task.add_done_callback(lambda _: coroutine.close())
+        return self
+
+    def in_thread(self) -> Running:
+        """Run the policy in a thread; returns itself."""
+        work = self._evaluator.threads.submit(self._call)
+        self._work = work
+        self._evaluator.thread_work.add(work)
+        work.add_done_callback(self._evaluator.thread_work.discard)
+        return self
+
+    def _call(self) -> None:
+        """Body of the thread."""
+        review = self._review
+        is_needed = self._finish is not None and review.remaining_s > 0
+        result = run(self._policy, review) if is_needed else deadline_exceeded()
+        self._evaluator.loop.call_soon_threadsafe(self._thread_done, result)
+
+    def _thread_done(self, result: Outcome | Unfinished) -> None:
+        if not isinstance(result, CoroutineType):
+            self._settle(result)
+        elif self._finish is None:
+            result.close()
+        else:
+            self.in_task(result)
+
+    def _task_done(self, task: asyncio.Task[Outcome]) -> None:
+        self._evaluator.tasks.discard(task)
+        if not task.cancelled():
+            outcome = task.result()
+            # An exception after the cancellation at the deadline is not a failure of the policy.
+            self._settle(deadline_exceeded() if self._expired and isinstance(outcome, pb.Error) else outcome)
+        elif self._expired:
+            self._settle(deadline_exceeded())
+        elif self._finish is not None:
+            problem = asyncio.CancelledError("the policy cancelled itself")
+            self._settle(outcome_of_exception(self._policy, self._review, problem))
+
+    def _expire(self) -> None:
+        self._expired = True
+        if not isinstance(self._work, asyncio.Task):
+            self._settle(deadline_exceeded())
+        if self._work is not None:
+            self._work.cancel()
+
+    def _settle(self, outcome: Outcome | None) -> None:
+        finish, self._finish = self._finish, None
+        # A cancelled call stays in the queue of the threads until one is free.
+        self._review = _NO_REVIEW
+        if self._timer is not None:
+            self._timer.cancel()
+        if finish is not None and outcome is not None:
+            finish(outcome)

@@ -1,0 +1,36 @@
+"""Sample policies, to read and to run: ``python -m admission_gateway_worker.samples``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from admission_gateway_worker import PolicyServer
+from admission_gateway_worker.samples.misbehaving import fails, sleeps
+from admission_gateway_worker.samples.mutating import (
+    always_pull_images,
+    default_resources,
+    inject_sidecar,
+    team_from_namespace,
+)
+from admission_gateway_worker.samples.validating import (
+    deny_latest_tag,
+    deny_privileged,
+    protect_busy,
+    require_labels,
+    warn_no_memory_limit,
+)
+
+server: Final = PolicyServer()
+"""Serves all of them."""
+
+server.policy("require-labels")(require_labels)
+server.policy("deny-latest-tag")(deny_latest_tag)
+server.policy("deny-privileged")(deny_privileged)
+server.policy("always-pull-images", mutating=True)(always_pull_images)
+server.policy("inject-sidecar", mutating=True)(inject_sidecar)
+server.policy("default-resources", mutating=True)(default_resources)
+server.policy("warn-no-memory-limit")(warn_no_memory_limit)
+server.policy("protect-busy")(protect_busy)
+server.policy("team-from-namespace", mutating=True)(team_from_namespace)
+server.policy("sleeps")(sleeps)
+server.policy("fails")(fails)

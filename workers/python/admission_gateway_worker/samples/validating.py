@@ -1,0 +1,116 @@
+"""Sample policies that allow or deny."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from admission_gateway_worker import Cause, Denied, Review
+from admission_gateway_worker.samples.pods import containers, pod_spec
+
+REQUIRED_LABELS: Final = ("team",)
+
+BUSY_ANNOTATION: Final = "samples.example/busy"
+RETRY_AFTER_S: Final = 10
+
+_HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+
+
+def require_labels(review: Review) -> None:
+    """Every object names its team in a label."""
+    found = review.object
+    if review.operation not in ("CREATE", "UPDATE") or review.sub_resource or not isinstance(found, dict):
+        return
+    metadata = found.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        return  # such updates only remove finalizers
+    labels = metadata.get("labels") or {}
+    causes = [
+        Cause(f'label "{label}" is missing', f"metadata.labels[{label}]", "FieldValueRequired")
+        for label in REQUIRED_LABELS
+        if not labels.get(label)
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def deny_latest_tag(review: Review) -> None:
+    """Images are named by a digest or by a tag other than latest."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    causes = [
+        Cause(f'image "{image}" {problem}', f"{path}.image")
+        for path, container in containers(pod)
+        if (image := container.get("image") or "") and (problem := _tag_problem(image))
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def _tag_problem(image: str) -> str:
+    """Return the problem of the tag; empty if there is none."""
+    name, _, digest = image.partition("@")
+    if digest:
+        return ""
+    # A colon before the last slash is the registry's port.
+    _, _, tag = name.rpartition("/")[2].partition(":")
+    if not tag:
+        return "has no tag, which means latest"
+    return "has the tag latest" if tag == "latest" else ""
+
+
+def deny_privileged(review: Review) -> None:
+    """Pods do not run privileged and do not share the node's namespaces."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    causes = [
+        Cause(f"{field} shares a namespace of the node", f"{pod.path}.{field}")
+        for field in _HOST_NAMESPACES
+        if pod.spec.get(field)
+    ]
+    causes += [
+        Cause(
+            f'container "{container.get("name") or ""}" is privileged', f"{path}.securityContext.privileged"
+        )
+        for path, container in containers(pod)
+        if (container.get("securityContext") or {}).get("privileged")
+    ]
+    if causes:
+        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+
+
+def protect_busy(review: Review) -> None:
+    """Objects with the annotation samples.example/busy are not deleted; the client may try again later."""
+    found = review.old_object
+    if review.operation != "DELETE" or review.sub_resource or not isinstance(found, dict):
+        return
+    metadata = found.get("metadata") or {}
+    work = (metadata.get("annotations") or {}).get(BUSY_ANNOTATION)
+    if work:
+        raise Denied(
+            f"busy with {work}",
+            code=429,
+            reason="TooManyRequests",
+            retry_after_seconds=RETRY_AFTER_S,
+            name=metadata.get("name") or "",
+            group=review.kind.get("group", ""),
+            kind=review.kind.get("kind", ""),
+            uid=metadata.get("uid") or "",
+        )
+
+
+def warn_no_memory_limit(review: Review) -> None:
+    """Containers without a memory limit are let through with a warning."""
+    pod = pod_spec(review)
+    if pod is None:
+        return
+    unlimited = [
+        container.get("name") or ""
+        for _, container in containers(pod)
+        if not ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    ]
+    for name in unlimited:
+        review.warn(f'container "{name}" has no memory limit')
+    if unlimited:
+        review.annotate("no-memory-limit", ",".join(unlimited))

@@ -1,0 +1,168 @@
+"""One ReviewStream: receives batches of calls, and sends batches of verdicts.
+
+The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready while a
+message waits are sent together in the next message. A cancelled call gets no verdict.
+
+Bounds: those of ``calls``; no further batch comes while a message of verdicts waits.
+
+Source: protos/README.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from admission_gateway_worker.answer import ALLOWED, Outcome
+from admission_gateway_worker.calls import Calls, ProtocolViolation
+from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.pb import worker_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from admission_gateway_worker.evaluation import Evaluator
+    from admission_gateway_worker.policy import Policy
+    from admission_gateway_worker.rpc import Rpc
+
+VERDICT_BYTES: Final = 64
+"""Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id."""
+
+QUIET_S: Final = 0.5
+"""Time without a message after which the worker ends a draining stream: several round trips, for batches that
+the gateway sent before it received the drain notice."""
+
+
+class ReviewStream:
+    """The server side of one stream, the handler of its RPC."""
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        policies: Mapping[str, Policy],
+        evaluator: Evaluator,
+        ended: Callable[[ReviewStream], None],
+    ) -> None:
+        """*ended* is called once, when the stream has ended."""
+        self._rpc = rpc
+        self._evaluator = evaluator
+        self._ended: Callable[[ReviewStream], None] | None = ended
+        self._calls = Calls(policies, evaluator, self._add, self._flush_soon)
+        self._batch = pb.VerdictBatch()
+        self._batch_bytes = 0
+        self._full: deque[bytes] = deque()
+        self._is_flush_due = False
+        self._over = False
+        """Whether no more messages will be read."""
+        self._draining = False
+        self._last_batch = 0.0
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "draining" if self._draining else "open"
+        return f"<ReviewStream {state} in_flight={len(self._calls)} full={len(self._full)}>"
+
+    def drain(self) -> None:
+        """Send the drain notice; the stream ends when no call is in flight, or after ``QUIET_S``."""
+        if self._draining or self._over:
+            return
+        self._draining = True
+        self._batch.draining = True
+        self._last_batch = time.monotonic()
+        self._flush()
+        self._evaluator.loop.call_later(QUIET_S, self._end_if_quiet)
+
+    # -- called by the RPC ------------------------------------------------------------------------
+
+    def received(self, message: bytes) -> None:
+        """Take a batch, and send the verdicts that need no waiting."""
+        try:
+            self._accept(message)
+        except ProtocolViolation as problem:
+            self._rpc.finish(StatusCode.INVALID_ARGUMENT, str(problem))
+            self.cancelled()
+        else:
+            self._flush()
+
+    def half_closed(self) -> None:
+        """End the stream when the calls in flight are answered."""
+        self._over = True
+        self._flush()
+
+    def cancelled(self) -> None:
+        """Cancel the calls in flight."""
+        self._calls.cancel_all()
+        self._end()
+
+    def writable(self) -> None:
+        """Send the verdicts that are waiting."""
+        self._flush()
+
+    # -- internals --------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        ended, self._ended = self._ended, None
+        self._over = True
+        if ended is not None:
+            ended(self)
+
+    def _end_if_quiet(self) -> None:
+        if self._over:
+            return
+        idle_s = time.monotonic() - self._last_batch
+        if self._calls or idle_s < QUIET_S:
+            self._evaluator.loop.call_later(max(QUIET_S - idle_s, 0.05), self._end_if_quiet)
+            return
+        self._over = True
+        self._flush()
+
+    def _flush_soon(self) -> None:
+        """Send verdicts in the next iteration of the event loop, those of this iteration together."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._evaluator.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send the verdicts that are ready, as far as they do not wait; end the stream after the last."""
+        self._is_flush_due = False
+        while self._rpc.can_send and (self._full or self._batch_bytes or self._batch.draining):
+            if not self._full:
+                self._seal()
+            self._rpc.send(self._full.popleft())
+        if self._over and not self._calls and not self._full and not self._batch_bytes and self._ended:
+            self._rpc.finish()
+            self._end()
+
+    def _accept(self, message: bytes) -> None:
+        """Start the calls of one batch; calls that need no waiting are answered."""
+        arrived = self._last_batch = time.monotonic()
+        try:
+            batch = pb.ReviewBatch.FromString(message)
+        except DecodeError as problem:
+            raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
+        self._calls.accept(batch, arrived)
+
+    def _add(self, number: int, outcome: Outcome, is_chained: bool) -> None:
+        """Add a verdict to the next message."""
+        size = VERDICT_BYTES if outcome is ALLOWED else VERDICT_BYTES + outcome.ByteSize()
+        if self._batch_bytes + size > MAX_MESSAGE_BYTES:
+            self._seal()
+        self._batch_bytes += size
+        verdict = self._batch.verdicts.add()
+        verdict.id = number
+        if is_chained:
+            verdict.chained = True
+        if outcome is ALLOWED:
+            verdict.response.allowed = True
+        elif isinstance(outcome, pb.ReviewResponse):
+            verdict.response.CopyFrom(outcome)
+        else:
+            verdict.error.CopyFrom(outcome)
+
+    def _seal(self) -> None:
+        self._full.append(self._batch.SerializeToString())
+        self._batch = pb.VerdictBatch()
+        self._batch_bytes = 0

@@ -1,0 +1,142 @@
+"""The gRPC service: its unary methods, Review and ListPolicies, and the table of all methods.
+
+The methods receive and return bytes, so that the most frequent answer is encoded only once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from admission_gateway_worker.answer import ALLOWED, Outcome
+from admission_gateway_worker.calls import unknown_policy
+from admission_gateway_worker.evaluation import Evaluator, Running
+from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.review import Review
+from admission_gateway_worker.single import Refused, SingleRequest, answering
+from admission_gateway_worker.stream import ReviewStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission_gateway_worker.policy import Policy
+    from admission_gateway_worker.rpc import Methods, Rpc
+
+SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
+
+MAX_UNARY_IN_FLIGHT: Final = 4096
+"""Same limit as for a stream."""
+
+_ALLOWED_BYTES: Final = ALLOWED.SerializeToString()
+
+
+class PolicyWorker:
+    """The methods of the service, with one Evaluator."""
+
+    def __init__(self, policies: Mapping[str, Policy], evaluator: Evaluator) -> None:
+        self._policies = policies
+        self._evaluator = evaluator
+        self._streams: set[ReviewStream] = set()
+        self._draining = False
+        self._unary: dict[Rpc, Running] = {}
+        """The Review calls that wait for their policy."""
+        self.idle = asyncio.Event()
+        """Set while no Review waits for its policy and no ReviewStream is open."""
+        self.idle.set()
+
+    def __repr__(self) -> str:
+        return f"<PolicyWorker unary={len(self._unary)} streams={len(self._streams)} {self._evaluator!r}>"
+
+    def drain(self) -> None:
+        """Send the drain notice on all open and later streams."""
+        self._draining = True
+        for stream in tuple(self._streams):
+            stream.drain()
+
+    def methods(self) -> Methods:
+        """Return the methods."""
+        return {
+            f"/{SERVICE}/ListPolicies": partial(answering, self._list_policies),
+            f"/{SERVICE}/Review": lambda rpc: SingleRequest(rpc, self._review, self._cancel_review),
+            f"/{SERVICE}/ReviewStream": self._review_stream,
+        }
+
+    def _list_policies(self, _: bytes) -> bytes:
+        """Answer ListPolicies in the order of registration."""
+        served = [
+            pb.Policy(
+                name=policy.name,
+                description=policy.description,
+                mutating=policy.mutating,
+                version=policy.version,
+            )
+            for policy in self._policies.values()
+        ]
+        return pb.ListPoliciesResponse(policies=served).SerializeToString()
+
+    def _review(self, rpc: Rpc, message: bytes) -> None:
+        """Answer Review; an Error becomes the status of the call."""
+        try:
+            request = pb.ReviewRequest.FromString(message)
+        except DecodeError as problem:
+            raise Refused(StatusCode.INVALID_ARGUMENT, f"not a ReviewRequest: {problem}") from None
+        policy = self._policies.get(request.policy)
+        if policy is None:
+            self._answer(rpc, unknown_policy(request.policy, self._policies))
+            return
+        if len(self._unary) >= MAX_UNARY_IN_FLIGHT:
+            raise Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_UNARY_IN_FLIGHT} calls are in flight")
+        review = Review(
+            request.admission_request,
+            request.namespace_object,
+            deadline=rpc.deadline,
+            mutating=policy.mutating,
+            traceparent=rpc.traceparent,
+        )
+        self._evaluator.mark()
+        outcome = self._evaluator.begin(policy, review, partial(self._finish_review, rpc))
+        if isinstance(outcome, Running):
+            self._unary[rpc] = outcome
+            self.idle.clear()
+        else:
+            self._answer(rpc, outcome)
+
+    def _finish_review(self, rpc: Rpc, outcome: Outcome) -> None:
+        if self._unary.pop(rpc, None) is not None:
+            self._answer(rpc, outcome)
+            self._update_idle()
+
+    def _cancel_review(self, rpc: Rpc) -> None:
+        running = self._unary.pop(rpc, None)
+        if running is not None:
+            running.cancel()
+            self._update_idle()
+
+    def _answer(self, rpc: Rpc, outcome: Outcome) -> None:
+        if isinstance(outcome, pb.Error):
+            rpc.finish(StatusCode(outcome.code), outcome.message)
+            return
+        rpc.send(_ALLOWED_BYTES if outcome is ALLOWED else outcome.SerializeToString())
+        rpc.finish()
+
+    def _review_stream(self, rpc: Rpc) -> ReviewStream:
+        """Answer ReviewStream."""
+        stream = ReviewStream(rpc, self._policies, self._evaluator, self._stream_ended)
+        self._streams.add(stream)
+        self.idle.clear()
+        if self._draining:
+            # Later, because the RPC sends nothing before it has its handler.
+            self._evaluator.loop.call_soon(stream.drain)
+        return stream
+
+    def _stream_ended(self, stream: ReviewStream) -> None:
+        self._streams.discard(stream)
+        self._update_idle()
+
+    def _update_idle(self) -> None:
+        if not self._unary and not self._streams:
+            self.idle.set()
