@@ -38,6 +38,11 @@ def serving(server: HTTPServer) -> Iterator[None]:
         server.server_close()
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the children of the main thread of process *pid* that were not waited for."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Process:
     """A child process that is stopped at the end of the test. Its standard error is stored."""
 
@@ -79,8 +84,7 @@ class Process:
 
     def children(self) -> list[int]:
         """Return the ids of the children of its main thread that were not waited for."""
-        listing = Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children")
-        return [int(child) for child in listing.read_text().split()]
+        return children_of(self.child.pid)
 
     def wait(self) -> int:
         status = self.child.wait(PATIENCE_S)

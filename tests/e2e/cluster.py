@@ -54,6 +54,9 @@ USERS: Final = {
     SCHEDULER: "system:components",
 }
 
+FIRST_CLUSTER_IP: Final = "10.0.0.1"
+"""Of the Service ``kubernetes``."""
+
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -70,11 +73,18 @@ class Cluster:
     """A running control plane. ``with Cluster(binaries, folder) as cluster: …``."""
 
     def __init__(
-        self, binaries: Binaries, folder: Path, *flags: str, audit: bool = True, sync: bool = False
+        self,
+        binaries: Binaries,
+        folder: Path,
+        *flags: str,
+        audit: bool = True,
+        sync: bool = False,
+        service_accounts: bool = False,
     ) -> None:
         """Start etcd and kube-apiserver with data in *folder*, and wait until they are ready.
 
         *flags* are further ones of kube-apiserver. *sync*: have etcd wait for the disk, as a real one does.
+        *service_accounts*: Pods get a service account, for which controllers have to run.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.binaries = binaries
@@ -94,6 +104,9 @@ class Cluster:
         try:
             self._prepare()
             etcd = self._start_etcd(sync=sync)
+            if not service_accounts:
+                # Pods would wait for a default service account, which a controller makes.
+                flags = ("--disable-admission-plugins=ServiceAccount", *flags)
             self._api_server_command = self._api_server(etcd, *flags, audit=audit)
             self._api_server_process = self._start(*self._api_server_command)
             self.api = Api(self.port, self.ca_file, ADMIN)
@@ -196,7 +209,7 @@ class Cluster:
         folder = self.folder
         self.authority.cert_pem.write_to_path(str(self.ca_file))
         self.callers.cert_pem.write_to_path(str(self.callers_ca_file))
-        names = ("localhost", "127.0.0.1", "kubernetes.default.svc")
+        names = ("localhost", "127.0.0.1", "kubernetes.default.svc", FIRST_CLUSTER_IP)
         _write(self.authority.issue_cert(*names, key_type=trustme.KeyType.ECDSA), folder, "server")
         caller = self.callers.issue_cert(common_name="kube-apiserver", key_type=trustme.KeyType.ECDSA)
         _write(caller, folder, "client")
@@ -261,8 +274,6 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={folder / 'service-accounts.key'}",
             f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
-            # Pods would wait for a default service account, which a controller makes.
-            "--disable-admission-plugins=ServiceAccount",
             f"--admission-control-config-file={folder / 'admission.yaml'}",
             *(audited if audit else []),
             *flags,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 REQUESTS_PER_S: Final = 10_000
 SYNCS: Final = 50
 """Deployments and ReplicaSets that are synchronised at once; 5 by default."""
+ZONES: Final = 3
 LEASE_S: Final = 40
 """As kubelets have it."""
 READY: Final = {"type": "Ready", "status": "True"}
@@ -29,9 +30,13 @@ READY: Final = {"type": "Ready", "status": "True"}
 class Controllers:
     """The controllers and nodes of a cluster, as long as the ``with`` block lasts."""
 
-    def __init__(self, cluster: Cluster, nodes: int) -> None:
-        """Start everything and wait until *nodes* nodes take Pods."""
+    def __init__(self, cluster: Cluster, nodes: int, *, pods: bool = True) -> None:
+        """Start everything and wait until *nodes* nodes take Pods.
+
+        *pods*: kwok also plays their Pods.
+        """
         self._cluster = cluster
+        self._plays_pods = pods
         self._stack = ExitStack()
         self.processes: dict[str, Process] = {}
         try:
@@ -86,17 +91,25 @@ class Controllers:
 
     def _start_kwok(self) -> None:
         cluster = self._cluster
+        stages = list(yaml.safe_load_all(cluster.binaries.kwok_stages.read_text()))
+        if not self._plays_pods:
+            stages = [stage for stage in stages if stage["spec"]["resourceRef"]["kind"] != "Pod"]
+        file = cluster.folder / "stages.yaml"
+        file.write_text(yaml.safe_dump_all(stages))
         self._start(
             "kwok",
             cluster.binaries.kwok,
-            *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", cluster.binaries.kwok_stages),
+            *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", file),
             *("--manage-all-nodes", "--node-lease-duration-seconds", LEASE_S, "--v=WARN"),
         )
 
     def _add_nodes(self, count: int) -> None:
         api = self._cluster.api
         for number in range(count):
-            labels = {"kubernetes.io/hostname": f"node-{number}"}
+            labels = {
+                "kubernetes.io/hostname": f"node-{number}",
+                "topology.kubernetes.io/zone": f"zone-{number % ZONES}",
+            }
             node = {
                 "apiVersion": "v1",
                 "kind": "Node",

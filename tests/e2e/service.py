@@ -47,6 +47,7 @@ class Endpoint:
     listed: bool = True
     ready: bool = False
     probed: bool = True
+    host: str = "127.0.0.1"
     taken: int = 0
     """Connections given to it so far."""
     established: set[End] = field(default_factory=set)
@@ -185,7 +186,7 @@ class Client(End):
         endpoint.taken += 1
         try:
             _, end = await asyncio.get_running_loop().create_connection(
-                lambda: End(endpoint), "127.0.0.1", endpoint.port
+                lambda: End(endpoint), endpoint.host, endpoint.port
             )
         except OSError:
             reset(self.transport)

@@ -1,0 +1,46 @@
+"""A whole cluster whose Pods run: API server, controllers, scheduler, and the stand-in for the kubelet."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.controllers import Controllers
+from tests.e2e.kubelet.network import NODE_IP, private_network
+from tests.kit import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.binaries import Binaries
+
+NODES: Final = 3
+FLAGS: Final = (
+    # All addresses of the network; it has no way out.
+    "--bind-address=0.0.0.0",
+    f"--advertise-address={NODE_IP}",
+    "--endpoint-reconciler-type=lease",
+)
+
+
+@contextmanager
+def whole_cluster(binaries: Binaries, folder: Path) -> Iterator[Cluster]:
+    """Run a cluster with three nodes, in a network of its own. Files of Pods are in ``folder / "pods"``."""
+    with (
+        private_network(),
+        Cluster(binaries, folder / "cluster", *FLAGS, service_accounts=True) as cluster,
+        Controllers(cluster, NODES, pods=False),
+    ):
+        kubelet = Process(
+            *(sys.executable, "-m", "tests.e2e.kubelet", "--port", str(cluster.port)),
+            *("--ca-file", str(cluster.ca_file), "--folder", str(folder / "pods")),
+        )
+        try:
+            kubelet.expect("^running$")
+            yield cluster
+        finally:
+            kubelet.stop()
+            (folder / "kubelet.log").write_text(kubelet.log)
