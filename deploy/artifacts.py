@@ -1,10 +1,11 @@
-"""Builds what the SDKs of other languages publish, as their registries get it.
+"""Builds what the gateway and the SDKs publish, as their registries get it.
 
     python -m deploy.artifacts build/artifacts             # all of them
     python -m deploy.artifacts build/artifacts go rust
 
 | language | below the folder |
 |---|---|
+| python | ``python/``: wheels and source distributions of the gateway and of the SDK |
 | go | ``go/``: a module proxy of files, for ``GOPROXY=file://…`` (Go Modules Reference, GOPROXY protocol) |
 | typescript | ``typescript/NAME-VERSION.tgz``, for ``npm publish`` |
 | rust | ``rust/NAME-VERSION.crate`` |
@@ -14,10 +15,13 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -31,6 +35,81 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 WORKERS: Final = ROOT / "workers"
 GO_MODULE: Final = "admission-gateway.io/worker"
+
+
+def build_python(folder: Path) -> None:
+    """Write wheels and source distributions, from the files that git has or would add.
+
+    The same files and time give the same bytes. The wheels are built from the source distributions.
+
+    Source: PEP 517 (hooks); reproducible-builds.org, SOURCE_DATE_EPOCH.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch, "tree")
+        copy_sources(tree)
+        for source in (tree / "workers" / "python", tree):
+            made = _hook(source, "build_sdist", Path(scratch))
+            unpacked = Path(scratch, made.name.removesuffix(".tar.gz"))
+            with tarfile.open(made) as archive:
+                archive.extractall(scratch, filter="data")
+            (unpacked / "setup.cfg").unlink()  # setuptools writes an empty one
+            _pack(unpacked, folder / made.name)
+            _hook(unpacked, "build_wheel", folder)
+
+
+def sources(folder: Path = ROOT) -> list[Path]:
+    """Return the files below *folder* that git has or would add."""
+    options = ("-z", "--cached", "--others", "--exclude-standard")
+    listed = _output("git", "ls-files", *options, "--", str(folder)).split("\0")
+    # Those that are deleted, which is not committed, are listed too.
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+def copy_sources(target: Path, folder: Path = ROOT) -> None:
+    """Copy the sources below *folder* to *target*, with the paths of the repository; links become files."""
+    for path in sources(folder):
+        copy = target / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+
+
+def source_epoch() -> int:
+    """Return the time of the sources in seconds: SOURCE_DATE_EPOCH, or the time of the last commit."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or _output("git", "log", "-1", "--format=%ct"))
+
+
+def _hook(source: Path, hook: str, target: Path) -> Path:
+    """Call the *hook* of setuptools in *source*, and return the file that it writes to *target*."""
+    program = f"import sys; from setuptools import build_meta; build_meta.{hook}(sys.argv[1])"
+    before = set(target.iterdir())
+    subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", program, str(target)],
+        cwd=source,
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(source_epoch())},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    (made,) = set(target.iterdir()) - before
+    return made
+
+
+def _pack(folder: Path, target: Path) -> None:
+    """Write *folder* as a tar file in which only names and contents matter."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mtime = epoch
+        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    epoch = source_epoch()
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+        tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as archive,
+    ):
+        archive.add(folder, folder.name, filter=plain)  # sorted by name
 
 
 def build_go(folder: Path) -> None:
@@ -82,7 +161,13 @@ def _run(*command: str, cwd: Path) -> None:
     subprocess.run(command, cwd=cwd, check=True)  # noqa: S603 - a command of this file
 
 
+def _output(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - as above
+    return done.stdout.strip("\n")
+
+
 BUILDERS: Final[dict[str, Callable[[Path], None]]] = {
+    "python": build_python,
     "go": build_go,
     "typescript": build_typescript,
     "rust": build_rust,

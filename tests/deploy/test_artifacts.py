@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 import tomllib
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from deploy import artifacts
-from deploy.artifacts import GO_MODULE, WORKERS
+from deploy.artifacts import GO_MODULE, ROOT, WORKERS
+from deploy.pinned import OWN
 from gateway import __version__
 
 if TYPE_CHECKING:
@@ -69,6 +71,40 @@ def test_the_name_is_the_same_in_every_language() -> None:
     assert f"module {GO_MODULE}\n" in (WORKERS / "go" / "go.mod").read_text()
 
 
+@pytest.mark.parametrize("folder", OWN.values(), ids=OWN)
+def test_the_metadata_of_python_is_that_of_the_other_languages(folder: Path) -> None:
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "Apache-2.0"
+    assert project["urls"] == {"Homepage": HOME, "Repository": REPOSITORY}
+    assert project["keywords"] == PACKAGE["keywords"]
+    assert project["requires-python"] == ">=3.11"
+
+
+@pytest.mark.slow
+def test_python_distributions_are_complete_and_the_same_in_every_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = {}
+    for number in (1, 2):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+        folder = artifacts.build("python", tmp_path / str(number))
+        built[number] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert built[1] == built[2]
+    kinds = ("-py3-none-any.whl", ".tar.gz")
+    bases = [f"{name.replace('-', '_')}-{__version__}" for name in OWN]
+    assert built[1].keys() == {base + kind for base in bases for kind in kinds}
+    for (name, root), base in zip(OWN.items(), bases, strict=True):
+        with zipfile.ZipFile(folder / f"{base}-py3-none-any.whl") as wheel:
+            files = {file for file in wheel.namelist() if ".dist-info/" not in file}
+            assert wheel.read(f"{base}.dist-info/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        package = {"admission-gateway": "gateway"}.get(name, name.replace("-", "_"))
+        listed = artifacts.sources(root / package)
+        # README.md is for readers of the repository.
+        assert files == {path.relative_to(root).as_posix() for path in listed if path.suffix != ".md"}
+        with tarfile.open(folder / f"{base}.tar.gz") as archive:
+            assert {f"{base}/{file}" for file in (*files, "README.md", "LICENSE")} <= set(archive.getnames())
+
+
 def test_the_package_can_be_published() -> None:
     assert "private" not in PACKAGE
     assert not [text for text in PACKAGE["dependencies"].values() if not text.startswith("^")]
@@ -91,4 +127,4 @@ def test_an_unknown_language_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as exit_status:
         artifacts.main([str(tmp_path), "cobol"])
     assert exit_status.value.code == 2
-    assert "cobol is none of go, typescript, rust, java" in capsys.readouterr().err
+    assert "cobol is none of python, go, typescript, rust, java" in capsys.readouterr().err

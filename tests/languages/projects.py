@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tarfile
+import venv
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from packaging.requirements import Requirement
+
 from deploy import artifacts
+from deploy.pinned import OWN
 from tests.kit import Process
 
 if TYPE_CHECKING:
@@ -47,6 +52,10 @@ def publish(language: Language, folder: Path) -> Published:
     """Build the artifact of *language* below *folder*."""
     built = artifacts.build(language.name, folder)
     match language.name:
+        case "python":
+            environment = python_environment(folder / "environment", "admission-gateway-worker", "pytest")
+            path = f"{environment / 'bin'}:{os.environ['PATH']}"
+            return Published({"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(built)})
         case "go":
             _forget_go_module()
             proxies = f"{built.as_uri()},{_output('go', 'env', 'GOPROXY')}"
@@ -72,6 +81,32 @@ def publish(language: Language, folder: Path) -> Published:
 
 def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def python_environment(folder: Path, *wanted: str) -> Path:
+    """Return a virtual environment with pip and what the distributions *wanted* need, except this project's.
+
+    The files are copied from this environment instead of a registry.
+    """
+    venv.create(folder, with_pip=True)
+    (target,) = folder.glob("lib/python*/site-packages")
+    ours, waiting, copied = set(OWN), list(wanted), set[str]()
+    while waiting:
+        name = waiting.pop()
+        distribution = importlib.metadata.distribution(name)
+        needed = map(Requirement, distribution.requires or ())
+        waiting += [one.name for one in needed if one.name not in copied and _is_needed(one)]
+        copied.add(name)
+        for file in distribution.files or () if name not in ours else ():
+            # Programs are outside, and begin with the path of this environment.
+            if ".." not in file.parts and file.suffix != ".pyc":
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), target / file)
+    return folder
+
+
+def _is_needed(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def _forget_go_module() -> None:
