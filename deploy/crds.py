@@ -19,6 +19,19 @@ from gateway.config.client_config import PART_OF_HOST
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.custom import PLURALS
 from gateway.config.documents import GATEWAY_VERSION
+from gateway.config.exceptions import (
+    CLUSTER_WIDE,
+    KIND,
+    MATCH_FIELDS,
+    MAX_OWNER_CHARS,
+    MAX_PATTERN_CHARS,
+    MAX_REASON_CHARS,
+    NAMESPACED,
+    TIMESTAMP,
+)
+from gateway.config.exceptions import (
+    MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
+)
 from gateway.config.model import Hedge, WorkerPool
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
 from gateway.config.resources import MAX_IN_FLIGHT, TRANSPORTS
@@ -42,6 +55,8 @@ SHORT_NAMES: Final = {
     "WorkerPool": "agpool",
     "MutatingWebhookConfiguration": "agmutating",
     "ValidatingWebhookConfiguration": "agvalidating",
+    NAMESPACED: "agexception",
+    CLUSTER_WIDE: "agclusterexception",
 }
 MAX_WEBHOOKS: Final = 100
 MAX_RULES: Final = 50
@@ -381,6 +396,56 @@ def worker_pool() -> Schema:
     )
 
 
+def policy_exception(kind: str) -> Schema:
+    """Return the schema of the spec of an exception of *kind*."""
+    line = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$"
+
+    def entries(description: str, pattern: str, most: int) -> Schema:
+        entry = {"type": "string", "minLength": 1, "maxLength": most, "pattern": pattern}
+        return listed(description, entry, MAX_EXCEPTION_ENTRIES, minItems=1)
+
+    patterns = r"^[^*\x00-\x1f\x7f-\x9f]*[*]?$"
+    match = mapping(
+        "The requests. Every field that is there has to match; a list does if one of its entries does. "
+        "A * at the end of an entry, where it is allowed, stands for any rest.",
+        (),
+        namespaces=entries("Namespaces; * is allowed.", rf"^({_LABEL}|[-a-z0-9]*[*])$", SUBDOMAIN_LENGTH),
+        names=entries("Names of objects; * is allowed.", patterns, MAX_PATTERN_CHARS),
+        kinds=entries("Kinds as KIND or KIND.GROUP.", f"^{KIND}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
+        namespaceSelector=selector("Labels of the namespace; absent: all."),
+        objectSelector=selector("Labels of the object, before and after an update; absent: all."),
+        users=entries("Users; * is allowed.", patterns, MAX_PATTERN_CHARS),
+        groups=entries("Groups of users; * is allowed.", patterns, MAX_PATTERN_CHARS),
+    )
+    required = ["webhooks", "reason", "owner"]
+    if kind == CLUSTER_WIDE:
+        required.append("match")
+        fields = " || ".join(f"has(self.{name})" for name in MATCH_FIELDS)
+        match = with_rules(match, rule(fields, "without a field the exception would cover everything"))
+    spec = mapping(
+        "Webhooks that are not called for some requests until a certain time.",
+        tuple(required),
+        webhooks=entries("Full names of the webhooks.", f"^{_SUBDOMAIN}$", SUBDOMAIN_LENGTH),
+        match=match,
+        reason=text("Why.", minLength=1, maxLength=MAX_REASON_CHARS, pattern=line),
+        owner=text("Who is responsible.", minLength=1, maxLength=MAX_OWNER_CHARS, pattern=line),
+        expires=text(
+            "The time from which on the webhooks are called again, by RFC 3339.",
+            maxLength=64,
+            pattern=f"^{TIMESTAMP}$",
+            format="date-time",
+        ),
+        permanent={"description": "Whether the exception has no end.", "type": "boolean"},
+    )
+    return with_rules(
+        spec,
+        rule(
+            "has(self.expires) != (has(self.permanent) && self.permanent)",
+            "expires is required, unless the exception is permanent: true",
+        ),
+    )
+
+
 def status() -> Schema:
     """Return the schema of a status."""
     condition = mapping(
@@ -426,6 +491,15 @@ def definition(kind: str) -> Schema:
         root["spec"] = worker_pool()
         required = ["spec"]
         columns = [{"name": "Target", "type": "string", "jsonPath": ".spec.target"}]
+    elif kind in (NAMESPACED, CLUSTER_WIDE):
+        covered = "its namespace" if kind == NAMESPACED else "the cluster"
+        about = f"Webhooks of the admission gateway that are not called for some requests in {covered}."
+        root["spec"] = policy_exception(kind)
+        required = ["spec"]
+        columns = [
+            {"name": name, "type": "string", "jsonPath": f".spec.{name.lower()}"}
+            for name in ("Expires", "Owner")
+        ]
     else:
         about = (
             "Webhooks behind the admission gateway, field for field as in admissionregistration.k8s.io/v1."
@@ -456,7 +530,7 @@ def definition(kind: str) -> Schema:
         "metadata": {"name": f"{plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "admission-gateway"}},
         "spec": {
             "group": GROUP,
-            "scope": "Cluster",
+            "scope": "Namespaced" if kind == NAMESPACED else "Cluster",
             "names": {
                 "kind": kind,
                 "listKind": f"{kind}List",

@@ -8,15 +8,15 @@ The stages do not call each other; each returns a value, and only ``_Review`` ha
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.answer import NO_ORIGIN, Answer
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.large import LARGE_BYTES
-from gateway.core.matching import is_namespace_write
 from gateway.core.response import encode
-from gateway.core.review import decode_in_steps, decode_plain
+from gateway.core.review import decode_in_steps, decode_plain, is_namespace_write
 from gateway.dispatch.driver import EvaluationDriver
 from gateway.errors import Overloaded
 
@@ -66,9 +66,13 @@ class Observers:
 class Admission:
     """The reviews of one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, observer: ReviewObserver) -> None:
+    def __init__(
+        self, snapshot: Snapshot, observer: ReviewObserver, clock: Callable[[], float] = time.time
+    ) -> None:
+        """*clock* returns seconds since 1970. It is read once for each review."""
         self.snapshot = snapshot
         self.observer = observer
+        self.clock = clock
 
     def review(
         self,
@@ -189,7 +193,8 @@ class _Review:
         """Call the webhooks that match."""
         snapshot = self._admission.snapshot
         try:
-            evaluation = Evaluation(self._selection, self._request, namespace, snapshot.memory)
+            now = self._admission.clock()
+            evaluation = Evaluation(self._selection, self._request, namespace, snapshot.memory, now)
         except Exception as error:
             self._fail(error)
             return

@@ -315,7 +315,9 @@ class Gateway:
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
-            self.metrics.use(snapshot.digest, chain(combined.config.mutating, combined.config.validating))
+            in_force = combined.config
+            webhooks = chain(in_force.mutating, in_force.validating)
+            self.metrics.use(snapshot.digest, webhooks, in_force.exceptions)
         self._cluster_refusal = ""
         await self._follower.use(cluster, combined)
 

@@ -35,6 +35,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
+from gateway.core.exceptions import by_webhook
 from gateway.core.matching import Selection
 from gateway.core.versions import by_versions
 
@@ -83,6 +84,7 @@ class Paths:
     """The paths of one configuration. Paths that select the same webhooks share a Selection and its cache."""
 
     def __init__(self, config: Config) -> None:
+        self._exceptions = by_webhook(config.exceptions)
         self._fixed: dict[str, Selection] = {}
         self._chosen: OrderedDict[str, Selection] = OrderedDict()
         self._by_versions: OrderedDict[str, Selection] = OrderedDict()
@@ -204,7 +206,7 @@ class Paths:
         key = phase, tuple(webhooks)
         found = self._by_webhooks.get(key)
         if found is None:
-            found = self._by_webhooks[key] = Selection(phase, webhooks)
+            found = self._by_webhooks[key] = Selection(phase, webhooks, self._exceptions)
         return found
 
 

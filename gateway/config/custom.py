@@ -11,6 +11,8 @@ by itself; after an invalid change its last valid version stays in force. The ru
    selectors, matchPolicy and failurePolicy are valid) fail by their failurePolicy. So a webhook with ``Fail``
    fails closed from its creation on, even if its object has an error elsewhere.
 4. A WorkerPool that no webhook uses is validated, but not connected to.
+5. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
+   called.
 
 Pure: the result depends on the objects and the last valid versions, and not on the order of their arrival.
 """
@@ -19,13 +21,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gateway.config.documents import CUSTOM_KINDS, PHASES
+from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
 from gateway.config.fields import Fields, Report
 from gateway.config.model import WorkerPool
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
+from gateway.core.exceptions import PolicyException
 from gateway.core.webhook import HttpsClient, Phase, Webhook, WorkerRef
 from gateway.errors import Problem
 from gateway.text import did_you_mean, shown
@@ -36,13 +41,15 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
 
     Key = tuple[str, str]
-    """Kind and name."""
-    Content = WorkerPool | WebhookConfiguration
+    """Kind and id."""
+    Content = WorkerPool | WebhookConfiguration | PolicyException
 
 log = logging.getLogger(__name__)
 
 PLURALS = {kind: f"{kind.lower()}s" for kind in CUSTOM_KINDS}
 
+ACCEPTED = "Accepted"
+"""The reason of a resource that is in force."""
 _IDENTIFYING_FIELDS = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
 
 
@@ -53,16 +60,22 @@ class CustomResource:
     kind: str
     name: str
     document: Mapping[str, object]
+    namespace: str = ""
+
+    @property
+    def id(self) -> str:
+        """``NAMESPACE/NAME``, or ``NAME`` without a namespace: unique among the objects of the kind."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
     def key(self) -> Key:
         """Unique among all objects."""
-        return self.kind, self.name
+        return self.kind, self.id
 
     @property
     def where(self) -> str:
         """The name of the object in messages."""
-        return f"cluster: {self.kind} {shown(self.name)}"
+        return f"cluster: {self.kind} {shown(self.id)}"
 
     @property
     def uid(self) -> object:
@@ -110,11 +123,13 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, Invalid, NameInFiles or NoWorkerPool."""
+    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired or UnknownWebhook."""
     problems: tuple[Problem, ...] = ()
-    """Empty: it is in force."""
+    """Why it is refused."""
     effect: str = ""
     """The effect of the problems, for messages: what is in force instead."""
+    note: str = "in force"
+    """The message of the status condition if there are no problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +149,32 @@ def read_resource(resource: CustomResource) -> ReadResource:
     """Return *resource*, validated. Never raises, whatever it contains."""
     report = Report(resource.where)
     # The other fields of metadata are the API server's, and newer versions may add some.
-    fields = Fields({**resource.document, "metadata": {"name": resource.name}}, "", report)
+    metadata = {"name": resource.name, **({"namespace": resource.namespace} if resource.namespace else {})}
+    fields = Fields({**resource.document, "metadata": metadata}, "", report)
     fields.accept("apiVersion", "kind", "status")
-    phase = PHASES.get(resource.kind)
     content: Content = WorkerPool(resource.name)
     try:
-        content = (
-            read_worker_pool(fields, None) if phase is None else read_webhook_configuration(fields, phase, V1)
-        )
+        content = _read_content(fields, resource)
     except Exception:
         # An internal error with one object must not affect the others.
         log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
         report.add("", "cannot be read: internal error: the gateway's log has the details")
-    if not isinstance(content, WorkerPool):
+    failing = None
+    if isinstance(content, WebhookConfiguration):
         content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
-    failing = None if isinstance(content, WorkerPool) else _failing(resource, content, report)
+        failing = _failing(resource, content, report)
     return ReadResource(resource, content, failing, tuple(report.problems()), tuple(report.warnings()))
+
+
+def _read_content(fields: Fields, resource: CustomResource) -> Content:
+    kind = resource.kind
+    if kind in PHASES:
+        return read_webhook_configuration(fields, PHASES[kind], V1)
+    if kind == "WorkerPool":
+        return read_worker_pool(fields, None)
+    if kind == NAMESPACED and not resource.namespace:
+        fields.report.add("metadata.namespace", f"is required in a cluster: {CLUSTER_WIDE} has none")
+    return read_policy_exception(fields, kind)
 
 
 def _as_custom(hook: Webhook) -> Webhook:
@@ -177,8 +202,13 @@ def _is_about(path: str, index: int) -> bool:
     )
 
 
-def combine(files: Config, resources: Iterable[CustomResource], before: Combined | None) -> Combined:
-    """Return *files* and *resources* as one configuration; *before* is the previous result, if any."""
+def combine(
+    files: Config, resources: Iterable[CustomResource], before: Combined | None, now: float = 0.0
+) -> Combined:
+    """Return *files* and *resources* as one configuration; *before* is the previous result, if any.
+
+    *now* is the time in seconds since 1970. It decides only which exceptions have expired, for their status.
+    """
     known: Mapping[Key, ReadResource] = {} if before is None else before.read
     read: dict[Key, ReadResource] = {}
     for resource in sorted(resources, key=lambda one: one.key):
@@ -195,8 +225,8 @@ def combine(files: Config, resources: Iterable[CustomResource], before: Combined
         for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    combination = _Combination(files, read, valid)
-    # Pools come before the configurations that refer to them.
+    combination = _Combination(files, read, valid, now)
+    # Pools come before the configurations that refer to them, and webhooks before their exceptions.
     statuses = [combination.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
     return Combined(
         combination.config(), tuple(sorted(statuses, key=lambda one: one.resource.key)), read, valid
@@ -207,14 +237,20 @@ class _Combination:
     """Files, and the custom resources that are in force."""
 
     def __init__(
-        self, files: Config, read: Mapping[Key, ReadResource], valid: dict[Key, ReadResource]
+        self,
+        files: Config,
+        read: Mapping[Key, ReadResource],
+        valid: dict[Key, ReadResource],
+        now: float,
     ) -> None:
         self._files = files
+        self._now = now
         self._read = read
         self._valid = valid
         """Updated by ``add``."""
         self._pools: dict[str, WorkerPool] = {}
         self._configurations: list[WebhookConfiguration] = []
+        self._exceptions: list[PolicyException] = []
         self._warnings: list[Problem] = []
 
     def add(self, kind: str, name: str) -> ResourceStatus:
@@ -226,6 +262,8 @@ class _Combination:
             self._valid.pop((kind, name), None)
             problem = Problem(resource.where, "metadata.name", message)
             return ResourceStatus(resource, "NameInFiles", (problem,), "the resource is ignored")
+        if kind in (NAMESPACED, CLUSTER_WIDE):
+            return self._add_exception(read)
         problems, reason = read.problems, "Invalid"
         if not problems:
             problems, reason = self._missing_pools(read), "NoWorkerPool"
@@ -233,13 +271,36 @@ class _Combination:
             self._valid[kind, name] = read
             self._warnings += read.warnings
             self._add(read.content)
-            return ResourceStatus(resource, "Accepted")
+            return ResourceStatus(resource, ACCEPTED)
         valid = self._valid.get((kind, name))
         if valid is not None:
             self._add(valid.content)
             effect = f"generation {valid.resource.generation} stays in force"
             return ResourceStatus(resource, reason, problems, effect)
         return ResourceStatus(resource, reason, problems, self._add_failing(read))
+
+    def _add_exception(self, read: ReadResource) -> ResourceStatus:
+        resource, exception = read.resource, read.content
+        if read.problems or not isinstance(exception, PolicyException):
+            return ResourceStatus(resource, "Invalid", read.problems, "the exception does not apply")
+        self._exceptions.append(exception)
+        self._warnings += read.warnings
+        if exception.has_expired(self._now):
+            return ResourceStatus(resource, "Expired", note=f"expired at {exception.expires}")
+        unknown = list(unknown_webhooks(exception, self._webhook_names))
+        if len(unknown) == len(exception.webhooks):
+            return ResourceStatus(resource, "UnknownWebhook", note="; ".join(unknown))
+        return ResourceStatus(resource, ACCEPTED, note="; ".join(["in force", *unknown]))
+
+    @cached_property
+    def _file_exceptions(self) -> frozenset[str]:
+        return frozenset(one.id for one in self._files.exceptions)
+
+    @cached_property
+    def _webhook_names(self) -> frozenset[str]:
+        of_files = (*self._files.mutating, *self._files.validating)
+        of_cluster = (hook for one in self._configurations for hook in one.webhooks)
+        return frozenset(hook.name for hook in (*of_files, *of_cluster))
 
     def config(self) -> Config:
         """Return the configuration: files, and the custom resources that were added."""
@@ -258,17 +319,20 @@ class _Combination:
             mutating=webhooks("mutate", files.mutating),
             validating=webhooks("validate", files.validating),
             pools={**files.pools, **{name: pool for name, pool in self._pools.items() if name in used}},
+            exceptions=tuple(sorted((*files.exceptions, *self._exceptions), key=lambda one: one.id)),
             configurations=files.configurations | {(one.phase, one.name) for one in added},
             warnings=(*files.warnings, *self._warnings),
         )
 
     def _is_in_files(self, kind: str, name: str) -> bool:
+        if kind in (NAMESPACED, CLUSTER_WIDE):
+            return name in self._file_exceptions
         if kind in PHASES:
             return (PHASES[kind], name) in self._files.configurations
         return name in self._files.pools
 
     def _missing_pools(self, read: ReadResource) -> tuple[Problem, ...]:
-        if isinstance(read.content, WorkerPool):
+        if not isinstance(read.content, WebhookConfiguration):
             return ()
         known = {**self._files.pools, **self._pools}
         return tuple(
@@ -284,12 +348,12 @@ class _Combination:
     def _add(self, content: Content) -> None:
         if isinstance(content, WorkerPool):
             self._pools[content.name] = content
-        else:
+        elif isinstance(content, WebhookConfiguration):
             self._configurations.append(content)
 
     def _add_failing(self, read: ReadResource) -> str:
         """Put the failing webhooks of a resource in force that was never valid; return the effect."""
-        if read.failing is None or isinstance(read.content, WorkerPool):
+        if read.failing is None or not isinstance(read.content, WebhookConfiguration):
             return "the pool is inactive, and webhooks that use it fail by their failurePolicy"
         self._configurations.append(read.failing)
         failing, every = len(read.failing.webhooks), len(read.content.webhooks)

@@ -29,7 +29,7 @@ PHASES: dict[str, Phase] = {
 """Kinds of webhook configurations, in the order in which they are called."""
 POLICY_TEST = "PolicyTest"
 """The kind of the cases of ``admission-gateway test``. They may lie beside the configuration."""
-CUSTOM_KINDS = ("WorkerPool", *PHASES)
+CUSTOM_KINDS = ("WorkerPool", *PHASES, "PolicyException", "ClusterPolicyException")
 """Kinds of ``GATEWAY_VERSION`` that can be custom resources of a cluster, as well as documents in files."""
 
 _LIST_KINDS: dict[tuple[str, str], str | None] = {

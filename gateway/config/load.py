@@ -23,6 +23,7 @@ from gateway.config.documents import (
     read_documents,
     unreadable,
 )
+from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
 from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.config.model import Config, GatewaySettings, WorkerPool
@@ -34,6 +35,7 @@ from gateway.text import did_you_mean, one_of, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gateway.core.exceptions import PolicyException
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Phase, Webhook
 
@@ -54,7 +56,7 @@ _WEBHOOK_VERSIONS = {
 _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PHASES, tuple(_WEBHOOK_VERSIONS)),
     "WorkerPool": (GATEWAY_VERSION,),
-    "GatewayConfiguration": (GATEWAY_VERSION,),
+    **dict.fromkeys((NAMESPACED, CLUSTER_WIDE, "GatewayConfiguration"), (GATEWAY_VERSION,)),
     "Namespace": ("v1",),
     POLICY_TEST: (GATEWAY_VERSION,),
 }
@@ -71,6 +73,7 @@ class _Collected:
     authorizers: list[tuple[Document, str]] = field(default_factory=list)
     """Document and path of all matchConditions that use the authorizer."""
     pools: dict[str, WorkerPool] = field(default_factory=dict)
+    exceptions: list[tuple[Document, PolicyException]] = field(default_factory=list)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     first_of: dict[tuple[str, str], Document] = field(default_factory=dict)
@@ -170,8 +173,20 @@ def read(found: Iterable[Document]) -> Config:
     problems = _problems(documents)
     if problems:
         raise ConfigError(problems)
+    _warn_of_exceptions(collected)
     warnings = [warning for document in documents for warning in document.report.warnings()]
     return _config(collected, tuple(warnings))
+
+
+def _warn_of_exceptions(collected: _Collected) -> None:
+    """Warn of exceptions from unknown webhooks, unless custom resources may have these."""
+    kubernetes = collected.gateway.kubernetes
+    if kubernetes is not None and kubernetes.custom_resources:
+        return
+    known = frozenset(hook.name for each in collected.configurations for hook in each.webhooks)
+    for document, exception in collected.exceptions:
+        for message in unknown_webhooks(exception, known):
+            document.report.warn(child(child(document.path, "spec"), "webhooks"), message)
 
 
 def _problems(documents: Sequence[Document]) -> list[Problem]:
@@ -227,6 +242,11 @@ def _read(document: Document, collected: _Collected) -> None:
         pool = read_worker_pool(fields, folder)
         name = pool.name
         collected.pools.setdefault(name, pool)
+    elif kind in (NAMESPACED, CLUSTER_WIDE):
+        exception = read_policy_exception(fields, kind)
+        # In files both kinds can cover the cluster, and share their names.
+        kind, name = NAMESPACED, exception.id
+        collected.exceptions.append((document, exception))
     elif kind == "Namespace":
         namespace = read_namespace(fields)
         name = namespace.name
@@ -265,6 +285,7 @@ def _config(collected: _Collected, warnings: tuple[Problem, ...]) -> Config:
         pools=collected.pools,
         namespaces=collected.namespaces,
         gateway=collected.gateway,
+        exceptions=tuple(sorted((one for _, one in collected.exceptions), key=lambda one: one.id)),
         configurations=frozenset((each.phase, each.name) for each in configurations),
         warnings=warnings,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.config.names import check_annotations, check_labels
+from gateway.config.names import check_annotations, check_labels, dns_1123_label
 
 if TYPE_CHECKING:
     from gateway.config.fields import Check, Fields
@@ -36,23 +36,27 @@ class Metadata:
     name: str
     """Empty if it is missing, which is a problem in the report."""
     labels: dict[str, str] = field(default_factory=dict)
+    namespace: str = ""
 
 
-def read_metadata(fields: Fields, check_name: Check, *, required: bool = True) -> Metadata:
-    """Return the metadata of the cluster-scoped object behind *fields*.
+def read_metadata(
+    fields: Fields, check_name: Check, *, required: bool = True, is_namespaced: bool = False
+) -> Metadata:
+    """Return the metadata of the object behind *fields*.
 
-    The name may be missing if metadata is not *required*.
+    The name may be missing if metadata is not *required*. A namespace may be there if *is_namespaced*.
     """
     metadata = fields.required_mapping("metadata") if required else fields.mapping("metadata")
     if metadata is None:
         return Metadata("")
     read_name = metadata.required_string if required else metadata.optional_string
     name = read_name("name", check_name)
-    if metadata.string("namespace", ""):
+    namespace = metadata.string("namespace", "", dns_1123_label if is_namespaced else None)
+    if namespace and not is_namespaced:
         metadata.problem("namespace", "is not allowed: objects of this kind are cluster-scoped")
     labels = metadata.string_map("labels")
     check_labels(labels, metadata.at("labels"), metadata.report)
     check_annotations(metadata.string_map("annotations"), metadata.at("annotations"), metadata.report)
     metadata.accept(*_SERVER_FIELDS)
     metadata.finish()
-    return Metadata(name, labels)
+    return Metadata(name, labels, namespace)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
+    from gateway.core.exceptions import PolicyException
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import Webhook
     from gateway.errors import Problem
@@ -183,6 +184,8 @@ class Config:
     pools: Mapping[str, WorkerPool] = field(default_factory=dict)
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    exceptions: tuple[PolicyException, ...] = ()
+    """By id."""
     configurations: frozenset[tuple[str, str]] = frozenset()
     """(phase, name) of every configuration object, also of those without a webhook."""
     warnings: tuple[Problem, ...] = ()

@@ -19,7 +19,7 @@ from gateway.core.verdict import Allowed, DryRunRefused, Failed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.core.outcome import Outcome
+    from gateway.core.outcome import Exemption, Outcome
 
 AuditLevel = Literal["None", "Metadata", "Request"]
 
@@ -97,7 +97,11 @@ class _Annotations:
 
 
 def annotations_of(
-    outcomes: Sequence[Outcome], audit_level: AuditLevel, *, is_mutating: bool
+    outcomes: Sequence[Outcome],
+    audit_level: AuditLevel,
+    *,
+    is_mutating: bool,
+    exemptions: Sequence[Exemption] = (),
 ) -> tuple[dict[str, str], tuple[Dropped, ...]]:
     """Return the annotations, and the first dropped ones. The first annotation with a key counts."""
     annotations = _Annotations()
@@ -112,6 +116,16 @@ def annotations_of(
                 _add_patch(outcome, f"patch.round_{outcome.round}_index_{index}", annotations)
         if outcome.worker_verdict is not None:
             annotations.add_from_worker(webhook.name, outcome.worker_verdict.audit_annotations)
+    if audit_level != "None":
+        for exemption in exemptions:
+            webhook = exemption.invocation.webhook
+            note = {
+                "configuration": webhook.configuration,
+                "webhook": webhook.name,
+                "exception": exemption.exception.id,
+            }
+            key = f"exception.round_{exemption.round}_index_{exemption.invocation.position}"
+            annotations.kept.setdefault(key, orjson.dumps(note).decode())
     return annotations.kept, tuple(annotations.dropped)
 
 

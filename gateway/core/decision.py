@@ -81,10 +81,13 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
     """
     outcomes = evaluation.outcomes
     is_mutating = evaluation.is_mutating
-    if not is_mutating and _are_silent(outcomes):
+    exemptions = evaluation.exemptions
+    if not is_mutating and not exemptions and _are_silent(outcomes):
         return PLAIN_ALLOWED
     status = _status([outcome for outcome in outcomes if outcome.rejects])
-    annotations, dropped = annotations_of(outcomes, audit_level, is_mutating=is_mutating)
+    annotations, dropped = annotations_of(
+        outcomes, audit_level, is_mutating=is_mutating, exemptions=exemptions
+    )
     return Decision(
         status,
         final_patch(evaluation.request, evaluation.final_object)

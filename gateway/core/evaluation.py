@@ -13,6 +13,9 @@ verdict counts. Otherwise the verdict is discarded, including warnings and annot
 called again. So the outcome equals that of a serial run by construction. Only webhooks with sideEffects None
 are called ahead; the others are called when, and only when, a serial run would call them.
 
+**Exceptions** (``gateway.core.exceptions``) are part of matching, too: a webhook that matches and has one is
+left out when its turn comes.
+
 **Chains.** Behind a webhook that usually changes the object, that assumption is wrong. Webhooks of the same
 worker pool are then called *after* it: the worker evaluates them on the object that it leaves
 (:attr:`Call.after`). Such a verdict counts if the call before it is settled by its own verdict, so that the
@@ -42,13 +45,15 @@ reinvocationcontext.go.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Payload
 from gateway.core.condition_state import ConditionState
 from gateway.core.conditions import Excluded, Unresolved
+from gateway.core.exceptions import Circumstances, PolicyException
 from gateway.core.matching import object_matches, selectors_match
-from gateway.core.outcome import Outcome, settle
+from gateway.core.outcome import Exemption, Outcome, settle
 from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
 from gateway.core.webhook import WorkerRef
 
@@ -62,7 +67,7 @@ if TYPE_CHECKING:
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
 
-    Obstacle = Failed | DryRunRefused | Excluded | Unresolved | Literal[False]
+    Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Literal[False]
     """Why a webhook is not called. False: its selectors exclude it, or it is not called in this round.
     Unresolved: that is not known yet."""
 
@@ -83,7 +88,9 @@ class Evaluation:
         request: AdmissionRequest,
         namespace: Namespace | Failed | None,
         memory: ChangeMemory | None = None,
+        now: float = math.inf,
     ) -> None:
+        """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired."""
         self.request = request
         self.namespace = namespace
         """The request's namespace; None if there is none, Failed if the look-up failed."""
@@ -91,6 +98,8 @@ class Evaluation:
         """In the order of a serial run."""
         self.exclusions: list[tuple[Invocation, Excluded]] = []
         """Webhooks that a condition excluded when their turn came."""
+        self.exemptions: list[Exemption] = []
+        """Webhooks that matched when their turn came, and were left out because of an exception."""
         self.done = False
         self.has_changed = False
         """Whether any patch so far changed the object."""
@@ -99,6 +108,7 @@ class Evaluation:
         """Speculative calls whose verdict counted, and those that were discarded."""
         self.is_mutating: Final = selection.phase == "mutate"
         self._memory = memory
+        self._now = now
         self._payload = Payload(request)
         self._selection = selection
         self._invocations = self._select()
@@ -258,6 +268,8 @@ class Evaluation:
         self._index = index + 1
         if isinstance(obstacle, Excluded):
             self.exclusions.append((invocation, obstacle))
+        elif isinstance(obstacle, PolicyException):
+            self.exemptions.append(Exemption(invocation, self._round, obstacle))
         elif obstacle is not False:
             self._conclude(Outcome(invocation, self._round, obstacle, None, None))
         return None
@@ -276,18 +288,30 @@ class Evaluation:
             return DRY_RUN_REFUSED
         return mismatch
 
-    def _mismatch(self, index: int) -> Failed | Excluded | Unresolved | Literal[False] | None:
+    def _mismatch(
+        self, index: int
+    ) -> Failed | Excluded | PolicyException | Unresolved | Literal[False] | None:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
         webhook = invocation.webhook
+        matched: bool | Failed = True
         if not invocation.has_matched_selectors:
             matched = (
                 object_matches(webhook, self._payload.labels)
                 if invocation.has_matched_namespace
                 else selectors_match(webhook, self.request, self._payload.outline, self.namespace)
             )
-            if matched is False or isinstance(matched, Failed):
-                return matched
+            if matched is False:
+                return False
+        if invocation.exceptions is not None:
+            payload = self._payload
+            exception = invocation.exceptions.find(
+                Circumstances(self.request, payload.outline, payload.labels, self.namespace, self._now)
+            )
+            if exception is not None:
+                return exception
+        if isinstance(matched, Failed):
+            return matched
         if webhook.match_conditions is None:
             return None
         self._conditions = self._conditions or ConditionState()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.core.evaluation import Evaluation
+    from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Selection
     from gateway.core.outcome import Outcome
     from gateway.core.review import AdmissionRequest, Resource
@@ -58,10 +59,18 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
         return f"not matched, no rule is for {_request(request)}"
     if selectors_match(webhook, request, evaluation.final_object, evaluation.namespace) is False:
         return "not matched, its namespaceSelector or objectSelector does not select the request"
+    for exemption in evaluation.exemptions:
+        if exemption.invocation.webhook is webhook:
+            return f"not called, {_exempted(exemption.exception)}"
     for invocation, excluded in evaluation.exclusions:
         if invocation.webhook is webhook:
             return f'not matched, its matchCondition "{excluded.condition}" is false'
     return "not reached, the request was rejected before its turn"
+
+
+def _exempted(exception: PolicyException) -> str:
+    until = f"until {exception.expires}" if exception.expires else "permanent"
+    return f"exempted by PolicyException {exception.id} ({until}): {exception.reason}"
 
 
 def _request(request: AdmissionRequest) -> str:

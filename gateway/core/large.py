@@ -75,8 +75,10 @@ class _Object(msgspec.Struct):
     metadata: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     labels: msgspec.Raw = _NULL
+    name: msgspec.Raw = _NULL
+    generate_name: msgspec.Raw = _NULL
 
 
 _ANY: Final = msgspec.json.Decoder(msgspec.Raw)
@@ -114,16 +116,22 @@ class Outline:
         name of the user."""
         self._object = request.object
         self._old_object = request.old_object
+        self._user_info = request.user_info
 
     @cached_property
     def object(self) -> Json | None:
-        """The object with only its labels; without ``metadata`` if it has none."""
+        """The object with only its labels and names; without ``metadata`` if it has none."""
         return _labelled(self._object)
 
     @cached_property
     def old_object(self) -> Json | None:
-        """The old object with only its labels."""
+        """The old object with only its labels and names."""
         return _labelled(self._old_object)
+
+    @cached_property
+    def user_info(self) -> Any:  # noqa: ANN401 - any JSON
+        """The user and the groups of the request, parsed."""
+        return orjson.loads(memoryview(self._user_info))
 
     def fresh_object(self) -> Json | None:
         """Return the whole object, parsed."""
@@ -258,4 +266,6 @@ def _labelled(raw: msgspec.Raw) -> Json | None:
         return {}
     if not _is_object(metadata):
         return {"metadata": None}
-    return {"metadata": {"labels": orjson.loads(memoryview(_METADATA.decode(metadata).labels))}}
+    found = _METADATA.decode(metadata)
+    names = {"name": _scalar(found.name), "generateName": _scalar(found.generate_name)}
+    return {"metadata": {"labels": orjson.loads(memoryview(found.labels)), **names}}

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.labels import SelectorIndex
 from gateway.core.namespace import Namespace
+from gateway.core.review import is_namespace, is_namespace_write, labels_of
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+    from gateway.core.exceptions import ExceptionIndex
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
 
@@ -37,8 +39,6 @@ _KEPT_MASKS: Final = 64
 _INDEXED: Final = 8
 """From so many objectSelectors on, an index takes less time than to evaluate each of them."""
 
-_NO_LABELS: Final[Mapping[str, str]] = {}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Invocation:
@@ -51,14 +51,23 @@ class Invocation:
     """Whether no selector is left to evaluate."""
     has_matched_namespace: bool
     """Whether only the objectSelector is left to evaluate."""
+    exceptions: ExceptionIndex | None = None
+    """The exceptions that name the webhook; None: there are none."""
 
 
 class Selection:
     """The webhooks that one path selects, in the order in which they apply."""
 
-    def __init__(self, phase: Phase, webhooks: Sequence[Webhook]) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        webhooks: Sequence[Webhook],
+        exceptions: Mapping[str, ExceptionIndex] | None = None,
+    ) -> None:
+        """*exceptions* has those of each webhook, by its name."""
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
+        self._exceptions = exceptions or {}
         self.fails_open = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
         """Whether all webhooks have failurePolicy Ignore, so that no failed call rejects a request."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
@@ -92,7 +101,7 @@ class Selection:
         candidates = self._candidates(request)
         if not candidates.has_namespace_selectors or is_namespace_write(request):
             return candidates.matched
-        if request.namespace == "" and not _is_namespace(request):
+        if request.namespace == "" and not is_namespace(request):
             return candidates.of(self._everywhere)
         if isinstance(namespace, Namespace):
             return candidates.of(self._mask(namespace))
@@ -128,6 +137,7 @@ class Selection:
                 has_matched_selectors=webhook.namespace_selector.is_empty
                 and webhook.object_selector.is_empty,
                 has_matched_namespace=webhook.namespace_selector.is_empty,
+                exceptions=self._exceptions.get(webhook.name),
             )
             for position, webhook in self._with_resource(request)
             if rules_match(webhook, request)
@@ -180,6 +190,7 @@ class _Candidates:
                 one.position,
                 has_matched_selectors=one.webhook.object_selector.is_empty,
                 has_matched_namespace=True,
+                exceptions=one.exceptions,
             )
             for one in invocations
         )
@@ -237,7 +248,7 @@ def _namespace_matches(
     namespace: Namespace | Failed | None,
 ) -> bool | Failed:
     selector = webhook.namespace_selector
-    if selector.is_empty or (request.namespace == "" and not _is_namespace(request)):
+    if selector.is_empty or (request.namespace == "" and not is_namespace(request)):
         return True
     if is_namespace_write(request):
         return selector.matches(labels_of(current))
@@ -250,23 +261,3 @@ def _namespace_matches(
     if isinstance(namespace, Failed):
         return namespace
     return selector.matches(namespace.labels)
-
-
-def _is_namespace(request: AdmissionRequest) -> bool:
-    return request.request_resource[2] == "namespaces"
-
-
-def is_namespace_write(request: AdmissionRequest) -> bool:
-    """Whether *request* writes a Namespace, so that namespaceSelectors match the labels of the object."""
-    return (
-        request.operation in ("CREATE", "UPDATE")
-        and _is_namespace(request)
-        and request.request_sub_resource == ""
-    )
-
-
-def labels_of(document: Json | None) -> Mapping[str, str]:
-    """Return ``metadata.labels`` of a Kubernetes object; empty if there are none or they are malformed."""
-    metadata = document.get("metadata") if document is not None else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return labels if isinstance(labels, dict) else _NO_LABELS

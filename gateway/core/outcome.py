@@ -6,7 +6,7 @@ Source: kubernetes/apiserver plugin/webhook/mutating/dispatcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from admission_gateway_worker.json_patch.steps import finish
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from gateway.core.call import Call, Payload
+    from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Invocation
     from gateway.core.verdict import DryRunRefused, Verdict
+
+
+class Exemption(NamedTuple):
+    """A webhook that matched, and was not called because of an exception."""
+
+    invocation: Invocation
+    round: int
+    exception: PolicyException
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from gateway.core.webhook import OPERATIONS
 from gateway.errors import MalformedReview, UnsupportedReview
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable
+    from collections.abc import Callable, Generator, Hashable, Mapping
 
     from gateway.core.large import Outline
 
@@ -51,6 +51,9 @@ _LONGEST_PREFIX: Final = max(map(len, _PREFIXES))
 _SAFE_DEPTH: Final = 250
 """With at most this many opening brackets JSON cannot nest deeper than orjson writes. It reads deeper
 JSON."""
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
+_NOTHING: Final[Mapping[str, object]] = {}
 
 _TOO_DEEP: Final = "request: nested too deeply, expected at most 254 levels"
 
@@ -83,7 +86,7 @@ class AdmissionRequest:
     namespace: str
     """Empty for cluster-scoped objects; for a Namespace its own name."""
     name: str
-    """Empty if the API server is to make it up. For records, as ``user``: nothing is decided by them."""
+    """Empty if the API server is to make it up, and for the objects of a deleted collection."""
     user: str
     """``userInfo.username``."""
     dry_run: bool
@@ -123,13 +126,20 @@ class AdmissionRequest:
 
     @property
     def object_outline(self) -> Json | None:
-        """The object with its labels at least."""
+        """The object with its labels and names at least."""
         return self.object if self.outline is None else self.outline.object
 
     @property
     def old_outline(self) -> Json | None:
-        """The old object with its labels at least."""
+        """The old object with its labels and names at least."""
         return self.old_object if self.outline is None else self.outline.old_object
+
+    @property
+    def groups(self) -> list[str]:
+        """``userInfo.groups``, without members that are no texts."""
+        info = self.document.get("userInfo") if self.outline is None else self.outline.user_info
+        groups = info.get("groups") if isinstance(info, dict) else None
+        return [one for one in groups if isinstance(one, str)] if isinstance(groups, list) else []
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
@@ -395,3 +405,29 @@ def shown_briefly(value: object) -> str:
         return "an array"
     text = orjson.dumps(value).decode()
     return text if len(text) <= 80 else "a value that is too long to show"
+
+
+def is_namespace(request: AdmissionRequest) -> bool:
+    """Whether *request* is about a Namespace itself, whose ``namespace`` is its own name."""
+    return request.request_resource[2] == "namespaces"
+
+
+def is_namespace_write(request: AdmissionRequest) -> bool:
+    """Whether *request* writes a Namespace, so that namespaceSelectors match the labels of the object."""
+    return (
+        request.operation in ("CREATE", "UPDATE")
+        and is_namespace(request)
+        and request.request_sub_resource == ""
+    )
+
+
+def metadata_of(document: Json | None) -> Mapping[str, object]:
+    """Return ``metadata`` of a Kubernetes object; empty if there is none or it is malformed."""
+    metadata = document.get("metadata") if document is not None else None
+    return metadata if isinstance(metadata, dict) else _NOTHING
+
+
+def labels_of(document: Json | None) -> Mapping[str, str]:
+    """Return ``metadata.labels`` of a Kubernetes object; empty if there are none or they are malformed."""
+    labels = metadata_of(document).get("labels")
+    return labels if isinstance(labels, dict) else _NO_LABELS

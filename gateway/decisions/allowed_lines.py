@@ -43,6 +43,7 @@ class AllowedLines:
         name = request.name if self._secret_names or not is_secret(request.kind) else ""
         if (
             evaluation.exclusions
+            or evaluation.exemptions
             or not outcomes
             or len(outcomes) > line.MAX_WEBHOOKS
             or len(request.uid) + len(request.user) + len(request.namespace) + len(name) > line.MAX_NAME_CHARS

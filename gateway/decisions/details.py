@@ -152,7 +152,7 @@ def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Deta
         note = f"too large to be kept: {max(sizes)} bytes"
     else:
         try:
-            groups = _groups(request.document)
+            groups = request.groups
             object_, changes = yield from _objects(evaluation, redactor)
         except (RecursionError, TypeError):
             note = "nests too deeply to be kept"
@@ -172,12 +172,6 @@ def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Deta
         kept_ahead=evaluation.kept_ahead,
         discarded_ahead=evaluation.discarded_ahead,
     )
-
-
-def _groups(document: Json) -> list[str]:
-    user = document.get("userInfo")
-    groups = user.get("groups") if isinstance(user, dict) else None
-    return [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
 
 
 def _objects(
@@ -226,6 +220,7 @@ def _unmatched(answer: Answer) -> Generator[None, None, tuple[tuple[Unmatched, .
     evaluation = answer.evaluation
     recorded = {outcome.invocation.position for outcome in evaluation.outcomes}
     recorded.update(invocation.position for invocation, _ in evaluation.exclusions)
+    recorded.update(exemption.invocation.position for exemption in evaluation.exemptions)
     others = [one for position, one in enumerate(answer.selection.webhooks) if position not in recorded]
     found = []
     for number, webhook in enumerate(others[:MAX_UNMATCHED]):

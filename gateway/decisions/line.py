@@ -77,8 +77,8 @@ def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
             "endpoint": deciding.endpoint,
             "outcome": deciding.outcome,
             "mode": deciding.mode,
-            "exception": deciding.exception,
         }
+    document["exception"] = record.exception
     document["allowed"] = record.allowed
     document["code"] = record.code
     document["message"] = _cut(message, MAX_MESSAGE_CHARS)
@@ -93,7 +93,6 @@ _NOBODY: Final = {
     **dict.fromkeys(("configuration", "webhook", "pool", "policy", "endpoint"), ""),
     "outcome": "Allowed",
     "mode": "",
-    "exception": "",
 }
 
 
@@ -114,6 +113,8 @@ def webhook(record: WebhookRecord) -> Document:
         document["changed"] = True
     if record.is_repeated:
         document["repeated"] = True
+    if record.exception:
+        document["exception"] = record.exception
     if record.outcome != "Allowed":
         document["code"] = record.code
         document["message"] = _cut(record.message, MAX_WEBHOOK_MESSAGE_CHARS)
@@ -202,6 +203,7 @@ def _decision_text(document: Document) -> str:
     more = {
         "webhook": f"{document['configuration']}/{document['webhook']}" if document["webhook"] else "",
         **{name: document[name] for name in ("pool", "policy", "endpoint", "code")},
+        "exception": document["exception"],
         "ms": document["milliseconds"],
         "uid": _quoted(document["uid"]),
         "trace": document["traceId"],

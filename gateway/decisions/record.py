@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from gateway.core.answer import Answer
     from gateway.core.conditions import Excluded
     from gateway.core.matching import Invocation
-    from gateway.core.outcome import Outcome
+    from gateway.core.outcome import Exemption, Outcome
     from gateway.core.review import Resource
-    from gateway.core.webhook import Phase
+    from gateway.core.webhook import Phase, Webhook
 
-WebhookOutcome = Literal["Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded"]
+WebhookOutcome = Literal[
+    "Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted"
+]
 """``FailedClosed`` rejects the request, by failurePolicy Fail; ``FailedOpen`` lets it pass, by Ignore.
-``Excluded``: a matchCondition is false."""
+``Excluded``: a matchCondition is false. ``Exempted``: an exception covers the request."""
 
 _REJECTIONS: Final = {"Denied", "FailedClosed", "DryRunRefused"}
 
@@ -46,7 +48,8 @@ class WebhookRecord(NamedTuple):
     code: int
     """HTTP status: 200, that of the denial, or that of the failure."""
     message: str
-    """Of the denial or the failure; the name of the condition for ``Excluded``."""
+    """Of the denial or the failure. For ``Excluded`` the name of the condition; for ``Exempted`` the reason
+    of the exception."""
     started_ms: float = 0.0
     """From the start of the review to the call, in milliseconds."""
     milliseconds: float = 0.0
@@ -59,7 +62,7 @@ class WebhookRecord(NamedTuple):
     """Whether the call was retried or hedged."""
     mode: str = "Enforce"
     exception: str = ""
-    """Always empty: there are no exceptions yet."""
+    """The id of the exception for ``Exempted``, otherwise empty."""
 
 
 class DecisionRecord(NamedTuple):
@@ -88,12 +91,18 @@ class DecisionRecord(NamedTuple):
     milliseconds: float
     configuration_digest: str
     webhooks: tuple[WebhookRecord, ...]
-    """In the order of a serial run; those that match, and those that a condition excluded."""
+    """In the order of a serial run: those that match, then those that a condition excluded, then those that
+    an exception covers."""
 
     @property
     def outcome(self) -> WebhookOutcome:
         """That of the deciding webhook."""
         return "Allowed" if self.deciding is None else self.deciding.outcome
+
+    @property
+    def exception(self) -> str:
+        """The id of the first exception because of which a webhook was not called; empty if there is none."""
+        return next((webhook.exception for webhook in self.webhooks if webhook.exception), "")
 
     @property
     def deciding(self) -> WebhookRecord | None:
@@ -132,6 +141,8 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
     webhooks = [record_of_webhook(outcome, started_at) for outcome in evaluation.outcomes]
     if evaluation.exclusions:
         webhooks += [_exclusion(invocation, excluded) for invocation, excluded in evaluation.exclusions]
+    if evaluation.exemptions:
+        webhooks += map(_exemption, evaluation.exemptions)
     # By position, because this is made for each review if all decisions are logged.
     return DecisionRecord(
         time,
@@ -187,7 +198,7 @@ def document_of(record: DecisionRecord) -> dict[str, Any]:
         "message": record.message or ("" if deciding is None else deciding.message),
         "milliseconds": round(record.milliseconds, 3),
         "mode": "" if deciding is None else deciding.mode,
-        "exception": "" if deciding is None else deciding.exception,
+        "exception": record.exception,
         "configurationDigest": record.configuration_digest,
         "webhooks": [_webhook_document(one) for one in record.webhooks],
     }
@@ -266,9 +277,18 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
 
 
 def _exclusion(invocation: Invocation, excluded: Excluded) -> WebhookRecord:
-    webhook = invocation.webhook
+    return _not_called(invocation.webhook, 0, "Excluded", excluded.condition)
+
+
+def _exemption(exemption: Exemption) -> WebhookRecord:
+    exception = exemption.exception
+    record = _not_called(exemption.invocation.webhook, exemption.round, "Exempted", exception.reason)
+    return record._replace(exception=exception.id)
+
+
+def _not_called(webhook: Webhook, round_: int, outcome: WebhookOutcome, message: str) -> WebhookRecord:
     client = webhook.client
     pool, policy = (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
     return WebhookRecord(
-        *(webhook.configuration, webhook.name, pool, policy, "", 0, "Excluded", 0, excluded.condition)
+        *(webhook.configuration, webhook.name, pool, policy, "", round_, outcome, 0, message)
     )

@@ -8,26 +8,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.custom import PLURALS, CustomResource, combine
+from gateway.config.custom import ACCEPTED, PLURALS, CustomResource, combine
 from gateway.config.documents import GATEWAY_VERSION
+from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.status_writer import StatusWriter, first_of
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from gateway.config.custom import Combined, Key, ResourceStatus
     from gateway.config.model import Config, KubernetesSettings
+    from gateway.core.exceptions import PolicyException
     from gateway.errors import Problem
 
 log = logging.getLogger(__name__)
 
 READ_ONCE_TIMEOUT_S: Final = 10.0
+LONGEST_SLEEP_S: Final = 3600.0
+"""Between two looks at the ends of exceptions."""
 GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 
 
@@ -39,6 +44,8 @@ class ClusterCustomResources:
     ) -> None:
         """*changed* is called after every change, also of a status, once all resources have been read."""
         self.settings = settings
+        self._changed = changed
+        self._timer: asyncio.TimerHandle | None = None
         self.combined: Combined | None = None
         """The configuration in force; None before the first."""
         self._access = ClusterAccess(settings)
@@ -92,7 +99,7 @@ class ClusterCustomResources:
         """Return the configuration of *files* and the resources; it is not in force yet."""
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
         # In a thread: reading large objects takes long.
-        return await asyncio.to_thread(combine, files, resources, self.combined)
+        return await asyncio.to_thread(combine, files, resources, self.combined, time.time())
 
     def use(self, combined: Combined) -> None:
         """Log the result for each resource, and write it to the cluster: *combined* is now in force."""
@@ -111,18 +118,36 @@ class ClusterCustomResources:
                     log.error("custom resource refused (%s): %s", status.effect, problem)
             elif earlier is not None and earlier.problems and not status.problems:
                 log.info("custom resource in force again: %s", status.resource.where)
+            is_idle = not status.problems and status.reason != ACCEPTED
+            if is_idle and (earlier is None or earlier.note != status.note):
+                log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
         self._writer.use(combined.statuses)
+        self._wake_at_next_end(combined.config.exceptions)
+
+    def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:
+        """Call back when the next exception expires, whose status changes then."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = time.time()
+        ends = [one.expires_at for one in exceptions if one.expires_at is not None and one.expires_at > now]
+        if ends:
+            # Not for years: the clock may be set.
+            seconds = min(min(ends) - now, LONGEST_SLEEP_S)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._changed)
 
     async def close(self) -> None:
         """Stop watching and writing."""
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._access.close()
 
     def _latest(self, key: Key) -> CustomResource | None:
-        kind, name = key
-        return self._stores[kind].by_name.get(name)
+        kind, id_ = key
+        return self._stores[kind].by_name.get(id_)
 
     def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
         self._tasks += map(asyncio.create_task, coroutines)
@@ -167,6 +192,8 @@ def _kind(kind: str) -> Kind:
         f"{plural}.{GROUP}",
         f"{kind}List",
         f"is there no CustomResourceDefinition {plural}.{GROUP}? deploy/crds.yaml has it",
+        # Without exceptions every webhook is called. A cluster may have older definitions than the gateway.
+        is_optional=kind in (NAMESPACED, CLUSTER_WIDE),
     )
 
 
@@ -178,6 +205,8 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
             raise UnreadableError(f"a {kind} without a name")
         # Without members such as managedFields, which are most of the bytes of a small object.
         kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
-        return CustomResource(kind, name, {**document, "metadata": kept})
+        namespace = metadata.get("namespace")
+        namespace = namespace if isinstance(namespace, str) else ""
+        return CustomResource(kind, name, {**document, "metadata": kept}, namespace)
 
-    return Store(read, changed)
+    return Store(read, changed, lambda one: one.id)

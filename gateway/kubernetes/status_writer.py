@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import orjson
 
-from gateway.config.custom import PLURALS
+from gateway.config.custom import ACCEPTED, PLURALS
 from gateway.config.documents import GATEWAY_VERSION
 from gateway.errors import ClusterError
 
@@ -65,12 +65,12 @@ def first_of(problems: list[str]) -> list[str]:
 def condition_of(status: ResourceStatus) -> dict[str, Any]:
     """Return the condition for *status*, without ``lastTransitionTime``."""
     problems = first_of([str(replace(one, where="")) for one in status.problems])
-    message = "\n".join([*problems, f"Effect: {status.effect}."]) if problems else "in force"
+    message = "\n".join([*problems, f"Effect: {status.effect}."]) if problems else status.note
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 3] + "..."
     return {
         "type": CONDITION,
-        "status": "False" if problems else "True",
+        "status": "True" if status.reason == ACCEPTED else "False",
         "reason": status.reason,
         "message": message,
         "observedGeneration": status.resource.generation,
@@ -174,10 +174,16 @@ class StatusWriter:
             "apiVersion": GATEWAY_VERSION,
             "kind": resource.kind,
             # With the uid, so that a new object of the same name does not get the old one's status.
-            "metadata": {"name": resource.name, **({"uid": resource.uid} if resource.uid else {})},
+            "metadata": {
+                "name": resource.name,
+                **({"namespace": resource.namespace} if resource.namespace else {}),
+                **({"uid": resource.uid} if resource.uid else {}),
+            },
             "status": {"conditions": [condition]},
         }
-        path = f"/apis/{GATEWAY_VERSION}/{PLURALS[resource.kind]}/{quote(resource.name, safe='')}/status"
+        scope = f"/namespaces/{quote(resource.namespace, safe='')}" if resource.namespace else ""
+        name = quote(resource.name, safe="")
+        path = f"/apis/{GATEWAY_VERSION}{scope}/{PLURALS[resource.kind]}/{name}/status"
         params = {"fieldManager": FIELD_MANAGER, "force": "true"}
         try:
             await api.patch(path, params, orjson.dumps(document), "application/apply-patch+yaml")
@@ -189,7 +195,8 @@ class StatusWriter:
             # The object was deleted or replaced; the watch will show that.
             log.debug("status not written: %s: %s", resource.where, error)
             return
-        if wanted["status"] == "False" or found.get("status") == "False":
+        # In the namespace of a namespaced object the gateway may not create Events.
+        if not resource.namespace and "False" in (wanted["status"], found.get("status")):
             await self._create_event(api, status, wanted)
 
     async def _create_event(self, api: ApiClient, status: ResourceStatus, condition: dict[str, Any]) -> None:
@@ -210,7 +217,8 @@ class StatusWriter:
         is_ready = condition["status"] == "True"
         fields = ", ".join(dict.fromkeys(one.field or "the object" for one in status.problems))
         fields = fields if len(fields) <= _MAX_NOTE_CHARS else fields[: _MAX_NOTE_CHARS - 3] + "..."
-        note = "in force again" if is_ready else f"refused because of {fields}; its status says why"
+        why = f"refused because of {fields}; its status says why" if fields else status.note[:_MAX_NOTE_CHARS]
+        note = "in force again" if is_ready else why
         content = orjson.dumps((resource.uid, condition), option=orjson.OPT_SORT_KEYS)
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _PAGE: Final = "500"
 """Objects per answer of a list, as client-go requests."""
 _MAX_DOUBLINGS: Final = 10
-_NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
+_FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 403, 404, 429
 
 
 class UnreadableError(Exception):
@@ -48,7 +48,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique among the objects of the kind."""
+        """Unique in its namespace."""
 
 
 T = TypeVar("T", bound=Named)
@@ -57,12 +57,19 @@ T = TypeVar("T", bound=Named)
 class Store(Generic[T]):
     """Objects by name, updated by lists and events."""
 
-    def __init__(self, read: Callable[[object], T], changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        read: Callable[[object], T],
+        changed: Callable[[], None] = lambda: None,
+        key: Callable[[T], str] = lambda one: one.name,
+    ) -> None:
         """*read* converts an object of the API server, or raises UnreadableError.
 
-        *changed* is called after every list and event.
+        *changed* is called after every list and event. *key* returns the name in ``by_name``, which has to be
+        unique among the objects.
         """
         self.read = read
+        self._key = key
         self._changed = changed
         self._by_name: dict[str, T] = {}
         self.by_name: Mapping[str, T] = self._by_name
@@ -71,7 +78,7 @@ class Store(Generic[T]):
     def replace(self, objects: Iterable[T]) -> None:
         """Replace all objects by *objects*, those of a list."""
         self._by_name.clear()
-        self._by_name.update((one.name, one) for one in objects)
+        self._by_name.update((self._key(one), one) for one in objects)
         self._changed()
 
     def apply(self, event: object) -> str:
@@ -87,9 +94,9 @@ class Store(Generic[T]):
                 raise UnreadableError("a watch event without a type or a resourceVersion")
         if kind in ("ADDED", "MODIFIED"):
             read = self.read(document)
-            self._by_name[read.name] = read
+            self._by_name[self._key(read)] = read
         elif kind == "DELETED":
-            self._by_name.pop(self.read(document).name, None)
+            self._by_name.pop(self._key(self.read(document)), None)
         elif kind != "BOOKMARK":
             raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
         if kind != "BOOKMARK":
@@ -108,6 +115,8 @@ class Kind:
     list_kind: str
     missing: str = ""
     """Advice if the API server does not have the kind (404)."""
+    is_optional: bool = False
+    """Whether a kind that does not exist (404) or may not be read (403) counts as one without objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ class Watch(Generic[T]):
         self._has_warned = False
         """Whether the loss of the watch is in the log."""
         self.is_connected = False
+        """Whether changes arrive; also true if the kind is optional and does not exist."""
         self.synced = asyncio.Event()
         """Set once all objects have been read."""
         self.last_error = "the API server has not answered yet"
@@ -234,15 +244,19 @@ class Watch(Generic[T]):
         self._version = self._store.apply(event)
 
     def _failed(self, error: ClusterError) -> None:
-        noun = self.kind.noun
+        kind, noun = self.kind, self.kind.noun
         self.is_connected = False
         hint = f" ({self.kind.missing})" if error.status == _NOT_FOUND and self.kind.missing else ""
         self.last_error = f"{error}{hint}"
         self._failures += 1
+        if kind.is_optional and error.status in (_FORBIDDEN, _NOT_FOUND):
+            # Objects that were read before and cannot be read any more stay.
+            self.is_connected = error.status == _NOT_FOUND
+            self.synced.set()
         if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
         # A first failure is not logged: the next attempt usually works.
-        if self._has_warned or (self._failures == 1 and self.synced.is_set()):
+        if self._has_warned or (self._failures == 1 and self.synced.is_set() and not kind.is_optional):
             log.debug("watch still interrupted: %s: %s", noun, self.last_error)
             return
         self._has_warned = True

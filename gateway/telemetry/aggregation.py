@@ -2,7 +2,8 @@
 
 Counters and histograms are sums, with the newest exemplar of each bucket. Gauges are sums too, except those
 about the configuration, the certificate or the cluster, where the lowest value counts: a reload that failed
-in one process has failed. Metrics of the processes themselves have a label for the process instead of a sum.
+in one process has failed. Of times of a last use the highest counts. Metrics of the processes themselves have
+a label for the process instead of a sum.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 2.0
 _LOWEST: Final = {definition.name for definition in DEFINITIONS if definition.is_lowest}
+_HIGHEST: Final = {definition.name for definition in DEFINITIONS if definition.is_highest}
 _CUMULATIVE: Final = {"counter", "histogram"}
 
 
@@ -129,6 +131,8 @@ def _sum(parts: Iterable[Iterable[Metric]]) -> list[Metric]:
 
 def _added(one: Sample, other: Sample) -> Sample:
     """Return the sum of two samples of a series, with the newer exemplar."""
-    value = min(one.value, other.value) if one.name in _LOWEST else one.value + other.value
+    value = one.value + other.value
+    if one.name in _LOWEST or one.name in _HIGHEST:
+        value = (min if one.name in _LOWEST else max)(one.value, other.value)
     exemplar = one.exemplar if other.exemplar is None else newest(one.exemplar, other.exemplar)
     return one._replace(value=value, exemplar=exemplar)

@@ -32,6 +32,8 @@ class Definition:
     labels: tuple[str, ...] = ()
     is_lowest: bool = False
     """Of a gauge: whether several processes expose their lowest value; otherwise the sum."""
+    is_highest: bool = False
+    """Likewise, their highest."""
 
     @property
     def family(self) -> str:
@@ -65,8 +67,10 @@ def _counter(name: str, text: str, *labels: str) -> Definition:
     return _define(Definition(f"{PREFIX}{name}_total", "counter", text, labels))
 
 
-def _gauge(name: str, text: str, *labels: str, is_lowest: bool = False) -> Definition:
-    return _define(Definition(PREFIX + name, "gauge", text, labels, is_lowest))
+def _gauge(
+    name: str, text: str, *labels: str, is_lowest: bool = False, is_highest: bool = False
+) -> Definition:
+    return _define(Definition(PREFIX + name, "gauge", text, labels, is_lowest, is_highest))
 
 
 def _histogram(name: str, text: str, *labels: str) -> Definition:
@@ -136,6 +140,24 @@ MATCH_CONDITION_ERRORS: Final = _counter(
     "match_condition_evaluation_errors",
     "matchConditions that could not be evaluated",
     *("name", "type", "operation"),
+)
+EXCEPTION_USES: Final = _counter(
+    "policy_exception_uses",
+    "webhooks that were not called because of an [exception](exceptions.md); `exception` is `NAMESPACE/NAME` "
+    "or `NAME`, and `(others)` for all after the first thousand",
+    "exception",
+)
+EXCEPTION_LAST_USE: Final = _gauge(
+    "policy_exception_last_use_timestamp_seconds",
+    "time of the last use of an exception, Unix time; no series if there was none",
+    "exception",
+    is_highest=True,
+)
+EXCEPTION_EXPIRY: Final = _gauge(
+    "policy_exception_expiry_timestamp_seconds",
+    "end of an exception, Unix time; no series if it is permanent",
+    "exception",
+    is_lowest=True,
 )
 SPECULATION: Final = _counter(
     "speculation",

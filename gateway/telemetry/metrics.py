@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -14,16 +15,18 @@ from gateway import __version__
 from gateway.core.trace import is_sampled, trace_id_of
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 from gateway.telemetry import definitions
+from gateway.telemetry.exception_uses import ExceptionUses
 from gateway.telemetry.process import OwnProcess
 from gateway.telemetry.series import Counts, Numbers, Timings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
     from gateway.core.answer import Answer
     from gateway.core.conditions import Excluded
+    from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
@@ -111,6 +114,7 @@ class Metrics:
         self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
         """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
         type."""
+        self.exceptions = ExceptionUses()
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
         """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
@@ -137,8 +141,11 @@ class Metrics:
         self.certificate_expiry = self._gauge(definitions.CERTIFICATE_EXPIRY)
         self._gauge(definitions.BUILD_INFO).labels(__version__, platform.python_version()).set(1)
 
-    def use(self, digest: str, webhooks: Iterable[Webhook]) -> None:
-        """Expose the *digest* and the *webhooks* of the configuration in force from now on."""
+    def use(
+        self, digest: str, webhooks: Iterable[Webhook], exceptions: Sequence[PolicyException] = ()
+    ) -> None:
+        """Expose *digest*, *webhooks* and *exceptions* of the configuration in force from now on."""
+        self.exceptions.use(exceptions)
         timeouts: dict[tuple[str, ...], int] = {}
         for webhook in webhooks:
             key = webhook.name, _TYPES[webhook.phase]
@@ -163,6 +170,8 @@ class Metrics:
         self.outcomes(operation, evaluation.outcomes)
         if evaluation.exclusions:
             self.exclusions(operation, evaluation.exclusions)
+        if evaluation.exemptions:
+            self.exceptions.add(evaluation.exemptions, time.time())
         if evaluation.kept_ahead:
             self._kept.inc(evaluation.kept_ahead)
         if evaluation.discarded_ahead:
@@ -252,6 +261,15 @@ class Metrics:
             digest, timeouts = self.configuration
             yield _family(definitions.CONFIG_INFO, {(digest,): 1})
             yield _family(definitions.WEBHOOK_TIMEOUT, timeouts)
+        uses = tuple(self.exceptions.by_id.items())
+        yield _family(definitions.EXCEPTION_USES, {(id_,): one.number for id_, one in uses})
+        yield _family(
+            definitions.EXCEPTION_LAST_USE, {(id_,): int(one.last_at) for id_, one in uses if one.last_at}
+        )
+        ends: dict[tuple[str, ...], int] = {
+            (id_,): int(one.expires_at) for id_, one in uses if one.expires_at is not None
+        }
+        yield _family(definitions.EXCEPTION_EXPIRY, ends)
         yield _family(
             definitions.WEBHOOK_POLICY_MISMATCHES,
             {

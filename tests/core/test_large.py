@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.matching import labels_of
-from gateway.core.review import AdmissionRequest, decode, decode_in_steps
+from gateway.core.review import AdmissionRequest, decode, decode_in_steps, labels_of
 from gateway.errors import MalformedReview, ReviewError
 from tests.kit import REVIEWS
 

@@ -8,8 +8,9 @@ import pytest
 
 from gateway.core import matching
 from gateway.core.labels import Requirement, Selector
-from gateway.core.matching import Selection, labels_of, selectors_match
+from gateway.core.matching import Selection, selectors_match
 from gateway.core.namespace import Namespace
+from gateway.core.review import labels_of
 from gateway.core.rules import rules_match
 from gateway.core.verdict import Failed, FailureReason
 from gateway.core.webhook import Rule, Webhook

@@ -8,14 +8,24 @@ import pytest
 
 from deploy.crds import crds
 from gateway.config.custom import PLURALS, CustomResource, read_resource
+from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.kubernetes import status_writer
 from tests.config.test_custom import hook
 from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only
 
+EXCEPTION: dict[str, Any] = {
+    "webhooks": ["a.hooks.test"],
+    "match": {"users": ["bot"]},
+    "reason": "migration",
+    "owner": "team-a",
+    "expires": "2026-12-01T00:00:00Z",
+}
 SPECS: dict[str, dict[str, Any]] = {
     "WorkerPool": {"spec": {"target": "dns:///pods.policies.svc:50051"}},
     "MutatingWebhookConfiguration": {"webhooks": [hook()]},
     "ValidatingWebhookConfiguration": {"webhooks": [hook()]},
+    NAMESPACED: {"spec": EXCEPTION},
+    CLUSTER_WIDE: {"spec": EXCEPTION},
 }
 
 

@@ -20,6 +20,7 @@ from admission_gateway_worker.json_patch.patch import (
 from gateway.core.conditions import AccessCheck
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
+from gateway.core.exceptions import by_webhook
 from gateway.core.matching import Selection
 from gateway.core.response import encode
 from gateway.core.review import decode
@@ -129,7 +130,8 @@ def evaluated(case: Case, call: Call, after: Mapping[Call, Call]) -> Json | None
 
 def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -> Trace:
     memory = case.memory(request) if remembering else None
-    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request), memory)
+    selection = Selection(case.phase, case.webhooks, by_webhook(case.exceptions))
+    evaluation = Evaluation(selection, request, known(NAMESPACES, request), memory)
     trace = Trace(request, evaluation)
     trace.take(evaluation.start())
     return trace

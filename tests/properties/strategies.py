@@ -30,6 +30,7 @@ from tests.core.build import ANYTHING, document, resource, webhook
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gateway.core.exceptions import PolicyException
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, Webhook
@@ -342,6 +343,7 @@ class Case:
     behaviours: list[Behaviour]
     habits: list[tuple[int, int]]
     """By index of the webhook: how many of its changes are cached."""
+    exceptions: tuple[PolicyException, ...] = ()
 
     def answer(self, name: str, shown: Json | None) -> Verdict:
         return self.behaviours[int(name[1 : name.index(".")])](shown)
