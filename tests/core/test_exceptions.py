@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.decision import PLAIN_ALLOWED, decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.exceptions import Match, Patterns, PolicyException, by_webhook
@@ -17,7 +18,6 @@ from gateway.core.matching import Selection
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode_in_steps
 from gateway.core.verdict import ALLOWED, Failed, FailureReason
-from admission_gateway_worker.json_patch.steps import finish
 from tests.core.build import ANYTHING, add, body, document, labelled, patch, request, resource, webhook
 
 if TYPE_CHECKING:

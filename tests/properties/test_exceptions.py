@@ -14,6 +14,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.config.exceptions import read_policy_exception
 from gateway.config.fields import Fields, Report
 from gateway.core.evaluation import Evaluation
@@ -23,7 +24,6 @@ from gateway.core.matching import Selection
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode, decode_in_steps
 from gateway.core.verdict import ALLOWED
-from admission_gateway_worker.json_patch.steps import finish
 from tests.core.build import body, document, resource, webhook
 from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases, orders, some_selectors
