@@ -46,9 +46,9 @@ def children_of(pid: int) -> list[int]:
 class Process:
     """A child process that is stopped at the end of the test. Its standard error is stored."""
 
-    def __init__(self, *command: str, stdout: int | None = None) -> None:
+    def __init__(self, *command: str, stdout: int | None = None, cwd: Path = ROOT) -> None:
         self.child = subprocess.Popen(
-            command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         self.log = ""
         self._is_silent = False

@@ -21,6 +21,7 @@ from gateway.cli import (
     conformance,
     importing,
     manifests,
+    new,
     review,
     serve,
     status,
@@ -47,6 +48,7 @@ _COMMANDS = (
     ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),
     ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),
+    ("new", "write a project with a policy, its tests, and a configuration that runs it", new),
     ("completion", "print what a shell needs to complete commands and options", completion),
     ("conformance", "check that a running worker keeps to the worker contract", conformance),
 )

@@ -86,6 +86,7 @@ TEXT_SUFFIXES = {
     ".cfg",
     ".go",
     ".ini",
+    ".j2",
     ".java",
     ".js",
     ".json",

@@ -40,6 +40,8 @@ class Published:
     environment: dict[str, str] = field(default_factory=dict)
     instead: dict[str, str] = field(default_factory=dict)
     """Commands that would ask a registry, and what is run instead."""
+    links: dict[str, Path] = field(default_factory=dict)
+    """Folders of a project that are links to others."""
 
     def command(self, text: str) -> str:
         """Return the shell lines *text* with the local artifact instead of a registry's."""
@@ -49,8 +51,8 @@ class Published:
 
 
 def publish(language: Language, folder: Path) -> Published:
-    """Build the artifact of *language* below *folder*."""
-    built = artifacts.build(language.name, folder)
+    """Build the artifact of *language* into *folder*, for projects below it."""
+    built = artifacts.build(language.name, folder / "artifacts")
     match language.name:
         case "python":
             environment = python_environment(folder / "environment", "admission-gateway-worker", "pytest")
@@ -64,16 +66,23 @@ def publish(language: Language, folder: Path) -> Published:
             return Published({"GOPROXY": proxies, "GONOSUMDB": artifacts.GO_MODULE, "GOFLAGS": flags})
         case "typescript":
             (package,) = built.glob("*.tgz")
-            instead = {"npm install admission-gateway-worker": f"npm install {package}"}
+            instead = {
+                "npm install admission-gateway-worker\n": f"npm install {package}\n",
+                "npm install\n": f"npm install {package}\n",
+            }
             return Published({"npm_config_prefer_offline": "true", "npm_config_fund": "false"}, instead)
         case "rust":
             (crate,) = built.glob("*.crate")
             with tarfile.open(crate) as archive:
                 archive.extractall(built, filter="data")
-            instead = {"cargo add admission-gateway-worker": f"cargo add --path {crate.with_suffix('')}"}
+            source = crate.with_suffix("")
+            instead = {"cargo add admission-gateway-worker\n": f"cargo add --path {source}\n"}
+            (folder / ".cargo").mkdir()
+            patch = f"[patch.crates-io]\nadmission-gateway-worker = {{ path = '{source}' }}\n"
+            (folder / ".cargo" / "config.toml").write_text(patch)
             # Kept, because the dependencies take a minute.
             target = artifacts.WORKERS / "rust" / "target" / "projects"
-            return Published({"CARGO_TARGET_DIR": str(target)}, instead)
+            return Published({"CARGO_TARGET_DIR": str(target)}, instead, {"target": target})
         case _:
             repository = _maven_repository(built, folder / "repository")
             return Published({"MAVEN_OPTS": f"-Dmaven.repo.local={repository}"})
@@ -163,7 +172,7 @@ class Started(Process):
 
     def __init__(self, folder: Path, environment: dict[str, str], line: str) -> None:
         variables = (f"{name}={value}" for name, value in environment.items())
-        super().__init__("env", "-C", str(folder), *variables, "sh", "-c", line)
+        super().__init__("env", *variables, "sh", "-c", line, cwd=folder)
 
     def stop(self) -> None:
         with suppress(ProcessLookupError):

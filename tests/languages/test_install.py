@@ -13,7 +13,7 @@ from deploy import artifacts
 from tests.kit import REVIEWS, run_command
 from tests.languages.kit import SOME_PORT
 from tests.languages.projects import Shell, blocks, publish
-from tests.languages.toolchains import LANGUAGES, PYTHON, ROOT
+from tests.languages.toolchains import PYTHON, ROOT
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -26,25 +26,16 @@ EXAMPLE = "127.0.0.1:50051"
 """The address of the READMEs."""
 
 
-@pytest.fixture(params=LANGUAGES, ids=lambda language: language.name)
-def built_language(request: pytest.FixtureRequest, absent: dict[str, str]) -> Language:
-    """Each available language with an artifact that `deploy.artifacts` builds."""
-    language: Language = request.param
-    if language.name in absent:
-        pytest.skip(f"{language.name}: {absent[language.name]}")
-    return language
-
-
 @pytest.mark.timeout(3600)
 def test_an_empty_project_becomes_a_worker_by_the_steps_of_the_readme(
-    tmp_path: Path, processes: ExitStack, built_language: Language
+    tmp_path: Path, processes: ExitStack, language: Language
 ) -> None:
-    published = publish(built_language, tmp_path / "artifacts")
+    published = publish(language, tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
     shell = Shell(empty, published)
     target = configuration = ""
-    for block in blocks((ROOT / built_language.folder / "README.md").read_text()):
+    for block in blocks((ROOT / language.folder / "README.md").read_text()):
         if block.path:
             file = shell.folder / block.path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +73,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_the_python_sdk_installs_without_the_gateway(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, publish(PYTHON, tmp_path / "artifacts"))
+    shell = Shell(tmp_path, publish(PYTHON, tmp_path))
     shell.run("pip install admission-gateway-worker && pip check")
     shell.run("python -c 'import admission_gateway_worker.samples'")
     shell.run("! python -c 'import gateway' && ! python -c 'import grpc'")
@@ -104,13 +95,13 @@ NEEDED = {
 
 
 def test_an_artifact_has_what_it_needs_and_neither_samples_nor_build_products(
-    tmp_path: Path, built_language: Language
+    tmp_path: Path, language: Language
 ) -> None:
-    if built_language is PYTHON:
+    if language is PYTHON:
         pytest.skip("tests/deploy/test_artifacts.py looks into Python's distributions")
-    names = names_in(artifacts.build(built_language.name, tmp_path))
-    assert names >= NEEDED[built_language.name]
+    names = names_in(artifacts.build(language.name, tmp_path))
+    assert names >= NEEDED[language.name]
     folders = {part for name in names for part in name.split("/")[:-1]}
     unwanted = {"target", "node_modules", "test", "tracing"}
     # A Go module has its tests and samples, as every one has.
-    assert not folders & (unwanted if built_language.name == "go" else {*unwanted, "samples", "tests"})
+    assert not folders & (unwanted if language.name == "go" else {*unwanted, "samples", "tests"})

@@ -1,0 +1,1 @@
+"""Projects of policy workers, written by ``admission-gateway new``."""

@@ -1,0 +1,112 @@
+"""The languages of new projects, and what their templates have to say about each."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One language. In its texts ``NAME`` is the name of the project, and ``SDK`` the folder of the SDK."""
+
+    name: str
+    title: str
+    needs: str
+    policy: str
+    """The file with the policy."""
+    command: tuple[str, ...]
+    """Starts the worker in the folder of the project."""
+    build: tuple[str, ...]
+    """Shell lines that build the worker and run its tests."""
+    ignored: tuple[str, ...]
+    """Folders of build products."""
+    unlink: str
+    """How a project that uses the SDK's folder changes to the published SDK."""
+    prepare: tuple[str, ...] = ()
+    """Shell lines before ``build`` that make the SDK's folder usable."""
+    reserved: str = "(?!)"
+    """Matches the names that the tools of the language refuse."""
+
+    def lines(self, name: str, sdk: Path | None) -> list[str]:
+        """Return the shell lines that build and test the project *name*."""
+        prepared = [line.replace("SDK", shlex.quote(str(sdk))) for line in self.prepare if sdk]
+        return [*prepared, *(line.replace("NAME", name) for line in self.build)]
+
+    def refuses(self, name: str) -> bool:
+        """Return whether the tools of the language refuse *name*."""
+        return re.fullmatch(self.reserved, name) is not None
+
+
+LANGUAGES: Final = {
+    language.name: language
+    for language in (
+        Language(
+            "python",
+            "Python",
+            needs="Python 3.11 or newer, in a virtual environment",
+            policy="policies.py",
+            command=("python", "policies.py"),
+            build=("pip install -r requirements.txt pytest", "python -m pytest"),
+            ignored=(".venv", "__pycache__", ".pytest_cache"),
+            unlink="put its version into `requirements.txt`",
+        ),
+        Language(
+            "go",
+            "Go",
+            needs="Go 1.26 or newer",
+            policy="main.go",
+            command=("bin/NAME",),
+            build=("go mod tidy", "go test ./...", "go build -o bin/NAME ."),
+            ignored=("bin",),
+            unlink="delete the `replace` line of `go.mod` and run `go mod tidy`",
+        ),
+        Language(
+            "typescript",
+            "TypeScript",
+            needs="Node.js 20 or newer",
+            policy="src/policies.ts",
+            command=("node", "dist/main.js"),
+            build=("npm install", "npm test"),
+            ignored=("node_modules", "dist"),
+            unlink="run `npm install admission-gateway-worker`",
+            prepare=("npm ci --prefix SDK",),
+        ),
+        Language(
+            "rust",
+            "Rust",
+            needs="Rust 1.88 or newer, with a C compiler",
+            policy="src/main.rs",
+            command=("target/release/NAME",),
+            build=("cargo test", "cargo build --release"),
+            ignored=("target",),
+            unlink="put its version into `Cargo.toml` instead of the path",
+            reserved="build|deps|examples|incremental",
+        ),
+        Language(
+            "java",
+            "Java",
+            needs="JDK 17 or newer and Maven 3.8 or newer",
+            policy="src/main/java/Policies.java",
+            command=("java", "-jar", "target/NAME.jar"),
+            build=("mvn -q package",),
+            ignored=("target",),
+            unlink="delete `io/admission-gateway` in the local repository of Maven",
+            prepare=("mvn -q -f SDK install -DskipTests",),
+        ),
+    )
+}
+
+ALIASES: Final = {
+    "golang": "go",
+    **dict.fromkeys(("js", "javascript", "node", "nodejs", "ts"), "typescript"),
+    "kotlin": "java",
+    "py": "python",
+    "rs": "rust",
+}
+"""Other words for a language, for a hint."""

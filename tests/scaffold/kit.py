@@ -1,0 +1,54 @@
+"""The gateway in the folder of a new project, as its README starts it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.kit import PATIENCE_S, REVIEWS, GatewayProcess, Process
+
+PROGRAM: Final = str(Path(sys.executable).parent / "admission-gateway")
+POD: Final = (REVIEWS / "pod-create-validate.json").read_bytes()
+"""A review of a Pod without a team."""
+
+
+class ProjectGateway(GatewayProcess):
+    """``admission-gateway serve --dev`` in the folder of a project."""
+
+    def __init__(self, folder: Path) -> None:
+        Process.__init__(
+            self,
+            *(PROGRAM, "serve", "--dev", "--config", "gateway.yaml"),
+            *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
+            cwd=folder,
+        )
+        self.port = int(self.expect(r"serving on https://127\.0\.0\.1:(\d+), ")[1])
+        self.client_context = ssl.create_default_context(cafile=folder / ".admission-gateway" / "tls.crt")
+
+    def decides(self) -> None:
+        """Check that a Pod without a team is denied, and one with a team is allowed."""
+        denied = self.review("/validate?timeout=30s", POD)
+        assert denied["allowed"] is False
+        assert denied["status"]["code"] == 403
+        assert denied["status"]["message"].endswith("every workload names its team")
+        document = json.loads(POD)
+        document["request"]["object"]["metadata"].setdefault("labels", {})["team"] = "shop"
+        assert self.review("/validate?timeout=30s", json.dumps(document).encode())["allowed"] is True
+
+
+def run_suites(folder: Path) -> str:
+    """Run ``admission-gateway test tests`` in a project, which has to pass; return its output."""
+    done = subprocess.run(
+        [PROGRAM, "test", "tests"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
