@@ -241,6 +241,15 @@ ALERTS: Final = (
         "take them. Reviews are not affected.",
     ),
     Alert(
+        "CaBundleNotFollowed",
+        "warning",
+        'sum by (namespace, job) (admission_gateway_ca_bundles{state=~"kept|missing"}) > 0',
+        5,
+        "the CA of an HTTPS webhook cannot be followed",
+        "The last valid bundle stays in force, and calls fail when the webhook's certificate is replaced. "
+        "Without any valid bundle the webhook fails by its failurePolicy.",
+    ),
+    Alert(
         "WatchDisconnected",
         "warning",
         "admission_gateway_cluster_watch_connected == 0",

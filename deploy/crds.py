@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from gateway.config.client_config import PART_OF_HOST
+from gateway.config.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.custom import PLURALS
 from gateway.config.documents import GATEWAY_VERSION
@@ -223,6 +223,7 @@ def client_config() -> Schema:
             maxLength=524288,
             format="byte",
         ),
+        caBundleFrom=ca_bundle_from(),
     )
     return with_rules(
         config,
@@ -234,7 +235,40 @@ def client_config() -> Schema:
             "!has(self.worker) || !has(self.caBundle)",
             "caBundle has to be left out with a worker, whose roots are those of the WorkerPool",
         ),
+        rule(
+            "!has(self.caBundleFrom) || !(has(self.worker) || has(self.caBundle))",
+            "caBundleFrom has to be left out with a worker, and with caBundle",
+        ),
         rule("!has(self.url) || isURL(self.url)", "url is no URL"),
+    )
+
+
+def ca_bundle_from() -> Schema:
+    """Return the schema of caBundleFrom."""
+    namespace = text("Its namespace.", maxLength=LABEL_LENGTH, pattern=f"^{_LABEL}$")
+    name = text("Its name.", pattern=f"^{_SUBDOMAIN}$")
+    key = text("The key in data.", minLength=1, pattern="^[-._A-Za-z0-9]+$", default=DEFAULT_KEY)
+    configuration = mapping(
+        "A webhook configuration of admissionregistration.k8s.io, in which a controller writes caBundle.",
+        ("kind", "name", "webhook"),
+        kind={"description": "Its kind.", "type": "string", "enum": list(CONFIGURATION_KINDS)},
+        name=name,
+        webhook=text("The name of the webhook in it.", pattern=rf"^{_LABEL}(\.{_LABEL}){{2,}}$"),
+    )
+    required = ("namespace", "name")
+    source = mapping(
+        "Where the roots are followed in the cluster; the last valid ones are in force.",
+        secret=mapping("A key of a Secret.", required, namespace=namespace, name=name, key=key),
+        configMap=mapping("A key of a ConfigMap.", required, namespace=namespace, name=name, key=key),
+        webhookConfiguration=configuration,
+    )
+    return with_rules(
+        source,
+        rule(
+            "(has(self.secret) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
+            "(has(self.webhookConfiguration) ? 1 : 0) == 1",
+            "exactly one of secret, configMap and webhookConfiguration is required",
+        ),
     )
 
 

@@ -363,6 +363,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             kind="state-timeline",
             is_yes_or_no=True,
         ),
+        Panel("CA bundles followed", {"{{state}}": f"sum by (state) ({_G}ca_bundles{{<pods>}})"}),
         Panel("Namespaces known", {"{{namespace}} {{pod}}": f"{_G}cluster_namespaces{{<pods>}}"}),
     ),
     "Saturation": (

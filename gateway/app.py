@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -142,7 +143,7 @@ class Gateway:
             log.info("%s", self._page_access.why_off)
         source = OneProcess(self._state, self._window, self.recent, self.namespaces)
         pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
-        routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._worker_watch.warnings)
+        routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._faults)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
         await self._admin.start()
@@ -323,7 +324,8 @@ class Gateway:
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
-        prepared = await self._pools.prepare(config, rereads_files=rereads_files)
+        bundles = cluster.follow_ca_bundles(config)
+        prepared = await self._pools.prepare(config, bundles, rereads_files=rereads_files)
         try:
             self._on_config(config)
             await prepared.wait_until_ready()
@@ -375,6 +377,11 @@ class Gateway:
             return f"{STARTING}: {not_synced}"
         return self._not_ready or not_synced
 
+    def _faults(self) -> list[str]:
+        """Return a line for each fault that does not affect readiness."""
+        bundles = [one.warning for one in self._follower.ca_bundles if one.warning]
+        return self._worker_watch.warnings() + bundles
+
     def _refresh_pages(self) -> None:
         self._page_access.refresh()
 
@@ -390,7 +397,7 @@ class Gateway:
             refusal=self._refusal,
             refused_resources=self._follower.refused,
             not_ready=self._why_not_ready(),
-            faults=self._worker_watch.warnings(),
+            faults=self._faults(),
             in_flight=self._front_end.router.in_flight,
         )
 
@@ -404,6 +411,7 @@ class Gateway:
             metrics.certificate_expiry.set(front_end.certificate_expiry)
         self._pools.count_endpoints()
         metrics.watch = self._follower.watch_state
+        metrics.ca_bundles = Counter(one.state for one in self._follower.ca_bundles)
         metrics.findings_dropped = None if self._reporter is None else self._reporter.dropped
         return await asyncio.to_thread(expose, metrics.registry, accept)
 

@@ -1,4 +1,4 @@
-"""The namespaces and custom resources of the cluster that a process follows.
+"""The namespaces, custom resources and CA bundles of the cluster that a process follows.
 
 The watches continue through a reload that does not change their settings. Custom resources are part of the
 configuration, so a gateway starts only after it has read them: an unknown webhook would be bypassed. Single
@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.custom import Combined
+from gateway.config.model import ca_bundle_sources
 from gateway.errors import ClusterError, ConfigError, Problem
 from gateway.snapshot import ClusterView
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gateway.config.model import Config, KubernetesSettings
+    from gateway.core.webhook import CaBundleSource
+    from gateway.credentials.ca_bundle import CaBundle
+    from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.custom_resources import ClusterCustomResources
     from gateway.kubernetes.namespaces import ClusterNamespaces
 
@@ -35,14 +39,19 @@ RETRY_AFTER_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """The watches of a cluster; without a cluster both are None. Compared by identity."""
+    """The watches of a cluster; without a cluster all are None. Compared by identity."""
 
     namespaces: ClusterNamespaces | None = None
     resources: ClusterCustomResources | None = None
+    ca_bundles: ClusterCaBundles | None = None
 
     async def combine(self, files: Config) -> Combined:
         """Return the configuration of *files* together with the custom resources."""
         return Combined(files) if self.resources is None else await self.resources.combine(files)
+
+    def follow_ca_bundles(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
+        """Follow the bundles of *config*, and return them; not all may have been read yet."""
+        return {} if self.ca_bundles is None else self.ca_bundles.follow(ca_bundle_sources(config))
 
     @property
     def view(self) -> ClusterView | None:
@@ -60,13 +69,13 @@ class Cluster:
 
     @property
     def is_connected(self) -> bool:
-        """Whether all watches are connected."""
+        """Whether the watches of namespaces and custom resources are connected."""
         parts = (self.namespaces, self.resources)
         return all(part.is_connected for part in parts if part is not None)
 
     async def close(self) -> None:
         """End the watches."""
-        for part in (self.resources, self.namespaces):
+        for part in (self.resources, self.namespaces, self.ca_bundles):
             if part is not None:
                 await part.close()
 
@@ -96,6 +105,12 @@ class ClusterFollower:
         namespaces = self._current.namespaces
         return None if namespaces is None else (self._current.is_connected, len(namespaces.by_name))
 
+    @property
+    def ca_bundles(self) -> Sequence[CaBundle]:
+        """The root certificates that are followed."""
+        followed = self._current.ca_bundles
+        return () if followed is None else followed.bundles
+
     async def prepare(self, settings: KubernetesSettings | None, *, is_start: bool) -> Cluster:
         """Return the cluster of *settings*: the current one if they are the same, else a new one.
 
@@ -110,12 +125,13 @@ class ClusterFollower:
         if self._current.namespaces is not None and self._current.namespaces.settings == settings:
             return self._current
         # Imported late: a gateway without a cluster does not need the client.
+        from gateway.kubernetes.ca_bundles import ClusterCaBundles
         from gateway.kubernetes.custom_resources import ClusterCustomResources
         from gateway.kubernetes.namespaces import ClusterNamespaces
 
         namespaces = ClusterNamespaces(settings)
         resources = ClusterCustomResources(settings, self._changed.set) if settings.custom_resources else None
-        cluster = Cluster(namespaces, resources)
+        cluster = Cluster(namespaces, resources, ClusterCaBundles(settings))
         self._starting = cluster if is_start else None
         try:
             await namespaces.start()
@@ -139,11 +155,15 @@ class ClusterFollower:
         """Close the result of :meth:`prepare`, which is not used."""
         if cluster is not self._current:
             await cluster.close()
+        elif cluster.ca_bundles is not None:
+            cluster.ca_bundles.use()
 
     async def use(self, cluster: Cluster, combined: Combined | None = None) -> None:
         """Follow *cluster* from now on; *combined* is the configuration with its resources."""
         if cluster.resources is not None and combined is not None:
             cluster.resources.use(combined)
+        if cluster.ca_bundles is not None and combined is not None:
+            cluster.ca_bundles.use(ca_bundle_sources(combined.config))
         old, self._current = self._current, cluster
         await self.discard(old)
 

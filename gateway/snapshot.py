@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.core.speculation import ChangeMemory
-from gateway.core.webhook import HttpsClient
+from gateway.core.webhook import CaBundleSource, HttpsClient
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.core.annotations import AuditLevel
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Failed
+    from gateway.credentials.ca_bundle import CaBundle
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.https.server import HttpsServer
     from gateway.paths import Paths
@@ -103,12 +104,14 @@ class PreparedPools:
     """New servers; the first call connects to them."""
 
     async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
-        """Wait a while for each new pool to reach a worker."""
+        """Wait a while for each new pool to reach a worker, and for new root certificates to be read."""
+        bundles = {server.bundle for server in self.made_servers.values() if server.bundle is not None}
         await asyncio.gather(
             *(
                 pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
                 for pool in self.made.values()
-            )
+            ),
+            *(bundle.wait_until_read(others_within_s) for bundle in bundles),
         )
 
 
@@ -129,9 +132,16 @@ class Pools:
         self._retiring: dict[asyncio.Task[None], Backend] = {}
         self._executor = FairExecutor()
 
-    async def prepare(self, config: Config, *, rereads_files: bool = True) -> PreparedPools:
+    async def prepare(
+        self,
+        config: Config,
+        bundles: Mapping[CaBundleSource, CaBundle] | None = None,
+        *,
+        rereads_files: bool = True,
+    ) -> PreparedPools:
         """Return the pools of *config*; new ones are connecting, and none is in use yet.
 
+        *bundles* has the root certificates that are followed; webhooks with another source are not called.
         Without *rereads_files* a pool with the same settings is kept even if its TLS files have changed.
 
         Raises:
@@ -140,10 +150,14 @@ class Pools:
         """
         users = config.gateway.webhook_users
         wanted = {client: users.find(client) if users else None for client in _clients(config)}
+        known = bundles or {}
+        followed = {client: known.get(client.ca_from) for client in wanted if client.ca_from is not None}
         kept_servers = {
             client: server
             for client, server in self._servers.items()
-            if client in wanted and server.user == wanted[client]
+            if client in wanted
+            and server.user == wanted[client]
+            and (client not in followed or server.bundle is followed[client])
         }
         kept = {
             name: self._pools[name]
@@ -161,7 +175,7 @@ class Pools:
         prepared = PreparedPools(config, kept, made, kept_servers, made_servers)
         try:
             for client in wanted.keys() - kept_servers.keys():
-                made_servers[client] = self._server(client, wanted[client])
+                made_servers[client] = self._server(client, wanted[client], followed.get(client))
             await asyncio.gather(*(pool.start() for pool in made.values()))
         except BaseException:
             # Also on cancellation: a gateway can be stopped while it starts.
@@ -169,11 +183,13 @@ class Pools:
             raise
         return prepared
 
-    def _server(self, client: HttpsClient, user: KubeconfigUser | None) -> HttpsServer:
+    def _server(
+        self, client: HttpsClient, user: KubeconfigUser | None, bundle: CaBundle | None
+    ) -> HttpsServer:
         # Imported late: a gateway without HTTPS webhooks does not need it.
         from gateway.dispatch.https.server import POOL, HttpsServer
 
-        return HttpsServer(client, user, self._timers, self._metrics.pool(POOL))
+        return HttpsServer(client, user, self._timers, self._metrics.pool(POOL), bundle)
 
     async def discard(self, prepared: PreparedPools) -> None:
         """Close the new pools of *prepared*, which is not used."""

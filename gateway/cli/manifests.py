@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.model import KubernetesSettings, SelfManagedTls
+    from gateway.config.model import Config, KubernetesSettings, SelfManagedTls
     from gateway.registration.backend import Backend
     from gateway.registration.coverage_gaps import CoverageGap
     from gateway.registration.plan import Plan, RegistrationOptions
@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--delete",
         action="store_true",
         help="delete the objects called --name from the cluster instead; needs no --config",
+    )
+    where.add_argument(
+        "--roles-for",
+        metavar="NS/NAME",
+        help="instead print the roles by which the service account NS/NAME may read what caBundleFrom names",
     )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
@@ -99,7 +104,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         return _delete(parsed, refuse)
     if not parsed.config:
         refuse("the following arguments are required: --config")
-    options = _options(parsed, refuse)
+    options = None if parsed.roles_for else _options(parsed, refuse)
+    account = _account(parsed, refuse) if parsed.roles_for else ("", "")
     config = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
@@ -107,6 +113,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         config = cluster.with_custom_resources(
             config, target, lambda problem: logs.print_error(f"error: {problem}")
         )
+    if options is None:
+        return _print_roles(config, account)
     backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
     if parsed.apply:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
@@ -146,6 +154,30 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     kubernetes = load(parsed.config).gateway.kubernetes if parsed.config else None
     target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
     logs.print_output(*asyncio.run(delete(target, parsed.name)))
+    return 0
+
+
+def _account(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tuple[str, str]:
+    """Return namespace and name of the service account of ``--roles-for``."""
+    from gateway.config.names import dns_1123_label, dns_1123_subdomain
+
+    namespace, _, name = parsed.roles_for.partition("/")
+    if parsed.apply or parsed.static is not None or parsed.wait is not None:
+        refuse("--roles-for excludes --apply, --static and --wait")
+    if message := dns_1123_label(namespace) or dns_1123_subdomain(name):
+        refuse(f"argument --roles-for: expected NAMESPACE/NAME: {message}")
+    return namespace, name
+
+
+def _print_roles(config: Config, account: tuple[str, str]) -> int:
+    from gateway.config.model import ca_bundle_sources
+    from gateway.registration.ca_bundle_roles import roles
+    from gateway.registration.yaml_output import to_yaml
+
+    documents = roles(ca_bundle_sources(config), account)
+    if not documents:
+        logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
+    logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``clientConfig`` of a webhook: ``url`` and ``service`` as in Kubernetes, and the gateway's own ``worker``.
+"""``clientConfig`` of a webhook: as in Kubernetes, and the gateway's own ``worker`` and ``caBundleFrom``.
 
 Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go and
 k8s.io/apiserver pkg/util/webhook/validation.go. The latter is called with name and namespace of a service
@@ -11,19 +11,33 @@ import base64
 import binascii
 import posixpath
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError
-from gateway.config.names import dns_1123_subdomain
-from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.config.names import (
+    config_map_key,
+    dns_1123_label,
+    dns_1123_subdomain,
+    webhook_name,
+)
+from gateway.core.webhook import CaBundleSource, HttpsClient, WorkerRef
 from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
 
+DEFAULT_KEY: Final = "ca.crt"
+"""Of a Secret or ConfigMap: the key that cert-manager, trust-manager and kube-controller-manager write."""
+CONFIGURATION_KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+NO_CLUSTER_TO_FOLLOW: Final = (
+    "found caBundleFrom, which requires a cluster; expected GatewayConfiguration.kubernetes to name one"
+)
+
 _WAYS = ("worker", "url", "service")
+_KEYED: Final = {"secret": "Secret", "configMap": "ConfigMap"}
+_NOT_WITH_WORKER = "must be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
 _URL_FORM = "; expected https://HOST[:PORT][/PATH]"
 PART_OF_HOST = re.compile("[-A-Za-z0-9._]+")
 _NOT_IN_URL = re.compile(r"^ |[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
@@ -43,9 +57,10 @@ def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
     worker = _read_worker(fields.mapping("worker"))
     url = _read_url(fields) or _read_service(fields.mapping("service"))
     ca_pem = _read_ca_bundle(fields)
+    ca_from = _read_ca_bundle_from(fields)
     fields.finish()
     is_valid = len(given) == 1 and len(fields.report.found) == problems_before
-    return HttpsClient(url, ca_pem) if url and is_valid else worker
+    return HttpsClient(url, ca_pem, ca_from) if url and is_valid else worker
 
 
 def _read_worker(fields: Fields | None) -> WorkerRef:
@@ -61,8 +76,7 @@ def _read_ca_bundle(fields: Fields) -> bytes:
     if not bundle:
         return b""
     if fields.has("worker"):
-        message = "must be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
-        fields.problem("caBundle", message)
+        fields.problem("caBundle", _NOT_WITH_WORKER)
         return b""
     try:
         # Go's decoder ignores line breaks and nothing else.
@@ -80,6 +94,38 @@ def _read_ca_bundle(fields: Fields) -> bytes:
             )
         return pem
     return b""
+
+
+def _read_ca_bundle_from(fields: Fields) -> CaBundleSource | None:
+    """Return the source of the root certificates; None if there is none, or it is invalid."""
+    source = fields.mapping("caBundleFrom")
+    if source is None:
+        return None
+    if fields.has("worker"):
+        fields.problem("caBundleFrom", _NOT_WITH_WORKER)
+    if fields.has("caBundle"):
+        fields.problem("caBundleFrom", "is not allowed together with caBundle")
+    given = [name for name in (*_KEYED, "webhookConfiguration") if source.has(name)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        expected = "expected exactly one of secret, configMap and webhookConfiguration"
+        fields.problem("caBundleFrom", f"found {found}, {expected}")
+    read: CaBundleSource | None = None
+    for name, kind in _KEYED.items():
+        if (one := source.mapping(name)) is not None:
+            namespace = one.required_string("namespace", dns_1123_label)
+            object_name = one.required_string("name", dns_1123_subdomain)
+            key = one.string("key", DEFAULT_KEY, config_map_key)
+            one.finish()
+            read = CaBundleSource(kind, namespace, object_name, key)
+    if (one := source.mapping("webhookConfiguration")) is not None:
+        kind = one.choice("kind", CONFIGURATION_KINDS)
+        object_name = one.required_string("name", dns_1123_subdomain)
+        webhook = one.required_string("webhook", webhook_name)
+        one.finish()
+        read = CaBundleSource(kind, "", object_name, webhook)
+    source.finish()
+    return read
 
 
 def _read_url(fields: Fields) -> str:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
     ADMISSION_GROUP,
     CUSTOM_KINDS,
@@ -70,8 +71,8 @@ class _Collected:
     configurations: list[WebhookConfiguration] = field(default_factory=list)
     references: list[tuple[Document, str, str]] = field(default_factory=list)
     """Document, path and pool name of every reference to a WorkerPool."""
-    authorizers: list[tuple[Document, str]] = field(default_factory=list)
-    """Document and path of all matchConditions that use the authorizer."""
+    need_cluster: list[tuple[Document, str, str]] = field(default_factory=list)
+    """Document, path and message of everything that requires a cluster."""
     pools: dict[str, WorkerPool] = field(default_factory=dict)
     exceptions: list[tuple[Document, PolicyException]] = field(default_factory=list)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
@@ -161,8 +162,8 @@ def read(found: Iterable[Document]) -> Config:
             hint = did_you_mean(pool, collected.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     if collected.gateway.kubernetes is None:
-        for document, path in collected.authorizers:
-            document.report.add(path, NO_AUTHORIZER)
+        for document, path, message in collected.need_cluster:
+            document.report.add(path, message)
     else:
         for (kind, _), document in collected.first_of.items():
             if kind == "Namespace":
@@ -237,7 +238,11 @@ def _read(document: Document, collected: _Collected) -> None:
         name = configuration.name
         collected.configurations.append(configuration)
         collected.references.extend((document, path, pool) for path, pool in configuration.pools)
-        collected.authorizers.extend((document, path) for path in configuration.authorizers)
+        for paths, message in (
+            (configuration.authorizers, NO_AUTHORIZER),
+            (configuration.followed, NO_CLUSTER_TO_FOLLOW),
+        ):
+            collected.need_cluster.extend((document, path, message) for path in paths)
     elif kind == "WorkerPool":
         pool = read_worker_pool(fields, folder)
         name = pool.name

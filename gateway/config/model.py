@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gateway.config.logging_settings import LoggingSettings
+from gateway.core.webhook import HttpsClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.core.annotations import AuditLevel
     from gateway.core.exceptions import PolicyException
     from gateway.core.namespace import Namespace
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import CaBundleSource, Webhook
     from gateway.errors import Problem
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
@@ -190,6 +191,14 @@ class Config:
     """(phase, name) of every configuration object, also of those without a webhook."""
     warnings: tuple[Problem, ...] = ()
     """About values that are accepted, but probably a mistake."""
+
+
+def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
+    """Return what the webhooks of *config* name in ``caBundleFrom``."""
+    clients = (hook.client for hook in (*config.mutating, *config.validating))
+    return frozenset(
+        client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
+    )
 
 
 def summary(config: Config) -> str:

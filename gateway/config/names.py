@@ -22,6 +22,8 @@ _DNS_1123_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _DNS_1035_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
+_CONFIG_MAP_KEY = re.compile(r"[-._A-Za-z0-9]+")
+
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
 ANNOTATIONS_BYTES = 256 * 1024
@@ -56,6 +58,13 @@ def dns_1123_subdomain(text: str) -> str | None:
         f"found {shown(text)}, expected a name of at most {SUBDOMAIN_LENGTH} lower-case letters, digits, "
         '"-" and ".", with a letter or digit at both ends of each part'
     )
+
+
+def config_map_key(text: str) -> str | None:
+    """A key of a Secret or ConfigMap, such as ``ca.crt``."""
+    if len(text) <= SUBDOMAIN_LENGTH and _CONFIG_MAP_KEY.fullmatch(text) and text not in (".", ".."):
+        return None
+    return f'found {shown(text)}, expected a key of letters, digits, "-", "_" and "."'
 
 
 def webhook_name(text: str) -> str | None:

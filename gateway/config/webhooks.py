@@ -20,6 +20,7 @@ from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
 from gateway.core.webhook import (
     FailurePolicy,
+    HttpsClient,
     MatchPolicy,
     Phase,
     ReinvocationPolicy,
@@ -70,12 +71,14 @@ class WebhookConfiguration:
     """The path of every reference to a WorkerPool, and the name of the pool."""
     authorizers: tuple[str, ...] = ()
     """The paths of matchConditions that use the API server's authorizer."""
+    followed: tuple[str, ...] = ()
+    """The paths of ``caBundleFrom``, whose objects are followed in a cluster."""
 
 
 def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -> WebhookConfiguration:
     """Return the configuration object behind *fields*; apiVersion and kind are read already."""
     name = read_metadata(fields, configuration_name).name
-    webhooks, pools, authorizers = [], [], []
+    webhooks, pools, authorizers, followed = [], [], [], []
     first_of_name: dict[str, str] = {}
     for entry in fields.mappings("webhooks"):
         webhook = _read_webhook(entry, phase, name, version)
@@ -84,13 +87,17 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
             pools.append((f"{entry.at('clientConfig')}.worker.pool", webhook.client.pool))
         if webhook.match_conditions is not None and webhook.match_conditions.needs_authorizer:
             authorizers.append(entry.at("matchConditions"))
+        if isinstance(webhook.client, HttpsClient) and webhook.client.ca_from is not None:
+            followed.append(f"{entry.at('clientConfig')}.caBundleFrom")
         if webhook.name in first_of_name:
             first = first_of_name[webhook.name]
             entry.problem("name", f"found {shown(webhook.name)}, the name of {first}; expected unique names")
         elif webhook.name:
             first_of_name[webhook.name] = entry.path
     fields.finish()
-    return WebhookConfiguration(phase, name, tuple(webhooks), tuple(pools), tuple(authorizers))
+    return WebhookConfiguration(
+        phase, name, tuple(webhooks), tuple(pools), tuple(authorizers), tuple(followed)
+    )
 
 
 def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Version) -> Webhook:

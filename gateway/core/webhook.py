@@ -47,6 +47,23 @@ class WorkerRef:
 
 
 @dataclass(frozen=True, slots=True)
+class CaBundleSource:
+    """``clientConfig.caBundleFrom``: a field of an object in the cluster that has root certificates."""
+
+    kind: str
+    """Secret, ConfigMap, MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
+    namespace: str
+    """Empty for a webhook configuration."""
+    name: str
+    key: str
+    """The key in ``data``, or the name of the webhook in the configuration."""
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {place}, {'key' if self.namespace else 'webhook'} {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
 class HttpsClient:
     """``clientConfig.url`` or ``clientConfig.service``: a webhook called as the API server calls it.
 
@@ -57,6 +74,8 @@ class HttpsClient:
     """``https://HOST[:PORT]/PATH``, without a query, with a normalized path."""
     ca_pem: bytes = b""
     """Root certificates for the server's certificate, PEM; empty: those of the system."""
+    ca_from: CaBundleSource | None = None
+    """Where the root certificates are followed, instead of ``ca_pem``; None: they are fixed."""
     is_custom: bool = False
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
 

@@ -62,11 +62,7 @@ class UserCredentials:
         self._is_revoked = False
         self._reading = asyncio.Lock()
         self._current: Headers = []
-        pair = user.certificate_pem, user.key_pem
-        try:
-            self.context = insecure_tls_context(*pair) if is_insecure else tls_context(ca_pem, *pair)
-        except (ssl.SSLError, ValueError) as error:
-            raise CredentialsError(f"OpenSSL rejects the certificates: {error}") from error
+        self.context = self._context(is_insecure=is_insecure)
 
     async def get(self) -> tuple[Headers, ssl.SSLContext]:
         """Return the headers to send and the TLS context to connect with.
@@ -92,6 +88,27 @@ class UserCredentials:
         headers += user.impersonation
         self._current = [(name, value.encode().decode("latin-1")) for name, value in headers]
         return self._current, context
+
+    def use_roots(self, ca_pem: bytes) -> None:
+        """Verify the server by *ca_pem* from now on: new connections need the new ``context``.
+
+        Raises:
+            CredentialsError: the certificates cannot be used; nothing has changed.
+        """
+        before, self._ca_pem = self._ca_pem, ca_pem
+        try:
+            self.context = self._context()
+        except CredentialsError:
+            self._ca_pem = before
+            raise
+        self._exec_context = None
+
+    def _context(self, *, is_insecure: bool = False) -> ssl.SSLContext:
+        pair = self._user.certificate_pem, self._user.key_pem
+        try:
+            return insecure_tls_context(*pair) if is_insecure else tls_context(self._ca_pem, *pair)
+        except (ssl.SSLError, ValueError) as error:
+            raise CredentialsError(f"OpenSSL rejects the certificates: {error}") from error
 
     def reject(self, headers: Headers) -> None:
         """Renew the credentials for the next request: the server has rejected *headers* (401)."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from admission_gateway_worker.text import printable
 from gateway.importing.objects import texts
 
@@ -51,6 +53,18 @@ def field_managers(document: Json) -> dict[str, list[str]]:
     return found
 
 
+def is_ca_bundle_written(document: Json, webhook: str) -> bool:
+    """Whether a controller writes the caBundle of the entry *webhook* in *document*."""
+    annotations = texts(document, "annotations")
+    if any(annotation in annotations for annotation in _INJECTING):
+        return True
+    for _, entries in _controllers(document):
+        of_webhook = next((of for key, of in entries.items() if _names_webhook(key, webhook)), None)
+        if not entries or (isinstance(of_webhook, dict) and _has(of_webhook, CA_BUNDLE)):
+            return True
+    return False
+
+
 def is_managed_by_controller(document: Json) -> bool:
     """Whether a controller writes fields of webhooks in *document* that it has not created."""
     annotations = texts(document, "annotations")
@@ -82,16 +96,7 @@ def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
 
     The last value is whether the controller has created the webhooks.
     """
-    metadata = document.get("metadata")
-    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        match entry:
-            case {"manager": str(manager), "fieldsV1": {"f:webhooks": dict(webhooks)}}:
-                pass
-            case _:
-                continue
-        if _INSTALLERS.fullmatch(manager) or manager == FIELD_MANAGER:
-            continue
+    for manager, webhooks in _controllers(document):
         # Without keys the whole list of webhooks is one field.
         fields = [of for key, of in webhooks.items() if key.startswith("k:") and isinstance(of, dict)]
         owned = [
@@ -101,6 +106,26 @@ def _owned(document: Json) -> Iterator[tuple[str, list[str], bool]]:
         ]
         if owned:
             yield printable(manager), owned, all("." in of for of in fields)
+
+
+def _controllers(document: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the name of each controller that writes webhooks of *document*, and its fields by entry."""
+    metadata = document.get("metadata")
+    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        match entry:
+            case {"manager": str(manager), "fieldsV1": {"f:webhooks": dict(webhooks)}} if not (
+                _INSTALLERS.fullmatch(manager) or manager == FIELD_MANAGER
+            ):
+                yield manager, webhooks
+
+
+def _names_webhook(key: str, webhook: str) -> bool:
+    """Whether *key*, of an element of a list in fieldsV1, is that of the entry *webhook*."""
+    try:
+        return key.startswith("k:") and orjson.loads(key[2:]) == {"name": webhook}
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _has(fields: Json, field: str) -> bool:

@@ -40,8 +40,9 @@ _RULES_WRITTEN: Final = (
     "current state, and admission-gateway sync updates it"
 )
 _CA_WRITTEN: Final = (
-    "a controller writes the caBundle of {}; the import has the current one, with which calls fail after a "
-    "change of the CA, and admission-gateway sync updates it"
+    "a controller writes the caBundle of {}; the import follows it with caBundleFrom, for which the object "
+    "must stay in the cluster, and the gateway needs GatewayConfiguration.kubernetes and the rights that "
+    "manifests --roles-for prints"
 )
 _WIDTH: Final = 110
 

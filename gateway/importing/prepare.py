@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.config.documents import read_documents
 from gateway.config.load import read
 from gateway.errors import ConfigError, Problem
+from gateway.importing.followed_bundles import with_followed_bundles
 from gateway.importing.objects import cleaned, file_name, name_of
 from gateway.registration.yaml_output import to_yaml
 from gateway.text import shown
@@ -39,12 +40,16 @@ class Prepared:
     """Problems for which the gateway would refuse the object; ``where`` is ``KIND "NAME"``."""
 
 
-def prepare(documents: Sequence[Json], *, as_resource: bool) -> list[Prepared]:
-    """Return *documents* in the form that is written, each with its problems."""
+def prepare(documents: Sequence[Json], *, as_resource: bool, follows: bool = True) -> list[Prepared]:
+    """Return *documents* in the form that is written, each with its problems.
+
+    If it *follows* CA bundles, they have ``caBundleFrom`` where a controller writes ``caBundle``.
+    """
     times = Counter((one["kind"], name_of(one)) for one in documents)
     prepared = []
     for document in documents:
-        text = to_yaml(cleaned(document, as_resource=as_resource))
+        written = with_followed_bundles(document) if follows else document
+        text = to_yaml(cleaned(written, as_resource=as_resource))
         name = name_of(document)
         found = list(_problems(text))
         if times[document["kind"], name] > 1:

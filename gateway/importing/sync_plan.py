@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from admission_gateway_worker.text import printable
+from gateway.importing.followed_bundles import has_followed_bundles
 from gateway.importing.objects import file_name, is_configuration, title
 from gateway.importing.prepare import Prepared, prepare
 from gateway.importing.selection import matches, select
@@ -70,6 +71,7 @@ def plan_sync(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> 
         for document, indices in zip(configurations, gateway_indices(configurations), strict=True)
     }
     found.has_gateway = any(own.values())
+    are_followed = not kept or any(map(has_followed_bundles, kept.values()))
     originals = {title(document): document for document in configurations}
     for document in select(read, choice.names, choice.excluded).imported:
         name, file = title(document), file_name(document)
@@ -78,7 +80,9 @@ def plan_sync(read: Sequence[Json], kept: Mapping[str, str], choice: Choice) -> 
             found.to_restore.append(registered_again(originals[name]))
         elif file not in kept:
             continue
-        (prepared,) = prepare([document], as_resource=choice.as_resource)
+        # As before: a gateway without a cluster cannot follow CA bundles.
+        follows = has_followed_bundles(kept[file]) if file in kept else are_followed
+        (prepared,) = prepare([document], as_resource=choice.as_resource, follows=follows)
         found.followed.append(prepared)
         if prepared.problems:
             found.refused.append(prepared)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import Config
-    from gateway.inspection.model import RegisteredEntry
+    from gateway.inspection.model import ClusterState, RegisteredEntry
 
 
 _UNREADABLE: Final = (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
@@ -80,6 +80,17 @@ def configured_certificates(config: Config) -> Iterator[CertificateSet | Finding
             yield from _roots_in(
                 f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", hook.client.ca_pem
             )
+
+
+def followed_certificates(seen: ClusterState) -> Iterator[CertificateSet | Finding]:
+    """Yield the certificates that ``caBundleFrom`` names, or a finding where there are none."""
+    for source, found in seen.ca_bundles.items():
+        place = f"caBundleFrom: {source}"
+        if isinstance(found, UnusableFileError):
+            message = f"{found}; a gateway that starts now cannot call the webhook"
+            yield Finding("error", place, message, "create the object, or correct caBundleFrom")
+        else:
+            yield from _roots_in(place, found)
 
 
 def _roots_in(place: str, pem: bytes) -> Iterator[CertificateSet | Finding]:

@@ -15,10 +15,14 @@ from gateway.inspection.model import ClusterState, gateway_entries
 from gateway.inspection.namespaces import excluded
 from gateway.kubernetes.access import connect
 from gateway.kubernetes.apply import count_ready
+from gateway.kubernetes.ca_bundles import read_once
 from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gateway.config.model import KubernetesSettings
+    from gateway.core.webhook import CaBundleSource
     from gateway.inspection.model import ServiceKey
     from gateway.kubernetes.api_client import ApiClient
 
@@ -49,6 +53,27 @@ async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState
     finally:
         await api.close()
     return seen
+
+
+async def collect_ca_bundles(
+    cluster: KubernetesSettings, sources: Collection[CaBundleSource], seen: ClusterState
+) -> None:
+    """Read what *sources* name into *seen*.
+
+    Raises:
+        ClusterError: the cluster cannot be reached.
+    """
+    api = await asyncio.to_thread(connect, cluster)
+    try:
+        async for source, found in read_once(api, sources):
+            if not isinstance(found, ClusterError):
+                seen.ca_bundles[source] = found
+            elif found.status != _FORBIDDEN:
+                raise found
+            else:
+                seen.unread.append(f"the right to get {source} is missing")
+    finally:
+        await api.close()
 
 
 async def _read_service(api: ApiClient, key: ServiceKey, seen: ClusterState) -> None:

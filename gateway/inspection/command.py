@@ -136,11 +136,15 @@ def _from_cluster(
     """Return the state of the cluster, and *config* with its custom resources."""
     import asyncio
 
-    from gateway.inspection.collect import collect
+    from gateway.config.model import ca_bundle_sources
+    from gateway.inspection.collect import collect, collect_ca_bundles
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
     seen = asyncio.run(collect(target, parsed.name))
-    return seen, cluster.with_custom_resources(config, target, refused.append)
+    whole = cluster.with_custom_resources(config, target, refused.append)
+    if sources := ca_bundle_sources(whole):
+        asyncio.run(collect_ca_bundles(target, sources, seen))
+    return seen, whole
 
 
 def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
@@ -177,6 +181,7 @@ def inspect(
         check_expiry,
         check_trust,
         configured_certificates,
+        followed_certificates,
         registered_roots,
     )
     from gateway.inspection.cluster_checks import check_cluster
@@ -194,7 +199,11 @@ def inspect(
     findings += check_namespaces(config, leading, seen.labels, accepted)
     findings += check_cluster(entries, config, seen)
     held: dict[str, CertificateSet] = {}
-    for one in (*configured_certificates(config), *registered_roots(entries)):
+    for one in (
+        *configured_certificates(config),
+        *followed_certificates(seen),
+        *registered_roots(entries),
+    ):
         if isinstance(one, CertificateSet):
             held[one.place] = one
             findings += check_expiry(one, now, days)

@@ -17,7 +17,8 @@ from gateway.registration.gateway_entries import entries, gateway_indices, gatew
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.config.files import UnusableFileError
+    from gateway.core.webhook import CaBundleSource, Phase, Webhook
 
     Json = Mapping[str, Any]
 
@@ -80,6 +81,8 @@ class ClusterState:
     """The number of ready endpoints of each Service."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     """Of namespaces; {} if one does not exist. Without those that could not be read."""
+    ca_bundles: dict[CaBundleSource, bytes | UnusableFileError] = field(default_factory=dict)
+    """What ``caBundleFrom`` names: the certificates, PEM, or why there are none."""
     unread: list[str] = field(default_factory=list)
     """A line for each missing right."""
 

@@ -117,6 +117,13 @@ class Kind:
     """Advice if the API server does not have the kind (404)."""
     is_optional: bool = False
     """Whether a kind that does not exist (404) or may not be read (403) counts as one without objects."""
+    selector: str = ""
+    """The ``fieldSelector`` of the objects; empty: all."""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The parameters that select the objects."""
+        return {"fieldSelector": self.selector} if self.selector else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +195,7 @@ class Watch(Generic[T]):
         objects: list[T] = []
         following: dict[str, str] = {}
         while True:
-            answer = await api.get(kind.path, {"limit": _PAGE, **following})
+            answer = await api.get(kind.path, {"limit": _PAGE, **kind.params, **following})
             match answer:
                 case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
                     # Page by page: thousands of objects at once would block reviews.
@@ -213,6 +220,7 @@ class Watch(Generic[T]):
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(watch_s),
+            **self.kind.params,
         }
         is_steady = False
 

@@ -14,6 +14,7 @@ import orjson
 
 from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
+from gateway.config.model import ca_bundle_sources
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
 from gateway.core.matching import Selection
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.core.outcome import Outcome
     from gateway.core.review import Json
     from gateway.core.webhook import Phase
+    from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.namespaces import ClusterNamespaces
     from gateway.snapshot import Snapshot
 
@@ -171,8 +173,8 @@ class OfflineGateway:
 async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> AsyncIterator[OfflineGateway]:
     """Start the workers that *config* has a command for, connect to the others, and end them on exit.
 
-    With *uses_cluster*, namespaces, decisions of the authorizer and custom resources come from the cluster
-    that *config* names.
+    With *uses_cluster*, namespaces, decisions of the authorizer, custom resources and CA bundles come from
+    the cluster that *config* names.
 
     Raises:
         ConfigError: a pool's TLS files are unreadable.
@@ -188,22 +190,27 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
     metrics = Metrics()
     pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
     cluster: ClusterNamespaces | None = None
+    ca_bundles: ClusterCaBundles | None = None
     try:
         workers.update(config.pools)
         view: ClusterView | None = None
         if settings is not None:
             # Imported late: it loads much, which only a configuration with a cluster needs.
+            from gateway.kubernetes.ca_bundles import ClusterCaBundles
             from gateway.kubernetes.namespaces import ClusterNamespaces
 
+            ca_bundles = ClusterCaBundles(settings)
             cluster = ClusterNamespaces(settings)
             view = ClusterView({}, None, cluster.authorize)
-        prepared = await pools.prepare(config)
+        bundles = None if ca_bundles is None else ca_bundles.follow(ca_bundle_sources(config))
+        prepared = await pools.prepare(config, bundles)
         snapshot = pools.use(prepared, Paths(config), digest(config), view)
         await prepared.wait_until_ready(_READY_WITHIN_S)
         yield OfflineGateway(snapshot, metrics, cluster)
     finally:
-        if cluster is not None:
-            await cluster.close()
+        for part in (cluster, ca_bundles):
+            if part is not None:
+                await part.close()
         await pools.close(0.0)
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)

@@ -224,6 +224,14 @@ NAMESPACES: Final = _gauge(
     is_lowest=True,
 )
 
+CA_BUNDLES: Final = _gauge(
+    "ca_bundles",
+    "sources of `caBundleFrom` by state: `current`, `kept` (the object is gone or invalid now, or cannot be "
+    "watched: the last valid bundle is in force) or `missing` (there was none yet, and its webhooks fail). "
+    "Only with `kubernetes`",
+    "state",
+)
+
 DECISIONS_LOGGED: Final = _counter("decision_log_records", "records of the decision log")
 DECISIONS_DROPPED: Final = _counter(
     "decision_log_dropped",

@@ -102,6 +102,8 @@ class Metrics:
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
         """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
+        self.ca_bundles: Mapping[str, int] = {}
+        """The number of followed CA bundles by state, see ``gateway.credentials.ca_bundle``."""
         self.findings_dropped: int | None = None
         """Findings that are in no report or Event; None: no reports are configured."""
         self.decision_log = LogCounts()
@@ -281,6 +283,10 @@ class Metrics:
             is_connected, count = self.watch
             yield _family(definitions.WATCH_CONNECTED, {(): int(is_connected)})
             yield _family(definitions.NAMESPACES, {(): count})
+            yield _family(
+                definitions.CA_BUNDLES,
+                {(state,): self.ca_bundles.get(state, 0) for state in ("current", "kept", "missing")},
+            )
         if self.findings_dropped is not None:
             yield _family(definitions.FINDINGS_DROPPED, {(): self.findings_dropped})
         if self.spans:

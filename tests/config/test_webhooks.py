@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+from gateway.config.model import ca_bundle_sources
 from gateway.core.labels import Requirement, Selector
-from gateway.core.webhook import HttpsClient, Rule, WorkerRef
+from gateway.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
 from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ VALIDATING = MUTATING | {"kind": "ValidatingWebhookConfiguration"}
 LONG_LABEL = "a" * 64
 LONG_SUBDOMAIN = ".".join(["a" * 63] * 4)
 
+SECRET = {"secret": {"namespace": "cert-manager", "name": "ca"}}
 ABSENT = object()
 
 
@@ -141,6 +143,45 @@ HOOK_VALUES_REFUSED = [
         {"url": "https://a", "caBundle": "YQ==\n"},
         "clientConfig.caBundle",
         "holds no PEM certificate that can be read; expected PEM certificates in base64",
+    ),
+    ("clientConfig.caBundleFrom", SECRET, "clientConfig.caBundleFrom", "spec.tls.caFile of the WorkerPool"),
+    (
+        "clientConfig",
+        {"url": "https://a", "caBundle": "", "caBundleFrom": SECRET},
+        "clientConfig.caBundleFrom",
+        "is not allowed together with caBundle",
+    ),
+    *(
+        (
+            "clientConfig",
+            {"url": "https://a", "caBundleFrom": source},
+            f"clientConfig.caBundleFrom{place}",
+            said,
+        )
+        for source, place, said in (
+            ({}, "", "found none of them, expected exactly one of secret, configMap and webhook"),
+            ({**SECRET, "configMap": SECRET["secret"]}, "", "found secret and configMap, expected"),
+            ({"secret": {"name": "a"}}, ".secret.namespace", "is required"),
+            ({"secret": {"namespace": "a"}}, ".secret.name", "is required"),
+            ({"secret": {"namespace": "../a", "name": "a"}}, ".secret.namespace", "lower-case"),
+            ({"secret": {"namespace": "a", "name": "a/b"}}, ".secret.name", "lower-case"),
+            (
+                {"configMap": {"namespace": "a", "name": "a", "key": "a b"}},
+                ".configMap.key",
+                "expected a key",
+            ),
+            ({"secret": {**SECRET["secret"], "x": 1}}, ".secret.x", "unknown field"),
+            (
+                {"webhookConfiguration": {"name": "a", "webhook": "a.b.c"}},
+                ".webhookConfiguration.kind",
+                "is requ",
+            ),
+            (
+                {"webhookConfiguration": {"kind": "Secret", "name": "a", "webhook": "a.b.c"}},
+                ".webhookConfiguration.kind",
+                "expected MutatingWebhookConfiguration or ValidatingWebhookConfiguration",
+            ),
+        )
     ),
     ("clientConfig.worker.pool", ABSENT, "clientConfig.worker.pool", "is required"),
     ("clientConfig.worker.policy", "", "clientConfig.worker.policy", "is required"),
@@ -703,3 +744,41 @@ def test_a_rule_for_an_excluded_resource_is_a_warning(
         )
         for name in named
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (SECRET, ("Secret", "cert-manager", "ca", "ca.crt")),
+        (
+            {"configMap": {"namespace": "a", "name": "b", "key": "Roots_1.pem"}},
+            ("ConfigMap", "a", "b", "Roots_1.pem"),
+        ),
+        (
+            {
+                "webhookConfiguration": {
+                    "kind": "MutatingWebhookConfiguration",
+                    "name": "a",
+                    "webhook": "a.b.c",
+                }
+            },
+            ("MutatingWebhookConfiguration", "", "a", "a.b.c"),
+        ),
+    ],
+)
+def test_a_ca_bundle_is_followed_in_a_cluster_only(
+    change: Callable[..., Any],
+    load_documents: Callable[..., Config],
+    problems_of: Callable[..., list[tuple[str, str]]],
+    source: Any,
+    expected: tuple[str, ...],
+) -> None:
+    config = {"url": "https://a.example", "caBundleFrom": source}
+    document = change(MUTATING, "webhooks.0.clientConfig", config)
+    (problem,) = problems_of(document)
+    assert problem[0] == "webhooks[0].clientConfig.caBundleFrom"
+    assert "expected GatewayConfiguration.kubernetes to name one" in problem[1]
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    loaded = load_documents(document, {**head, "kubernetes": {}})
+    assert loaded.mutating[0].client == HttpsClient("https://a.example/", b"", CaBundleSource(*expected))
+    assert ca_bundle_sources(loaded) == {CaBundleSource(*expected)}

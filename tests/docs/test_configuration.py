@@ -47,7 +47,7 @@ SECTIONS = {
 }
 OPTIONAL = (
     r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|spec\.hedge\.|"
-    r"webhooks\[\]\.clientConfig\.service\."
+    r"webhooks\[\]\.clientConfig\.(service|caBundleFrom)\."
 )
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}

@@ -12,6 +12,7 @@ G: Final = "admission_gateway_"
 BY_NAME: Final = {alert.name: alert for alert in ALERTS}
 POD: Final = {"namespace": "ns", "pod": "a", "job": "ns/admission-gateway", "instance": "10.0.0.1:9090"}
 OTHER_POD: Final = {**POD, "pod": "b", "instance": "10.0.0.2:9090"}
+JOB: Final = {"namespace": "ns", "job": POD["job"]}
 HOOK: Final = {"name": "h.test", "type": "validating"}
 SUMMED: Final = {"namespace": "ns", **HOOK}
 _STEP_S: Final = 60
@@ -287,6 +288,8 @@ CASES: Final = (
         {"namespace": "ns"},
     ),
     Case("RecordsDropped", "once", 12, [series("findings_dropped_total", "0x2 5x20")]),
+    Case("CaBundleNotFollowed", "kept", 6, [series("ca_bundles", "1x9", state="kept")], JOB),
+    Case("CaBundleNotFollowed", "current", 6, [series("ca_bundles", "1x9", state="current")]),
     Case("WatchDisconnected", "for five minutes", 6, [series("cluster_watch_connected", "0x9")], POD),
     Case("WatchDisconnected", "connected", 6, [series("cluster_watch_connected", "1x9")]),
 )

@@ -163,6 +163,21 @@ LABEL_OK, LABEL_BAD = (
     ["", "-a", "a/b/c", "x" * 64, "UPPER.com/a", "a b"],
 )
 EXPRESSION_VALUES: list[dict[str, Any]] = [{}, {"values": []}, {"values": ["x"]}, {"values": ["a b"]}]
+CA_SOURCES: list[dict[str, Any]] = [
+    {"secret": {"namespace": "a", "name": "b.c"}},
+    {"configMap": {"namespace": "a", "name": "b", "key": "x_Y-1.pem"}},
+    {"webhookConfiguration": {"kind": VALIDATING, "name": "a", "webhook": "a.b.c"}},
+    {"webhookConfiguration": {"kind": VALIDATING, "name": "a", "webhook": "a.b"}},
+    {"webhookConfiguration": {"kind": "Secret", "name": "a", "webhook": "a.b.c"}},
+    {"webhookConfiguration": {"kind": VALIDATING, "name": "", "webhook": "a.b.c"}},
+    {"secret": {"namespace": "a.b", "name": "b"}},
+    {"secret": {"namespace": "a", "name": "B"}},
+    {"secret": {"namespace": "a"}},
+    {"configMap": {"namespace": "a", "name": "b", "key": "x y"}},
+    {"configMap": {"namespace": "a", "name": "b", "key": ""}},
+    {"configMap": {"namespace": "a", "name": "b"}, "secret": {"namespace": "a", "name": "b"}},
+    {},
+]
 RULE_CHOICES: dict[str, list[Any]] = {
     "operations": [["*"], ["*", "CREATE"], [], ["PATCH"], ["CREATE", "CREATE"]],
     "apiGroups": [["*"], ["*", ""], [], ["apps", ""]],
@@ -202,6 +217,9 @@ HOOK_CHOICES: dict[str, list[Any]] = {
             for url in ("http://a.test", "HTTPS://a.test", "a.test", "https://a.test#x", "https://a b")
         ),
         {"url": "https://a.test", "caBundle": "***"},
+        *({"url": "https://a.test", "caBundleFrom": source} for source in CA_SOURCES),
+        {"url": "https://a.test", "caBundle": "", "caBundleFrom": CA_SOURCES[0]},
+        {"worker": {"pool": "scripted", "policy": "a"}, "caBundleFrom": CA_SOURCES[0]},
         {"service": {"namespace": "a", "name": "b"}},
         {"service": {"namespace": "a", "name": ""}},
         {"service": {"name": "b"}},

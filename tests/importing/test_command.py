@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 import yaml
 
 from gateway.errors import GatewayError
@@ -284,6 +286,41 @@ def test_custom_resources_have_a_name_and_the_same_fields(tmp_path: Path) -> Non
         **object_,
         "apiVersion": "admission-gateway.io/v1alpha1",
         "metadata": {"name": "policies"},
+    }
+
+
+@pytest.mark.parametrize("form", ["WebhookConfigurations", "CustomResources"])
+def test_a_bundle_that_a_controller_writes_is_followed(tmp_path: Path, form: str) -> None:
+    """Entry by entry, as managedFields or the annotations of injectors show it."""
+    written: Json = {'k:{"name":"a.written.test"}': {"f:clientConfig": {"f:caBundle": {}}}, "k:?": {}}
+
+    def managed(manager: str, fields: Json) -> list[Json]:
+        return [{"manager": manager, "operation": "Update", "fieldsV1": {"f:webhooks": fields}}]
+
+    bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    client = {**entry()["clientConfig"], "caBundle": bundle}
+    pair = [entry(name, clientConfig=client) for name in ("a.written.test", "b.kept.test")]
+    injected = {"annotations": {"cert-manager.io/inject-ca-from-secret": "a/b"}}
+    file = write(
+        tmp_path / "all.json",
+        configuration(MUTATING, "some", *pair, managedFields=managed("pilot-discovery", written)),
+        configuration(MUTATING, "whole", *pair, managedFields=managed("webhook", {})),
+        configuration(MUTATING, "by-hand", *pair, managedFields=managed("kubectl-edit", written)),
+        configuration(VALIDATING, "annotated", entry(), **injected),
+    )
+    done = run(file, "--as", form)
+    assert done.returncode == 0, done.stderr
+    found = {
+        (document["metadata"]["name"], one["name"]): one["clientConfig"]
+        for document in yaml.safe_load_all(done.stdout)
+        for one in document["webhooks"]
+    }
+    followed = {key for key, config in found.items() if "caBundleFrom" in config}
+    expected = {("some", "a.written.test"), ("whole", "a.written.test"), ("whole", "b.kept.test")}
+    assert followed == expected | {("annotated", "a.policies.test")}
+    assert all(("caBundle" in config) is not ("caBundleFrom" in config) for config in found.values())
+    assert found["some", "a.written.test"]["caBundleFrom"] == {
+        "webhookConfiguration": {"kind": MUTATING, "name": "some", "webhook": "a.written.test"}
     }
 
 

@@ -94,6 +94,23 @@ def test_changes_by_a_controller_are_written_once(bed: Bed) -> None:
     assert written(bed.sync()) == []
 
 
+def test_a_followed_bundle_stays_followed_and_a_fixed_one_fixed(bed: Bed) -> None:
+    """A gateway without a cluster cannot follow: sync adds no caBundleFrom to a file without one."""
+    bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    client = {"service": entry()["clientConfig"]["service"], "caBundle": bundle}
+    owned: Json = {"f:webhooks": {'k:{"name":"a.policies.test"}': {"f:clientConfig": {"f:caBundle": {}}}}}
+    managed = {"managedFields": [{"manager": "cainjector", "fieldsV1": owned}]}
+    bed.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
+    assert written(bed.sync()) == [f"{bed.folder}/{FILE} written: clientConfig"]
+    assert yaml.safe_load(bed.text)["webhooks"][0]["clientConfig"] == client
+    assert run("--kubeconfig", bed.kubeconfig, "--output", bed.folder, "--force").returncode == 0
+    assert "caBundleFrom" in bed.text
+    assert written(bed.sync()) == []
+    client["caBundle"] = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    bed.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
+    assert written(bed.sync()) == []
+
+
 def test_invalid_changes_are_not_written(bed: Bed) -> None:
     before = bed.text
     bed.hold(configuration(VALIDATING, "policies", entry(timeoutSeconds=31)))

@@ -99,6 +99,43 @@ def test_a_matching_registration_has_no_findings(check: Any, registered: list[Js
     assert json.loads(check("--json").stdout) == []
 
 
+def test_what_ca_bundle_from_names_is_read(
+    check: Any, registered: list[Json], server: ApiServer, config: Path, authority: trustme.CA
+) -> None:
+    assert registered
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    names = ("good", "gone", "broken", "forbidden")
+    hooks = [
+        {
+            "name": f"{name}.policies.test",
+            "clientConfig": {
+                "url": "https://a.example",
+                "caBundleFrom": {"secret": {"namespace": "a", "name": name}},
+            },
+            "rules": rules,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        for name in names
+    ]
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    document = {**head, "metadata": {"name": "policies"}, "webhooks": hooks}
+    (config / "followed.yaml").write_text(json.dumps(document))
+    text = (config / "all.yaml").read_text()
+    (config / "all.yaml").write_text(text + "kubernetes: {kubeconfig: ../kubeconfig}\n")
+    bundle = base64.b64encode(authority.cert_pem.bytes()).decode()
+    server.hold("/api/v1/namespaces/a/secrets/good", data={"ca.crt": bundle})
+    server.hold("/api/v1/namespaces/a/secrets/broken", data={"ca.crt": "%%"})
+    forbidden = "/api/v1/namespaces/a/secrets/forbidden"
+    server.forbidden.add(forbidden)
+    lines = [line for line in check().stdout.splitlines() if "aBundleFrom" in line or "get Secret" in line]
+    assert [line.split(";")[0] for line in lines] == [
+        "error: caBundleFrom: Secret a/broken, key ca.crt: it holds no PEM certificate that can be read",
+        "error: caBundleFrom: Secret a/gone, key ca.crt: there is no such object, or it lacks the field",
+        "warning: rights: the right to get Secret a/forbidden, key ca.crt is missing",
+    ]
+
+
 def test_findings_are_lines_with_errors_first(check: Any, registered: list[Json]) -> None:
     registered[0]["webhooks"][0]["timeoutSeconds"] = 1
     registered[1]["webhooks"][0]["rules"] = []

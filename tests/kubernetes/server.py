@@ -48,6 +48,8 @@ class ApiServer(ThreadingHTTPServer):
         """By path."""
         self.events: list[tuple[int, str, bytes]] = []
         """Of each, the version after it, the path of its list, and its line."""
+        self.forbidden: set[str] = set()
+        """Paths of objects that nobody may get."""
         self.lacks_custom_resources = False
         """Whether the CustomResourceDefinitions are missing."""
         self.told: list[Json] = []
@@ -56,6 +58,7 @@ class ApiServer(ThreadingHTTPServer):
             kind: deque()
             for kind in (
                 *("list", "watch", "get", "patch", "review", "post", "put"),
+                *("list one", "watch one"),
                 *(f"{verb} {plural}" for verb in ("list", "watch") for plural in CUSTOM),
             )
         }
@@ -143,6 +146,23 @@ class ApiServer(ThreadingHTTPServer):
             self.version += 1
             gone = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
             self._tell("DELETED", gone, f"{GATEWAY}/{plural}")
+
+    def hold(self, path: str, **content: object) -> None:
+        """Create or replace the object at *path*, of any kind that is followed one object at a time."""
+        with self.changed:
+            self.version += 1
+            metadata = {"name": path.rpartition("/")[2], "resourceVersion": str(self.version)}
+            kind = "MODIFIED" if path in self.objects else "ADDED"
+            self.objects[path] = {"metadata": metadata, **content}
+            self._tell(kind, self.objects[path], path.rpartition("/")[0])
+
+    def drop(self, path: str) -> None:
+        """Delete an object of :meth:`hold`."""
+        with self.changed:
+            self.version += 1
+            gone = self.objects.pop(path)
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            self._tell("DELETED", gone, path.rpartition("/")[0])
 
     def ready(self, kind: str, name: str) -> Json:
         """Return the condition Ready of a custom resource; empty if it has none."""
@@ -254,6 +274,8 @@ class _Handler(BaseHTTPRequestHandler):
         verb, plural = "watch" if "watch" in parameters else "list", split.path.rpartition("/")[2]
         if split.path == NAMESPACES:
             kind = verb
+        elif "fieldSelector" in parameters:
+            kind = f"{verb} one"
         elif split.path == f"{GATEWAY}/{plural}" and plural in CUSTOM:
             kind = f"{verb} {plural}"
         else:
@@ -375,7 +397,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self, path: str, _: dict[str, str]) -> None:
         with self.server.changed:
             found = self.server.objects.get(path)
-        if found is None:
+        if path in self.server.forbidden:
+            self.refuse(403, f'"{path}" is forbidden')
+        elif found is None:
             self.refuse(404, f'"{path}" not found')
         else:
             self.answer(200, found)
@@ -384,7 +408,8 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         first = int(parameters.get("continue", 0))
         with server.changed:
-            items = [found for _, found in server._listed(path)]
+            wanted = parameters.get("fieldSelector", "").removeprefix("metadata.name=")
+            items = [found for name, found in server._listed(path) if wanted in ("", name)]
             metadata = {"resourceVersion": str(server.version)}
             if first + server.page < len(items):
                 metadata["continue"] = str(first + server.page)

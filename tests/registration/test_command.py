@@ -124,7 +124,7 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of the arguments --service --url --delete is required"),
+        ([], "one of the arguments --service --url --delete --roles-for is required"),
         ([*SERVICE, "--url", "https://a"], "not allowed with argument"),
         (["--service", "gateway"], 'argument --service: found "gateway", expected NAMESPACE/NAME'),
         (["--service", "a/b/c"], "argument --service: found"),
@@ -154,6 +154,10 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
         ([*SERVICE, "--context", "k"], "--context needs --apply"),
         ([*SERVICE, "--force-conflicts"], "--force-conflicts needs --apply"),
         ([*SERVICE, "--wait", "1"], "--wait needs --service and --apply"),
+        ([*SERVICE, "--roles-for", "a/b"], "not allowed with argument"),
+        (["--roles-for", "gateway"], "argument --roles-for: expected NAMESPACE/NAME"),
+        (["--roles-for", "A/b"], 'argument --roles-for: expected NAMESPACE/NAME: found "A"'),
+        (["--roles-for", "a/b", "--apply"], "--roles-for excludes --apply, --static and --wait"),
         (["--delete", "--apply"], "--delete excludes --apply, --static and --wait"),
     ],
 )
@@ -163,6 +167,53 @@ def test_wrong_usage_is_one_line_and_status_2(run: Run, arguments: list[str], me
     assert err.startswith("admission-gateway manifests: ")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_roles_name_only_the_objects_that_are_followed(run: Run, config: Path) -> None:
+    assert run("--roles-for", "policies/gateway")[:2] == (0, "")
+    sources = [
+        {"secret": {"namespace": "b", "name": "two"}},
+        {"secret": {"namespace": "b", "name": "one", "key": "x"}},
+        {"configMap": {"namespace": "a", "name": "roots"}},
+        {"webhookConfiguration": {"kind": "MutatingWebhookConfiguration", "name": "m", "webhook": "a.b.c"}},
+    ]
+    hooks = [
+        {
+            "clientConfig": {"url": "https://a.example", "caBundleFrom": source},
+            "name": f"h{number}.followed.test",
+        }
+        for number, source in enumerate(sources)
+    ]
+    rest = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    followed = {**head, "metadata": {"name": "followed"}, "webhooks": [{**hook, **rest} for hook in hooks]}
+    gateway = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "kubernetes": {},
+    }
+    (config / "followed.yaml").write_text("\n---\n".join(map(json.dumps, (followed, gateway))))
+    status, out, err = run("--roles-for", "policies/gateway")
+    assert (status, err) == (0, "")
+    found = documents(out)
+    assert [(one["kind"], one["metadata"].get("namespace")) for one in found] == [
+        ("ClusterRole", None),
+        ("ClusterRoleBinding", None),
+        ("Role", "a"),
+        ("RoleBinding", "a"),
+        ("Role", "b"),
+        ("RoleBinding", "b"),
+    ]
+    assert found[4]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["one", "two"],
+            "verbs": ["get", "list", "watch"],
+        }
+    ]
+    (subject,) = found[5]["subjects"]
+    assert subject == {"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}
 
 
 def test_a_configuration_with_problems_registers_nothing(run: Run, config: Path) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.config.kubeconfig import KubeconfigUser
+from gateway.credentials.ca_bundle import CaBundle
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
 from gateway.dispatch.calls import InFlightCalls
@@ -66,9 +67,13 @@ class HttpsServer:
         user: KubeconfigUser | None,
         timers: TimerWheel,
         metrics: PoolMetrics,
+        bundle: CaBundle | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         """*user*: the gateway's credentials for it. *environment* may name a proxy.
+
+        *bundle* has the root certificates if the client names a source of them. Without it, such a server is
+        never called.
 
         Raises:
             ConfigError: certificates cannot be used.
@@ -83,6 +88,10 @@ class HttpsServer:
             self._credentials = UserCredentials(user or KubeconfigUser(), client.url, client.ca_pem)
         except CredentialsError as error:
             raise ConfigError([Problem("clientConfig", client.url, str(error))]) from error
+        self.bundle = bundle if client.ca_from is None or bundle is not None else CaBundle(client.ca_from)
+        """The root certificates that are followed; None: they are fixed."""
+        self._roots = client.ca_pem
+        """The root certificates in use."""
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
         self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
@@ -173,6 +182,12 @@ class HttpsServer:
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
+        if self.bundle is not None and self.bundle.pem is not self._roots and self.bundle.pem:
+            self._credentials.use_roots(self.bundle.pem)
+            self._roots = self.bundle.pem
+        elif self.bundle is not None and not self._roots:
+            # Not the roots of the system, which would trust other servers.
+            return "UNAUTHENTICATED", failed_before(f"not called: {self.bundle.warning}")
         timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
             headers, context = await self._credentials.get()
