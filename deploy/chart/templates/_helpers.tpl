@@ -82,12 +82,14 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Constraints, of which those without a labelSelector get one. In: (dict "constraints" LIST "selector" YAML) */}}
+{{/* Constraints, of which those without a labelSelector get one, for the pods of the same ReplicaSet: with pods that an
+     update is about to remove, the new ones would spread around those. In: (dict "constraints" LIST "selector" YAML) */}}
 {{- define "ag.topologySpread" -}}
 {{- with .constraints -}}
 topologySpreadConstraints:
   {{- range . }}
-  - {{ merge (dict) . (dict "labelSelector" (dict "matchLabels" ($.selector | fromYaml))) | toYaml | nindent 4 | trim }}
+  {{- $own := dict "labelSelector" (dict "matchLabels" ($.selector | fromYaml)) "matchLabelKeys" (list "pod-template-hash") }}
+  - {{ merge (dict) . (hasKey . "labelSelector" | ternary (dict) $own) | toYaml | nindent 4 | trim }}
   {{- end }}
 {{- end }}
 {{- end -}}
