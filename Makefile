@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring protos bench peers-bench soak soak-faults constraints clean
+.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults constraints clean
 
 install: $(STAMP)
 
@@ -67,6 +67,13 @@ docs: install
 # The Grafana dashboard, the alerting rules and the tables of docs/, from the tables of metrics, alerts and panels.
 monitoring: install
 	$(BIN)/python -m deploy.monitoring
+
+# What is made from the chart: its schema and the table of its values, and manifest.yaml, which needs Helm.
+HELM ?= $(shell command -v helm)
+manifests: install
+	$(BIN)/python -m deploy.crds > deploy/crds.yaml
+	$(BIN)/python -m deploy.chart_values
+	$(BIN)/python -m deploy.render $(or $(HELM),$$($(BIN)/python -c 'from tests.e2e.binaries import chart_tool; print(chart_tool("helm"))'))
 
 protos: install
 	$(BIN)/python protos/generate.py

@@ -29,6 +29,7 @@ RUNBOOKS: Final = ROOT / "docs" / "runbooks" / "index.md"
 RULES: Final = ROOT / "deploy" / "prometheus-rules.yaml"
 PROMETHEUS_RULE: Final = ROOT / "deploy" / "prometheus-rule.yaml"
 DASHBOARD: Final = ROOT / "deploy" / "dashboards" / "admission-gateway.json"
+CHART_FILES: Final = ROOT / "deploy" / "chart" / "files"
 
 _HEADER: Final = """\
 # {}. Made by `make monitoring` from deploy/alerts.py: change that
@@ -49,18 +50,21 @@ def outputs() -> dict[Path, str]:
         },
         "spec": {"groups": groups},
     }
+    shown = json.dumps(dashboard(), indent=1) + "\n"
     tables = {"metrics": _metrics_table(), "alerts": _alerts_table("runbooks/")}
     return {
-        METRICS_PAGE: _with_tables(METRICS_PAGE.read_text(), tables),
-        RUNBOOKS: _with_tables(RUNBOOKS.read_text(), {"alerts": _alerts_table("")}),
+        METRICS_PAGE: with_tables(METRICS_PAGE.read_text(), tables),
+        RUNBOOKS: with_tables(RUNBOOKS.read_text(), {"alerts": _alerts_table("")}),
         RULES: _HEADER.format("Alerting rules for Prometheus") + to_yaml({"groups": groups}),
         PROMETHEUS_RULE: _HEADER.format("Alerting rules for the Prometheus operator") + to_yaml(resource),
-        DASHBOARD: json.dumps(dashboard(), indent=1) + "\n",
+        DASHBOARD: shown,
+        CHART_FILES / "rules.yaml": to_yaml({"groups": groups}),
+        CHART_FILES / "dashboard.json": shown,
     }
 
 
 def _metrics_table() -> str:
-    return _table(
+    return table(
         ("name", "type", "labels", "meaning"),
         (
             (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.text)
@@ -71,7 +75,7 @@ def _metrics_table() -> str:
 
 def _alerts_table(folder: str) -> str:
     """Return the table of alerts with links to their pages in *folder*."""
-    return _table(
+    return table(
         ("alert", "severity", "fires when"),
         (
             (f"[`{PREFIX}{alert.name}`]({folder}{alert.runbook})", alert.severity, _when(alert))
@@ -85,7 +89,8 @@ def _when(alert: Alert) -> str:
     return re.sub(r"{{ \$value [^}]* }}", "…", summary)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
     lines = [_row(head), "|" + "---|" * len(head), *map(_row, rows)]
     return "\n".join(lines) + "\n"
 
@@ -94,10 +99,10 @@ def _row(cells: tuple[str, ...]) -> str:
     return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
-def _with_tables(page: str, tables: dict[str, str]) -> str:
-    """Return *page* with each of *tables* between the comments with its name."""
+def with_tables(page: str, tables: dict[str, str], target: str = "monitoring") -> str:
+    """Return *page* with each of *tables* between the comments with its name; make's *target* writes it."""
     for name, table in tables.items():
-        begin, end = f"<!-- {name}: made by `make monitoring` -->\n", f"<!-- end of {name} -->\n"
+        begin, end = f"<!-- {name}: made by `make {target}` -->\n", f"<!-- end of {name} -->\n"
         before, is_begun, rest = page.partition(begin)
         _, is_ended, after = rest.partition(end)
         assert is_begun and is_ended, f"expected the comments of {name}"  # noqa: PT018

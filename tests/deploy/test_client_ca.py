@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import subprocess
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from tests.deploy.cluster import (
     write_config_map,
 )
 from tests.deploy.test_running import call_as_the_api_server
-from tests.kit import REVIEWS
+from tests.kit import REVIEWS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,10 +85,10 @@ def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certif
 
 
 def settings_with_client_ca() -> str:
-    """Return the manifest's GatewayConfiguration with the line for client certificates uncommented."""
+    """Return the manifest's GatewayConfiguration with the line for client certificates that install.md has."""
     text: str = only("ConfigMap", GATEWAY)["data"]["gateway.yaml"]
-    assert text.count("# tls: {clientCAFile: ") == 1
-    return text.replace("# tls: ", "tls: ")
+    (line,) = re.findall(r"`(tls: \{clientCAFile: [^`]+)`", (ROOT / "docs" / "install.md").read_text())
+    return f"{text}{line}\n"
 
 
 def test_client_ca_is_mounted_at_the_configured_path() -> None:

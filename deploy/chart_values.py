@@ -1,0 +1,256 @@
+"""Makes ``chart/values.schema.json`` and the table of values in ``chart/README.md``: ``make manifests``.
+
+    python -m deploy.chart_values
+
+Names, defaults and descriptions come from ``chart/values.yaml``: the comment above a value describes it. A
+mapping whose members have comments is a group; every other mapping is one value, which Kubernetes defines.
+Webhooks and pools have the schema of the custom resources, and ``configuration`` that of the table in
+docs/configuration.md, which the tests hold equal to what the gateway reads.
+
+Source: helm.sh "Charts", Schema Files; json-schema.org draft 7.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from deploy import crds
+from deploy.monitoring import ROOT, table, with_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from deploy.crds import Schema
+
+CHART: Final = ROOT / "deploy" / "chart"
+VALUES: Final = CHART / "values.yaml"
+SCHEMA: Final = CHART / "values.schema.json"
+README: Final = CHART / "README.md"
+CONFIGURATION_PAGE: Final = ROOT / "docs" / "configuration.md"
+
+SET_BY_THE_CHART: Final = re.compile(r"(listen|adminListen|tls|kubernetes)\b")
+"""Fields of the GatewayConfiguration that other values set."""
+
+_NAME: Final = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
+_NUMBER_OR_NONE: Final = {"type": ["integer", "null"], "minimum": 0}
+_SHARE: Final = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
+_DIGEST: Final = {"pattern": "^(sha256:[0-9a-f]{64})?$"}
+_PULL_POLICY: Final = {"enum": ["Always", "IfNotPresent", "Never"]}
+_SECONDS: Final = {"type": "number", "minimum": 0}
+_DURATION: Final = {"pattern": "^([0-9]+(ms|s|m|h))+$"}
+_TEXTS: Final = {"items": {"type": "string"}}
+_TEXTS_BY_NAME: Final = {"additionalProperties": {"type": "string"}}
+_OBJECTS: Final = {"items": {"type": "object"}}
+_SECRETS: Final = {"items": {"anyOf": [{"type": "string"}, {"type": "object", "required": ["name"]}]}}
+
+_TYPES: Final[dict[str, dict[str, Any]]] = {
+    r".*[lL]abels|.*[aA]nnotations|.*nodeSelector": _TEXTS_BY_NAME,
+    r"(.*\.)?imagePullSecrets": _SECRETS,
+    r"(.*\.)?image": {
+        "properties": {
+            **{name: {"type": "string"} for name in ("registry", "repository", "tag")},
+            "digest": {"type": "string", **_DIGEST},
+            "pullPolicy": _PULL_POLICY,
+        },
+        "additionalProperties": False,
+    },
+    r"image\.digest": _DIGEST,
+    r"image\.pullPolicy": _PULL_POLICY,
+    r"ports\..*|service\.port|.*\.port": _PORT,
+    r"workerDefaults\.metricsPort": {**_PORT, "type": ["integer", "null"]},
+    r"(.*\.)?terminationGracePeriodSeconds": _NUMBER_OR_NONE,
+    r"preStopSeconds|hooks\.timeoutSeconds": {"minimum": 0},
+    r"hooks\.timeoutSeconds": {"minimum": 30},
+    r"podDisruptionBudget\.m.*": _SHARE,
+    r"podDisruptionBudget\.unhealthy.*": {"enum": ["", "AlwaysAllow", "IfHealthyBudget"]},
+    r"(.*\.)?(extraA|a)rgs|command|registration\.excludeNamespaces|tls\.clientCA\.names": _TEXTS,
+    r"registration\.include": {"items": {"enum": ["kube-system", "events", "leases.coordination.k8s.io"]}},
+    r"(.*\.)?(tolerations|topologySpreadConstraints|env|envFrom|volumes|volumeMounts|egress)": _OBJECTS,
+    r"extra(Env|EnvFrom|Volumes|VolumeMounts|Containers|Documents)": _OBJECTS,
+    r"(networkPolicy\.(callers|monitoring|dns|extra.*)|.*\.(extraMetrics|extraGroups|.*[rR]elabelings|extraRules))": _OBJECTS,
+    r"networkPolicy\..*Ports": {"items": _PORT},
+    r"extraObjects": {"items": {"type": ["object", "string"]}},
+    r"tls\.mode": {"enum": ["SelfManaged", "CertManager", "Secret"]},
+    r"tls\.certManager\..*(duration|Duration|Before)": _DURATION,
+    r"service\.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+    r"autoscaling\.(min|max)Replicas|autoscaling\.cpu\.averageUtilization": {"minimum": 1},
+    r"flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
+    r"allowEmpty": {"type": ["boolean", "null"]},
+    r"(.*\.)?dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
+    r"listenAddress": {"enum": ["0.0.0.0", "[::]"]},
+}
+"""What the default of a value does not say about its type, by patterns of its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the chart, or a group of values."""
+
+    path: str
+    """With dots."""
+    default: Any
+    description: str
+    group: tuple[Value, ...] = ()
+    """The values in a group."""
+
+
+def read_values(text: str) -> tuple[Value, ...]:
+    """Return the values in *text*, a values.yaml."""
+    return tuple(_values(yaml.compose(text), text.splitlines(), ""))
+
+
+def _values(node: yaml.Node | None, lines: list[str], prefix: str) -> Iterator[Value]:
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:
+        return
+    for key, content in node.value:
+        description = " ".join(_comment(lines, key.start_mark.line, key.start_mark.column))
+        path = f"{prefix}{key.value}"
+        default = yaml.SafeLoader("").construct_document(content)
+        group = tuple(_values(content, lines, f"{path}."))
+        yield Value(path, default, description, group if any(one.description for one in group) else ())
+
+
+def _comment(lines: list[str], line: int, column: int) -> list[str]:
+    """Return the lines of the comment above *line*, which begin in *column* too."""
+    found: list[str] = []
+    begin = f"{' ' * column}# "
+    while line and lines[line - 1].startswith(begin):
+        line -= 1
+        found.insert(0, lines[line].removeprefix(begin).strip())
+    return found
+
+
+def leaves(values: Iterable[Value]) -> Iterator[Value]:
+    """Yield *values* with the values of groups in place of the groups."""
+    for value in values:
+        if value.group:
+            yield from leaves(value.group)
+        else:
+            yield value
+
+
+def schema(values: tuple[Value, ...]) -> Schema:
+    """Return the JSON schema of *values*."""
+    made = _group("Values of the chart.", values)
+    own = made["properties"]
+    own["enabled"] = {"description": "For the condition of a parent chart; without effect here.", "type": "boolean"}
+    own["global"]["additionalProperties"] = True
+    own["workers"] |= {"propertyNames": _NAME, "additionalProperties": own["workerDefaults"]}
+    own["configuration"] |= _configuration()
+    own["pools"] |= {"propertyNames": _NAME, "additionalProperties": _strict(_pool())}
+    for kind in ("Mutating", "Validating"):
+        hooks = {"type": "array", "items": _strict(crds.webhook(f"{kind}WebhookConfiguration"))}
+        own[f"{kind.lower()}WebhookConfigurations"]["additionalProperties"] = hooks
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "admission-gateway", **made}
+
+
+def _group(description: str, values: tuple[Value, ...]) -> Schema:
+    properties = {one.path.rpartition(".")[2]: _schema(one) for one in values}
+    return {**crds.mapping(description, (), **properties), "additionalProperties": False}
+
+
+def _schema(value: Value) -> Schema:
+    if value.group:
+        return _group(value.description, value.group)
+    names = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
+    made: Schema = {"description": value.description}
+    if value.default is not None:
+        made["type"] = names[type(value.default)]
+    if made.get("type") == "integer":
+        made["minimum"] = 0
+    for pattern, more in _TYPES.items():
+        if re.fullmatch(pattern, value.path):
+            made |= more
+    return made
+
+
+def _configuration() -> Schema:
+    """Return the schema of a GatewayConfiguration, from the table of its fields in the documentation."""
+    section = CONFIGURATION_PAGE.read_text().partition("\n## GatewayConfiguration\n")[2].partition("\n## ")[0]
+    made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    for path, kind, _, meaning in re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.*?) ?\|$", section, re.MULTILINE):
+        if SET_BY_THE_CHART.match(path):
+            continue
+        *parents, name = path.split(".")
+        parent = made
+        for step in parents:
+            parent = parent["properties"][step]
+        parent["properties"][name] = {**_documented(kind), "description": _plain(meaning)}
+    return made
+
+
+def _documented(kind: str) -> Schema:
+    """Return the schema of a field whose type the documentation calls *kind*."""
+    choices = re.findall("`([^`]+)`", kind)
+    if len(choices) > 1:
+        return {"enum": choices}
+    word = kind.partition(",")[0]
+    if word == "mapping":
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    lists = {"list of strings": {"type": "array", **_TEXTS}, "map of strings": {"type": "object", **_TEXTS_BY_NAME}}
+    if word in lists:
+        return lists[word]
+    return {"type": word if word in {"integer", "number", "boolean"} else "string"}
+
+
+def _plain(markdown: str) -> str:
+    """Return *markdown* without links."""
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown)
+
+
+def _pool() -> Schema:
+    """Return the schema of a WorkerPool's spec in a file, which has more fields than that of a custom resource."""
+    pool = crds.worker_pool()
+    properties = pool["properties"]
+    for name in ("target", "targets"):
+        properties[name] = {"description": properties[name]["description"], "type": ["string", "array"]}
+    properties["command"]["description"] = "A local worker: its program and arguments."
+    for name in ("caFile", "certFile", "keyFile"):
+        properties["tls"]["properties"][name]["description"] = "Path of a PEM file."
+    return pool
+
+
+def _strict(found: Any) -> Any:
+    """Return a schema of a custom resource as JSON schema that refuses unknown fields."""
+    if isinstance(found, list):
+        return [_strict(item) for item in found]
+    if not isinstance(found, dict):
+        return found
+    made = {
+        name: _strict(part) for name, part in found.items() if not name.startswith("x-kubernetes-") and name != "format"
+    }
+    # Patterns of other dialects, and bounds of the API server.
+    if str(made.get("pattern", "")).startswith("^(?i"):
+        del made["pattern"]
+    if made.get("exclusiveMinimum") is True:
+        made["exclusiveMinimum"] = made.pop("minimum")
+    if isinstance(made.get("properties"), dict) and "type" in made:
+        made["additionalProperties"] = False
+    return made
+
+
+def _row(value: Value) -> tuple[str, str, str]:
+    default = json.dumps(value.default, ensure_ascii=False).replace("|", "\\|")
+    return f"`{value.path}`", f"`{default}`", value.description
+
+
+def outputs() -> dict[Any, str]:
+    """Return the files that are made here, each with its content."""
+    values = read_values(VALUES.read_text())
+    rows = (_row(value) for value in leaves(values))
+    return {
+        SCHEMA: json.dumps(schema(values), indent=1, ensure_ascii=False) + "\n",
+        README: with_tables(README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"),
+        CHART / "files" / "crds.yaml": crds.crds(),
+    }
+
+
+if __name__ == "__main__":
+    for file, content in outputs().items():
+        file.write_text(content)
