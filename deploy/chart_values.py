@@ -73,7 +73,8 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"registration\.include": {"items": {"enum": ["kube-system", "events", "leases.coordination.k8s.io"]}},
     r"(.*\.)?(tolerations|topologySpreadConstraints|env|envFrom|volumes|volumeMounts|egress)": _OBJECTS,
     r"extra(Env|EnvFrom|Volumes|VolumeMounts|Containers|Documents)": _OBJECTS,
-    r"(networkPolicy\.(callers|monitoring|dns|extra.*)|.*\.(extraMetrics|extraGroups|.*[rR]elabelings|extraRules))": _OBJECTS,
+    r"networkPolicy\.(callers|monitoring|dns|extra.*)": _OBJECTS,
+    r".*\.(extraMetrics|extraGroups|.*[rR]elabelings|extraRules)": _OBJECTS,
     r"networkPolicy\..*Ports": {"items": _PORT},
     r"extraObjects": {"items": {"type": ["object", "string"]}},
     r"tls\.mode": {"enum": ["SelfManaged", "CertManager", "Secret"]},
@@ -83,7 +84,7 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
     r"allowEmpty": {"type": ["boolean", "null"]},
     r"(.*\.)?dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
-    r"listenAddress": {"enum": ["0.0.0.0", "[::]"]},
+    r"listenAddress": {"enum": ["0.0.0.0", "[::]"]},  # noqa: S104
 }
 """What the default of a value does not say about its type, by patterns of its path."""
 
@@ -139,7 +140,10 @@ def schema(values: tuple[Value, ...]) -> Schema:
     """Return the JSON schema of *values*."""
     made = _group("Values of the chart.", values)
     own = made["properties"]
-    own["enabled"] = {"description": "For the condition of a parent chart; without effect here.", "type": "boolean"}
+    own["enabled"] = {
+        "description": "For the condition of a parent chart; without effect here.",
+        "type": "boolean",
+    }
     own["global"]["additionalProperties"] = True
     own["workers"] |= {"propertyNames": _NAME, "additionalProperties": own["workerDefaults"]}
     own["configuration"] |= _configuration()
@@ -174,7 +178,9 @@ def _configuration() -> Schema:
     """Return the schema of a GatewayConfiguration, from the table of its fields in the documentation."""
     section = CONFIGURATION_PAGE.read_text().partition("\n## GatewayConfiguration\n")[2].partition("\n## ")[0]
     made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    for path, kind, _, meaning in re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.*?) ?\|$", section, re.MULTILINE):
+    for path, kind, _, meaning in re.findall(
+        r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.*?) ?\|$", section, re.MULTILINE
+    ):
         if SET_BY_THE_CHART.match(path):
             continue
         *parents, name = path.split(".")
@@ -193,7 +199,10 @@ def _documented(kind: str) -> Schema:
     word = kind.partition(",")[0]
     if word == "mapping":
         return {"type": "object", "properties": {}, "additionalProperties": False}
-    lists = {"list of strings": {"type": "array", **_TEXTS}, "map of strings": {"type": "object", **_TEXTS_BY_NAME}}
+    lists = {
+        "list of strings": {"type": "array", **_TEXTS},
+        "map of strings": {"type": "object", **_TEXTS_BY_NAME},
+    }
     if word in lists:
         return lists[word]
     return {"type": word if word in {"integer", "number", "boolean"} else "string"}
@@ -205,7 +214,7 @@ def _plain(markdown: str) -> str:
 
 
 def _pool() -> Schema:
-    """Return the schema of a WorkerPool's spec in a file, which has more fields than that of a custom resource."""
+    """Return the schema of a WorkerPool's spec in a file; a custom resource may have fewer fields."""
     pool = crds.worker_pool()
     properties = pool["properties"]
     for name in ("target", "targets"):
@@ -216,14 +225,16 @@ def _pool() -> Schema:
     return pool
 
 
-def _strict(found: Any) -> Any:
+def _strict(found: Any) -> Any:  # noqa: ANN401
     """Return a schema of a custom resource as JSON schema that refuses unknown fields."""
     if isinstance(found, list):
         return [_strict(item) for item in found]
     if not isinstance(found, dict):
         return found
     made = {
-        name: _strict(part) for name, part in found.items() if not name.startswith("x-kubernetes-") and name != "format"
+        name: _strict(part)
+        for name, part in found.items()
+        if not name.startswith("x-kubernetes-") and name != "format"
     }
     # Patterns of other dialects, and bounds of the API server.
     if str(made.get("pattern", "")).startswith("^(?i"):
@@ -246,7 +257,9 @@ def outputs() -> dict[Any, str]:
     rows = (_row(value) for value in leaves(values))
     return {
         SCHEMA: json.dumps(schema(values), indent=1, ensure_ascii=False) + "\n",
-        README: with_tables(README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"),
+        README: with_tables(
+            README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"
+        ),
         CHART / "files" / "crds.yaml": crds.crds(),
     }
 

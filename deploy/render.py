@@ -19,21 +19,19 @@ from deploy.monitoring import ROOT
 MANIFEST: Final = ROOT / "deploy" / "manifest.yaml"
 VALUES: Final = ROOT / "deploy" / "manifest-values.yaml"
 _NAME: Final = "admission-gateway"
-_OF_HELM: Final = re.compile(
-    r"^(?:# Source: .*| *(?:helm\.sh/chart|app\.kubernetes\.io/(?:instance|version|managed-by|part-of|component)): .*|)\n",
-    re.MULTILINE,
-)
+_LABELS: Final = r"helm\.sh/chart|app\.kubernetes\.io/(instance|version|managed-by|part-of|component)"
+_OF_HELM: Final = re.compile(rf"^(# Source: .*| *({_LABELS}): .*|)\n", re.MULTILINE)
 _HEADER: Final = """\
-# The gateway with the sample policies, in a namespace of its own. Nothing calls it until registration.yaml is applied
-# too. docs/install.md has the steps. Needs Kubernetes 1.30 or newer (preStop sleep). Made by `make manifests` from the
-# chart and manifest-values.yaml: change those.
+# The gateway with the sample policies, in a namespace of its own. Nothing calls it until registration.yaml is
+# applied too. docs/install.md has the steps. Needs Kubernetes 1.30 or newer (preStop sleep). Made by
+# `make manifests` from the chart and manifest-values.yaml: change those.
 apiVersion: v1
 kind: Namespace
 metadata:
   name: admission-gateway
   labels:
-    # The API server sets this label on every namespace. registration.yaml excludes this namespace by it, so that
-    # the gateway's own pods never depend on the gateway.
+    # The API server sets this label on every namespace. registration.yaml excludes this namespace by it, so
+    # that the gateway's own pods never depend on the gateway.
     kubernetes.io/metadata.name: admission-gateway
     pod-security.kubernetes.io/enforce: restricted
 """
@@ -46,7 +44,7 @@ def template(helm: Path, *arguments: str) -> str:
         subprocess.CalledProcessError: it refuses to; the reason is in its ``stderr``.
     """
     command = [str(helm), "template", _NAME, str(CHART), f"--namespace={_NAME}", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
 
 
 def manifest(helm: Path) -> str:

@@ -85,7 +85,7 @@ def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certif
 
 
 def settings_with_client_ca() -> str:
-    """Return the manifest's GatewayConfiguration with the line for client certificates that install.md has."""
+    """Return the manifest's GatewayConfiguration with the line of install.md for client certificates."""
     text: str = only("ConfigMap", GATEWAY)["data"]["gateway.yaml"]
     (line,) = re.findall(r"`(tls: \{clientCAFile: [^`]+)`", (ROOT / "docs" / "install.md").read_text())
     return f"{text}{line}\n"

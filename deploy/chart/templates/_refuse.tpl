@@ -24,10 +24,7 @@
 {{- if .enabled -}}
 {{- $both := and (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) -}}
 {{- if $both -}}
-{{- fail "podDisruptionBudget has minAvailable and maxUnavailable: set one of them to null" -}}
-{{- end -}}
-{{- if and (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable) -}}
-{{- fail "podDisruptionBudget needs minAvailable or maxUnavailable" -}}
+{{- fail "podDisruptionBudget has minAvailable and maxUnavailable: leave one of them out" -}}
 {{- end -}}
 {{- if and (not (kindIs "string" .minAvailable)) (not (kindIs "invalid" .minAvailable)) (ge (int .minAvailable) $replicas) -}}
 {{- fail (printf "podDisruptionBudget.minAvailable is %v of %d replicas: no pod could ever be evicted, and no node drained" .minAvailable $replicas) -}}

@@ -1,0 +1,355 @@
+"""The chart as Helm renders it, and what API servers say of its objects."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from deploy.chart_values import CHART, README
+from deploy.monitoring import ROOT, RULES
+from deploy.render import MANIFEST, manifest
+from gateway.cli import build_parser
+from tests.e2e.binaries import chart_tool
+from tests.e2e.charts import (
+    SCENARIOS,
+    hooks,
+    objects,
+    only,
+    pods,
+    refusal,
+    text,
+    write_config_map,
+)
+from tests.e2e.golang import go
+from tests.e2e.monitoring import promtool
+from tests.kit import run_command
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.cluster import Cluster
+
+NAME = "admission-gateway"
+WORKERS = f"--values={CHART / 'ci' / 'workers-values.yaml'}"
+GITOPS = f"--values={CHART / 'ci' / 'gitops-values.yaml'}"
+MONITORING = f"--values={CHART / 'ci' / 'monitoring-values.yaml'}"
+OPERATORS = ROOT / "tests" / "e2e" / "operators"
+DEFINITIONS = {
+    "github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
+    "github.com/prometheus-operator/prometheus-operator": "example/prometheus-operator-crd/*.yaml",
+}
+
+SCENARIO = pytest.mark.parametrize(
+    "scenario", [f"--values={file}" for file in SCENARIOS], ids=[file.stem for file in SCENARIOS]
+)
+
+
+def test_the_manifest_is_up_to_date_with_the_chart() -> None:
+    assert MANIFEST.read_text() == manifest(chart_tool("helm")), "run: make manifests"
+
+
+@SCENARIO
+def test_helm_lints_the_chart_without_a_remark(scenario: str) -> None:
+    command = [str(chart_tool("helm")), "lint", "--strict", "--quiet", str(CHART), scenario]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr.strip()) == (0, "", "")
+
+
+@SCENARIO
+def test_two_renders_are_equal_and_every_object_has_a_name_of_its_own(scenario: str) -> None:
+    again = text(scenario, "--skip-tests")
+    assert again == text(scenario)
+    names = [
+        (o["apiVersion"], o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"])
+        for o in objects(scenario)
+    ]
+    assert len(names) == len(set(names))
+
+
+@SCENARIO
+def test_the_programs_accept_their_arguments(scenario: str) -> None:
+    commands = set()
+    for pod in pods(scenario):
+        for container in pod["spec"]["containers"]:
+            if container["name"] != "worker":
+                commands.add(build_parser().parse_args(container["args"]).command)
+    expected = {"serve", "manifests"} if "gitops" in scenario else {"serve", "check", "manifests"}
+    assert commands == expected
+
+
+@SCENARIO
+def test_the_gateway_accepts_its_configuration(scenario: str, tmp_path: Path) -> None:
+    found = next(o for o in objects(scenario) if o["kind"] == "ConfigMap" and "gateway.yaml" in o["data"])
+    folder = write_config_map(tmp_path, found)
+    settings = yaml.safe_load((folder / "gateway.yaml").read_text())
+    settings.get("tls", {}).pop("clientCAFile", None)
+    settings.get("tls", {}).pop("clientNames", None)
+    (folder / "gateway.yaml").write_text(yaml.safe_dump(settings))
+    done = run_command("check", "--config", folder, "--allow-empty")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_configuration_without_webhooks_is_allowed_as_long_as_the_values_have_none() -> None:
+    for arguments, is_allowed in (
+        ((), True),
+        ((WORKERS,), False),
+        ((WORKERS, "--set=allowEmpty=true"), True),
+    ):
+        for kind, name in (("Deployment", NAME), ("Job", f"{NAME}-check")):
+            (container,) = only(kind, name, *arguments)["spec"]["template"]["spec"]["containers"]
+            assert ("--allow-empty" in container["args"]) is is_allowed
+
+
+REFUSED = {
+    "replicaCount=2": "additional properties 'replicaCount' not allowed",
+    "replicas=many": "at '/replicas': got string, want integer",
+    "image.digest=sha256:1": "at '/image/digest': 'sha256:1' does not match pattern",
+    "tls.mode=Auto": "at '/tls/mode': value must be one of 'SelfManaged', 'CertManager', 'Secret'",
+    "configuration.listen=0.0.0.0:1": "at '/configuration': additional properties 'listen' not allowed",
+    "configuration.logging.format=xml": "/logging/format': value must be one of 'text', 'json'",
+    "workers.Samples.port=1": "'Samples' does not match pattern",
+    "workers.samples.prot=1": "at '/workers/samples': additional properties 'prot' not allowed",
+    "registration.include={own-namespace}": "value must be one of 'kube-system', 'events', 'leases.",
+    "validatingWebhookConfigurations.a[0].name=x": "missing properties 'clientConfig', 'sideEffects'",
+    "replicas=0": "replicas is 0: without a gateway API servers refuse every request",
+    "autoscaling.enabled=true,autoscaling.maxReplicas=1": "less than autoscaling.minReplicas",
+    "autoscaling.enabled=true,autoscaling.queueTime.enabled=false": "autoscaling needs a metric",
+    "podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1": "leave one of them out",
+    "podDisruptionBudget.minAvailable=3": "no pod could ever be evicted",
+    "tls.mode=Secret": "tls.secretName has to name a Secret",
+    "tls.caCertificates=x": "tls.caCertificates is for tls.mode Secret, and tls.mode is SelfManaged",
+    "ports.admin=8443": "ports.https and ports.admin are both 8443",
+    "terminationGracePeriodSeconds=10": "the gateway may need 20 s",
+    "registration.include={kube-system},registration.excludeNamespaces={kube-system}": "both have",
+    "workers.samples.port=50051": "workers.samples.image.repository is empty",
+    "workers.samples.image.repository=x": "because latest is not a version",
+    "workers.a.image.repository=x,workers.a.image.tag=v1,pools.a.target=b:1": "have the same name",
+    "flowSchema.priorityLevelName=": "flowSchema needs a level",
+}
+
+
+@pytest.mark.parametrize("values", REFUSED)
+def test_wrong_values_are_refused_with_a_sentence(values: str) -> None:
+    assert REFUSED[values] in refusal(f"--set={values}")
+
+
+def resources(rules: list[dict[str, Any]]) -> set[str]:
+    return {name for rule in rules for name in rule["resources"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("customResources.enabled=false,rbac.authorizer=false,tls.mode=CertManager", {"namespaces"}),
+        ("customResources.enabled=false,tls.mode=CertManager", {"namespaces", "subjectaccessreviews"}),
+        (
+            "customResources.enabled=false,rbac.authorizer=false",
+            {"namespaces", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
+        ),
+    ],
+)
+def test_the_role_has_the_rights_of_the_features_that_are_on(values: str, expected: set[str]) -> None:
+    assert resources(only("ClusterRole", NAME, f"--set={values}")["rules"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "file"),
+    [
+        ("customResources.enabled=true", "custom-resources.yaml"),
+        ("configuration.reports.events=true", "reports.yaml"),
+        ("tls.mode=SelfManaged", "self-managed-tls.yaml"),
+    ],
+)
+def test_a_feature_has_the_same_rights_as_in_the_plain_manifests(values: str, file: str) -> None:
+    roles = [
+        o for o in yaml.safe_load_all((ROOT / "deploy" / file).read_text()) if o["kind"].endswith("Role")
+    ]
+    wanted = [rule for role in roles for rule in role["rules"]]
+    # The chart makes the Secret, so that the gateway does not have to.
+    wanted = [rule for rule in wanted if (rule["resources"], rule["verbs"]) != (["secrets"], ["create"])]
+    given = [
+        rule
+        for o in objects(f"--set={values}")
+        if o["kind"].endswith("Role") and not hooks(o)
+        for rule in o["rules"]
+    ]
+    assert [rule for rule in wanted if rule not in given] == []
+
+
+def test_jobs_check_before_an_upgrade_register_after_it_and_remove_before_the_end() -> None:
+    events = {o["metadata"]["name"]: hooks(o) for o in objects() if o["kind"] == "Job"}
+    assert events == {
+        f"{NAME}-check": {"pre-install", "pre-upgrade"},
+        f"{NAME}-register": {"post-install", "post-upgrade", "post-rollback"},
+        f"{NAME}-unregister": {"pre-delete"},
+    }
+    off = {
+        o["metadata"]["name"]: hooks(o)
+        for o in objects("--set=registration.enabled=false")
+        if o["kind"] == "Job"
+    }
+    assert off == {
+        f"{NAME}-check": {"pre-install", "pre-upgrade"},
+        f"{NAME}-unregister": {"pre-delete", "pre-upgrade", "pre-rollback"},
+    }
+
+
+def test_everything_that_a_job_names_is_there_when_it_runs() -> None:
+    """A hook sees the objects of the release only from post-install on, and other hooks of the same event."""
+    for scenario in SCENARIOS:
+        made = objects(f"--values={scenario}")
+        for job in (o for o in made if o["kind"] == "Job"):
+            spec = job["spec"]["template"]["spec"]
+            names = {("ServiceAccount", spec.get("serviceAccountName"))}
+            names |= {
+                ("ConfigMap", v["configMap"]["name"])
+                for v in spec.get("volumes", ())
+                if v["name"] == "config"
+            }
+            for kind, name in names - {("ServiceAccount", None)}:
+                (found,) = (o for o in made if (o["kind"], o["metadata"]["name"]) == (kind, name))
+                for event in hooks(job) & {"pre-install", "pre-upgrade", "pre-rollback"}:
+                    assert event in hooks(found), (scenario.name, name)
+                assert hooks(job) <= hooks(found) or not hooks(found)
+
+
+def test_without_hooks_a_changed_configuration_makes_another_job() -> None:
+    def job(*more: str) -> str:
+        (found,) = (o for o in objects(GITOPS, *more) if o["kind"] == "Job")
+        assert not hooks(found)
+        name: str = found["metadata"]["name"]
+        return name
+
+    assert job() == job("--set=replicas=4")
+    assert job() != job("--set=configuration.auditLevel=None")
+
+
+def test_the_objects_of_a_worker_fit_each_other() -> None:
+    service = only("Service", f"{NAME}-samples", WORKERS)
+    deployment = only("Deployment", f"{NAME}-samples", WORKERS)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert not only("Service", NAME, WORKERS)["spec"]["selector"].items() <= labels.items()
+    pools = {
+        pool["metadata"]["name"]: pool["spec"]
+        for pool in yaml.safe_load_all(only("ConfigMap", NAME, WORKERS)["data"]["pools.yaml"])
+    }
+    assert pools["samples"] == {
+        "target": f"dns:///{NAME}-samples.{NAME}.svc:50051",
+        "maxInFlight": 256,
+        "hedge": {"after": "p99"},
+    }
+    assert pools["signatures"]["target"] == f"dns:///image-signatures.{NAME}.svc:7443"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--listen=0.0.0.0:50051", "--grace=10", "--metrics-listen=0.0.0.0:9091"]
+
+
+def test_no_service_but_the_gateway_s_own_selects_a_pod_of_a_job() -> None:
+    selector = only("Service", NAME)["spec"]["selector"]
+    for pod in pods():
+        is_gateway = pod["metadata"]["name"] == NAME
+        assert (selector.items() <= pod["metadata"]["labels"].items()) is is_gateway
+
+
+def test_rules_and_dashboard_are_those_of_the_project() -> None:
+    rule = only("PrometheusRule", NAME, MONITORING)["spec"]["groups"]
+    assert rule[:-1] == yaml.safe_load(RULES.read_text())["groups"]
+    assert rule[-1]["name"] == "own"
+    dashboard = only("ConfigMap", f"{NAME}-dashboard", MONITORING)["data"]["admission-gateway.json"]
+    assert json.loads(dashboard) == json.loads(
+        (ROOT / "deploy/dashboards/admission-gateway.json").read_text()
+    )
+
+
+def test_a_service_monitor_selects_the_service_with_its_port() -> None:
+    for suffix, service in (("", f"{NAME}-metrics"), ("-workers", f"{NAME}-samples")):
+        monitor = only("ServiceMonitor", f"{NAME}{suffix}", MONITORING)["spec"]
+        wanted = monitor["selector"]["matchLabels"].items()
+        selected = [
+            o
+            for o in objects(MONITORING)
+            if o["kind"] == "Service" and wanted <= o["metadata"]["labels"].items()
+        ]
+        assert [o["metadata"]["name"] for o in selected] == [service]
+        assert monitor["endpoints"][0]["port"] in {port["name"] for port in selected[0]["spec"]["ports"]}
+
+
+def test_the_rule_of_the_prometheus_adapter_gives_the_mean_queue_time(tmp_path: Path) -> None:
+    example = re.findall(r"```yaml\n(rules:\n.*?)```", README.read_text(), re.DOTALL)
+    (rule,) = yaml.safe_load(example[0])["rules"]
+    series = rule["seriesQuery"].partition("{")[0]
+    query = rule["metricsQuery"].replace("<<.Series>>", series).replace("<<.GroupBy>>", "pod")
+    query = query.replace("<<.LabelMatchers>>", 'namespace="n",pod=~"a|b"')
+    metric = only("HorizontalPodAutoscaler", NAME, MONITORING)["spec"]["metrics"][0]["pods"]["metric"]["name"]
+    pattern, name = rule["name"]["matches"], rule["name"]["as"].replace("${1}", r"\1")
+    assert re.sub(pattern, name, series) == metric
+    # Pod a: 600 batches a minute which wait 4 ms each. Pod b has no calls.
+    labels = [f'{{namespace="n",pod="{pod}",pool="p"}}' for pod in "ab"]
+    inputs = [
+        {"series": f"{series}{labels[0]}", "values": "0+2.4x10"},
+        {"series": f"{series[:-3]}count{labels[0]}", "values": "0+600x10"},
+        {"series": f"{series}{labels[1]}", "values": "1+0x10"},
+        {"series": f"{series[:-3]}count{labels[1]}", "values": "1+0x10"},
+    ]
+    samples = [{"labels": '{pod="a"}', "value": 0.004}, {"labels": '{pod="b"}', "value": 0}]
+    asked = {"expr": f"round({query}, 0.0001)", "eval_time": "10m", "exp_samples": samples}
+    file = tmp_path / "case.yaml"
+    file.write_text(
+        yaml.safe_dump({"tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": [asked]}]})
+    )
+    status, output = promtool("test", "rules", file)
+    assert status == 0, output
+
+
+@pytest.fixture(scope="module")
+def operators(cluster: Cluster) -> Iterator[None]:
+    """The namespaces, and the definitions of the kinds of other programs, for all scenarios."""
+    for module, pattern in DEFINITIONS.items():
+        source = json.loads(go("mod", "download", "-json", module, cwd=OPERATORS))
+        files = [f"--filename={file}" for file in sorted(Path(source["Dir"]).glob(pattern))]
+        assert files
+        applied = cluster.kubectl("apply", "--server-side", *files)
+        assert applied.returncode == 0, applied.stderr
+    for name in ("monitoring", "restricted"):
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        assert cluster.api.create("/api/v1/namespaces", document).status == 201
+    for path in ("cert-manager.io/v1/certificates", "monitoring.coreos.com/v1/servicemonitors"):
+        eventually(lambda: cluster.api.get(f"/apis/{path}").status == 200)  # noqa: B023
+    yield
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for one in cluster.api.get(definitions).document["items"]:
+        if one["spec"]["group"].endswith(("cert-manager.io", "monitoring.coreos.com")):
+            cluster.api.delete(f"{definitions}/{one['metadata']['name']}")
+
+
+@SCENARIO
+def test_the_api_server_accepts_every_object(cluster: Cluster, operators: None, scenario: str) -> None:
+    applied = cluster.kubectl(
+        *("apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-"),
+        stdin=text(scenario),
+    )
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert applied.stdout.count("(server dry run)") == len(objects(scenario))
+
+
+@SCENARIO
+def test_every_pod_conforms_to_the_restricted_standard(
+    cluster: Cluster, operators: None, scenario: str
+) -> None:
+    for pod in pods(scenario):
+        document = {**pod, "metadata": {**pod["metadata"], "namespace": "restricted"}}
+        answer = cluster.api.create(
+            "/api/v1/namespaces/restricted/pods?dryRun=All&fieldValidation=Strict", document
+        )
+        # No standard but `privileged` allows the node's network.
+        is_allowed = not pod["spec"].get("hostNetwork")
+        assert (answer.status == 201) is is_allowed, answer
