@@ -15,6 +15,7 @@ from deploy.chart_values import CHART, README
 from deploy.monitoring import ROOT, RULES
 from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
+from gateway.config.custom import PLURALS
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
     SCENARIOS,
@@ -181,6 +182,17 @@ def test_a_feature_has_the_same_rights_as_in_the_plain_manifests(values: str, fi
         for rule in o["rules"]
     ]
     assert [rule for rule in wanted if rule not in given] == []
+
+
+def test_gateway_and_registration_may_read_every_custom_resource() -> None:
+    for name in (NAME, f"{NAME}-registration"):
+        rules = only("ClusterRole", name)["rules"]
+        own = [
+            rule
+            for rule in rules
+            if rule["apiGroups"] == ["admission-gateway.io"] and "list" in rule["verbs"]
+        ]
+        assert resources(own) == set(PLURALS.values())
 
 
 def test_jobs_check_before_an_upgrade_register_after_it_and_remove_before_the_end() -> None:
