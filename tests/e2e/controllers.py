@@ -30,13 +30,13 @@ READY: Final = {"type": "Ready", "status": "True"}
 class Controllers:
     """The controllers and nodes of a cluster, as long as the ``with`` block lasts."""
 
-    def __init__(self, cluster: Cluster, nodes: int, *, pods: bool = True) -> None:
+    def __init__(self, cluster: Cluster, nodes: int, kubelet: tuple[str, int] | None = None) -> None:
         """Start everything and wait until *nodes* nodes take Pods.
 
-        *pods*: kwok also plays their Pods.
+        *kubelet*: the address and port of one that runs the nodes' Pods; by default kwok plays them.
         """
         self._cluster = cluster
-        self._plays_pods = pods
+        self._kubelet = kubelet
         self._stack = ExitStack()
         self.processes: dict[str, Process] = {}
         try:
@@ -92,7 +92,11 @@ class Controllers:
     def _start_kwok(self) -> None:
         cluster = self._cluster
         stages = list(yaml.safe_load_all(cluster.binaries.kwok_stages.read_text()))
-        if not self._plays_pods:
+        flags = []
+        if self._kubelet is not None:
+            ip, port = self._kubelet
+            # kwok's own server has the same port, and so another address.
+            flags = [f"--node-ip={ip}", f"--node-port={port}", f"--server-address=127.0.0.1:{port}"]
             stages = [stage for stage in stages if stage["spec"]["resourceRef"]["kind"] != "Pod"]
         file = cluster.folder / "stages.yaml"
         file.write_text(yaml.safe_dump_all(stages))
@@ -100,6 +104,7 @@ class Controllers:
             "kwok",
             cluster.binaries.kwok,
             *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", file),
+            *flags,
             *("--manage-all-nodes", "--node-lease-duration-seconds", LEASE_S, "--v=WARN"),
         )
 

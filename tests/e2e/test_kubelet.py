@@ -35,7 +35,7 @@ class Pods:
     """Pods in the namespace ``default``, and what their containers print."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.api, self._folder = cluster.api, folder
+        self.cluster, self.api, self._folder = cluster, cluster.api, folder
 
     def create(self, name: str, script: str, *, spec: dict[str, Any] | None = None, **container: Any) -> None:
         """Create a Pod that runs a shell *script*, with fields of the *spec* and of the *container*."""
@@ -269,6 +269,12 @@ def test_a_job_runs_to_its_completion(pods: Pods) -> None:
 
     eventually(lambda: "Complete" in conditions("good"))
     eventually(lambda: "Failed" in conditions("bad"))
+
+
+def test_kubectl_shows_the_log_of_a_container(pods: Pods) -> None:
+    printed = pods.run("talks", "echo one; echo two >&2")
+    shown = pods.cluster.kubectl("logs", "talks")
+    assert (shown.stdout, printed) == ("one\ntwo\n", "one\ntwo\n"), shown.stderr
 
 
 def test_nothing_of_a_deleted_pod_remains(pods: Pods) -> None:

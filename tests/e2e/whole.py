@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
-from tests.e2e.kubelet.network import NODE_IP, private_network
+from tests.e2e.kubelet.network import LOGS_PORT, NODE_IP, private_network
 from tests.kit import Process
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ FLAGS: Final = (
     "--bind-address=0.0.0.0",
     f"--advertise-address={NODE_IP}",
     "--endpoint-reconciler-type=lease",
+    "--allow-privileged",
 )
 
 
@@ -32,11 +33,11 @@ def whole_cluster(binaries: Binaries, folder: Path) -> Iterator[Cluster]:
     with (
         private_network(),
         Cluster(binaries, folder / "cluster", *FLAGS, service_accounts=True) as cluster,
-        Controllers(cluster, NODES, pods=False),
+        Controllers(cluster, NODES, kubelet=(NODE_IP, LOGS_PORT)),
     ):
         kubelet = Process(
             *(sys.executable, "-m", "tests.e2e.kubelet", "--port", str(cluster.port)),
-            *("--ca-file", str(cluster.ca_file), "--folder", str(folder / "pods")),
+            *("--cluster", str(cluster.folder), "--folder", str(folder / "pods")),
         )
         try:
             kubelet.expect("^running$")

@@ -1,6 +1,6 @@
 """A stand-in for the kubelets of all nodes: Pods that are bound to a node run as processes of this machine.
 
-    python -m tests.e2e.kubelet --port PORT --ca-file FILE --folder FOLDER
+    python -m tests.e2e.kubelet --port PORT --cluster FOLDER --folder FOLDER
 
 Runs in the network of ``network.py``, until SIGTERM. All its processes end with it.
 """
@@ -12,11 +12,13 @@ import asyncio
 import ctypes
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.e2e.client import Api
 from tests.e2e.cluster import ADMIN
+from tests.e2e.kubelet.logs import server
 from tests.e2e.kubelet.pod import Runner
 from tests.e2e.kubelet.services import Services
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVERY_S: Final = 0.1
-BOUND: Final = "/api/v1/pods?fieldSelector=spec.nodeName!="
+BOUND: Final = "/api/v1/pods?fieldSelector=spec.nodeName!=&resourceVersion=0"
+"""Pods with a node. Version 0: from the API server's memory, without a look into etcd."""
 _PARENT_DEATH_SIGNAL: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
@@ -88,15 +91,17 @@ def main() -> None:
     """Run the stand-in."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.kubelet", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="of the API server")
-    parser.add_argument("--ca-file", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--cluster", type=Path, required=True, help="folder with the cluster's certificates")
+    parser.add_argument("--folder", type=Path, required=True, help="for the files of Pods")
     parsed = parser.parse_args()
     # A test run that is killed takes the Pods along.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
     def api() -> Api:
-        return Api(parsed.port, parsed.ca_file, ADMIN)
+        return Api(parsed.port, parsed.cluster / "ca.crt", ADMIN)
 
+    logs = server(parsed.folder, parsed.cluster / "server.crt", parsed.cluster / "server.key")
+    threading.Thread(target=logs.serve_forever, daemon=True).start()
     kubelet = Kubelet(api, parsed.folder)
     try:
         asyncio.run(run(kubelet, Services(api())))

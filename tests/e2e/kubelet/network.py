@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NODE_IP: Final = "10.244.0.1"
+LOGS_PORT: Final = 10250
 CLUSTER_IPS: Final = "10.0.0.0/24"
 PROGRAMS: Final = ("ip", "unshare", "nsenter", "setpriv", "mount")
 _NEW_NETWORK: Final = 0x40000000

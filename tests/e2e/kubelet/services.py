@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.e2e.client import Api
 
 EVERY_S: Final = 0.1
+_CACHED: Final = "?resourceVersion=0"
 _SUFFIX: Final = ".cluster.local"
 _A, _AAAA, _NO_NAME = 1, 28, 3
 _TTL_S: Final = 5
@@ -117,8 +118,8 @@ class Services:
             await asyncio.sleep(EVERY_S)
 
     def _read(self) -> Table:
-        services = self._api.get("/api/v1/services").document["items"]
-        slices = self._api.get("/apis/discovery.k8s.io/v1/endpointslices").document["items"]
+        services = self._api.get(f"/api/v1/services{_CACHED}").document["items"]
+        slices = self._api.get(f"/apis/discovery.k8s.io/v1/endpointslices{_CACHED}").document["items"]
         return table(services, slices)
 
 
