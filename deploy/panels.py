@@ -426,6 +426,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             {
                 "decisions, {{sink}}": _rate(f"{_G}decision_log_dropped_total", "sink"),
                 "findings of reports and Events": _rate(f"{_G}findings_dropped_total"),
+                "recorded reviews, {{reason}}": _rate(f"{_G}recording_dropped_total", "reason"),
                 "spans, {{reason}}": _rate(f"{_G}trace_spans_dropped_total", "reason"),
                 "sampled reviews, over maxSpansPerSecond": _rate(f"{_G}trace_reviews_not_recorded_total"),
             },
@@ -436,6 +437,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Records that are written",
             {
                 "decisions": _rate(f"{_G}decision_log_records_total"),
+                "reviews in recordings": _rate(f"{_G}recorded_reviews_total"),
                 "spans": _rate(f"{_G}trace_spans_exported_total"),
             },
             "cps",

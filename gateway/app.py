@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from gateway.core.matching import Selection
     from gateway.decisions.observer import DecisionSink
     from gateway.options import Options
+    from gateway.recording.recorder import Recorder
     from gateway.reports.observer import Reporter
     from gateway.serving.message import Cancel, Exchange
     from gateway.snapshot import Snapshot
@@ -110,6 +111,8 @@ class Gateway:
         self.metrics.refused = self._front_end.connections.refused
         self._front_end.connections.on_refused = self.decision_log.refused
         self._reporter: Reporter | None = None
+        self._recorder: Recorder | None = None
+        """None: nothing was recorded so far."""
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
@@ -170,6 +173,8 @@ class Gateway:
         if self._admin is not None:
             await self._admin.close()
         await self.decision_log.close()
+        if self._recorder is not None:
+            await self._recorder.close()
 
     # -- reviews ----------------------------------------------------------------------------------
 
@@ -207,6 +212,9 @@ class Gateway:
             observers.append(DecisionObserver(snapshot.digest, sinks))
         if self._reporter is not None:
             observers.append(self._reporter)
+        recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
+        if recording is not None:
+            observers.append(recording)
         return Observers(observers) if len(observers) > 1 else self.metrics
 
     def _use_reporter(self, settings: GatewaySettings) -> None:
@@ -224,6 +232,18 @@ class Gateway:
             self._reporter = Reporter(settings.reports, settings.kubernetes, instance)
         if old is not None:
             self._keep(old.close())
+
+    def _use_recorder(self, settings: GatewaySettings) -> None:
+        """Record by *settings* from now on."""
+        self.metrics.is_recording = settings.record is not None
+        if self._recorder is None:
+            if settings.record is None:
+                return
+            # Imported late: it loads RE2, which a gateway without recordings may not need.
+            from gateway.recording.recorder import Recorder
+
+            self._recorder = Recorder(self.metrics.recording)
+        self._recorder.use(settings.record)
 
     # -- the configuration ------------------------------------------------------------------------
 
@@ -304,6 +324,7 @@ class Gateway:
         if snapshot is not None:
             self._use_reporter(settings)
             self.decision_log.use(settings.logging)
+            self._use_recorder(settings)
             self._snapshot_in_force = snapshot
             self._loaded_at = time.time()
             if tracing is not None:

@@ -35,6 +35,8 @@ class Load:
     """Whether all answers have the same bytes."""
     traceparent: str = ""
     """The header of all reviews; empty: none."""
+    uids: int = 1
+    """Reviews with so many uids are sent in turn."""
     review: Literal["pod", "labelled", "large", "update"] = "pod"
     """A Pod of 6 KB, the same with all labels of ``loadtest.policies``, a Pod of 1 MiB, or an update with two
     Pods of 3 MiB."""
@@ -102,6 +104,7 @@ _UPDATES: Final = Load(connections=1, review="update")
 _FEW: Final = Load(connections=8)
 _SOME: Final = Load(connections=16)
 _NOT_SAMPLED: Final = Load(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
+_UIDS: Final = Load(uids=1000)
 _REAL: Final = Load(connections=16, review="labelled")
 RATES: Final = (10, 25, 50, 70, 90)
 """In percent of the throughput of a closed loop."""
@@ -284,6 +287,16 @@ GROUPS: Final = (
                 "/validate/four",
             ),
             Case("logs-all", "all decisions", "logs-All", "/validate/four"),
+        ),
+        rounds=4,
+    ),
+    Group(
+        "recording",
+        "Recordings, 4 policies that allow the request",
+        Case("record-none", "no recording", "four", "/validate/four", _UIDS),
+        (
+            Case("record-bounded", "10 %, at most 100 a second", "recorded-100", "/validate/four", _UIDS),
+            Case("record-10", "10 %, however many", "recorded-1000000", "/validate/four", _UIDS),
         ),
         rounds=4,
     ),

@@ -70,6 +70,8 @@ class Gateway:
     """``logging.decisions``, in a file and without a limit of the rate; empty for the default."""
     sampling: int | None = None
     """``tracing.samplingRatePerMillion``; None: no traces."""
+    recorded_per_second: int = 0
+    """``record.maxPerSecond``; 0: nothing is recorded."""
     language: str = ""
     """Of its only worker, one of ``POLICY_WORKERS``; empty if its workers are ``loadtest.worker``."""
 
@@ -86,7 +88,11 @@ class Gateway:
         *collector* is the URL to which spans are sent.
         """
         pools = [_pool(number, address, self.transport) for number, address in enumerate(worker_addresses)]
-        settings = _logging(self.decisions) + _tracing(self.sampling, collector)
+        settings = (
+            _logging(self.decisions)
+            + _tracing(self.sampling, collector)
+            + _recording(self.recorded_per_second)
+        )
         documents = [*pools, *self.documents(), *settings]
         text = "\n---\n".join(json.dumps(document) for document in documents)
         bundle = b"" if ca_file is None else base64.b64encode(ca_file.read_bytes())
@@ -191,6 +197,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "four": Gateway(four),
     **{f"logs-{decisions}": Gateway(four, decisions=decisions) for decisions in ("None", "Denied", "All")},
     **{f"traced-{sampling}": Gateway(four, sampling=sampling) for sampling in (0, 10_000, 1_000_000)},
+    **{f"recorded-{rate}": Gateway(four, recorded_per_second=rate) for rate in (100, 1_000_000)},
     "many": Gateway(many),
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
@@ -242,6 +249,13 @@ def _tracing(sampling: int | None, collector: str) -> list[Document]:
     return [
         {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration", "tracing": tracing}
     ]
+
+
+def _recording(per_second: int) -> list[Document]:
+    if not per_second:
+        return []
+    record = {"folder": f"recording-{per_second}", "maxPerSecond": per_second}
+    return [{"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration", "record": record}]
 
 
 def _logging(decisions: str) -> list[Document]:

@@ -8,14 +8,20 @@ the same size can be enough.
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import cycle
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONNECT_TIMEOUT_S: Final = 10.0
 HTTPS_PORT: Final = 443
@@ -36,6 +42,8 @@ class Target:
 
     traceparent: str = ""
     """The header of the request; empty: none."""
+    uids: int = 1
+    """Reviews with so many uids are sent in turn; then answers are compared by their size alone."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -43,15 +51,25 @@ class Target:
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or HTTPS_PORT
 
-    def request_bytes(self) -> bytes:
-        """Return the whole HTTP request."""
+    def all_uids(self) -> list[str]:
+        """Return the uids of the reviews: that of the review, and others of the same length."""
+        draw = random.Random(1)
+        others = [str(UUID(int=draw.getrandbits(128))) for _ in range(self.uids - 1)]
+        return [orjson.loads(self.review)["request"]["uid"], *others]
+
+    def requests(self) -> Iterator[bytes]:
+        """Return the HTTP requests, without end."""
+        uids = [uid.encode() for uid in self.all_uids()]
+        return cycle([self._request(self.review.replace(uids[0], uid)) for uid in uids])
+
+    def _request(self, review: bytes) -> bytes:
         parts = urlsplit(self.url)
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         trace = f"traceparent: {self.traceparent}\r\n" if self.traceparent else ""
         return (
             f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json\r\n{trace}Content-Length: {len(self.review)}\r\n\r\n"
-        ).encode() + self.review
+            f"Accept: application/json\r\n{trace}Content-Length: {len(review)}\r\n\r\n"
+        ).encode() + review
 
 
 class Answers:
@@ -63,8 +81,8 @@ class Answers:
         """A whole right answer; None before the first."""
         self._expected_body = b""
         self._allowed = target.allowed
-        self._is_exact = target.is_exact
-        self._uid = orjson.loads(target.review)["request"]["uid"]
+        self._is_exact = target.is_exact and target.uids == 1
+        self._uids = target.all_uids()
 
     def check(self, received: bytes) -> bool | None:
         """Return whether *received* is right, or None while it is incomplete. Wrong answers are counted."""
@@ -97,8 +115,8 @@ class Answers:
             uid, allowed = response["uid"], response["allowed"]
         except (ValueError, KeyError, TypeError):
             return f"not an AdmissionReview: {body[:200].decode(errors='replace')}"
-        if uid != self._uid:
-            return f"expected the uid {self._uid}, found {uid}"
+        if uid not in self._uids:
+            return f"expected the uid {self._uids[0]}, found {uid}"
         if allowed is not self._allowed:
             return f"expected allowed: {self._allowed}, found {body[:300].decode(errors='replace')}"
         return ""
@@ -131,7 +149,8 @@ def whole_body(head: bytes, received: bytes) -> bytes | None:
 class Schedule(Protocol):
     """Decides when a connection sends its next review: a closed or an open loop."""
 
-    request: bytes
+    requests: Iterator[bytes]
+    """Without end."""
     answers: Answers
 
     def on_answer(self, connection: Connection, now: float, *, is_right: bool) -> None:
@@ -163,7 +182,7 @@ class Connection(asyncio.Protocol):
         """Send the review. Its latency counts from *since*."""
         assert self._transport is not None
         self.is_busy, self.since = True, since
-        self._transport.write(self._schedule.request)
+        self._transport.write(next(self._schedule.requests))
 
     def data_received(self, data: bytes) -> None:
         """Receive an answer, or a part of it."""

@@ -56,7 +56,7 @@ class ClosedLoop:
 
     def __init__(self, target: Target, *, is_fresh: bool) -> None:
         """With *is_fresh* each review has a new connection, and its latency includes the handshake."""
-        self.request = target.request_bytes()
+        self.requests = target.requests()
         self.answers = Answers(target)
         self.latencies_s = array("d")
         """Of every right answer so far."""
@@ -156,7 +156,7 @@ class OpenLoop:
 
     def __init__(self, target: Target, rate: float, warmup_s: float, window_s: float) -> None:
         """Plan *rate* reviews a second."""
-        self.request = target.request_bytes()
+        self.requests = target.requests()
         self.answers = Answers(target)
         self.is_over = asyncio.Event()
         """Set when all reviews are answered, or no connection is left."""
@@ -350,6 +350,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--rate", type=float, metavar="N", help="open loop of N reviews a second")
     add("--inexact", action="store_true", help="answers must have the same size, not the same bytes")
     add("--traceparent", default="", metavar="TEXT", help="a header of all reviews")
+    add("--uids", type=int, default=1, metavar="N", help="reviews with N uids in turn; implies --inexact")
     add("--fresh", action="store_true", help="closed loop with a new TLS connection for each review")
     options = parser.parse_args(argv)
     if options.rate and options.fresh:
@@ -363,7 +364,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     window = (options.connections, options.warmup, options.window, options.watch)
     try:
         review, is_exact = options.review.read_bytes(), not options.inexact
-        target = Target(options.url, review, is_exact=is_exact, traceparent=options.traceparent)
+        target = Target(
+            options.url, review, is_exact=is_exact, traceparent=options.traceparent, uids=options.uids
+        )
         if options.rate:
             found = uvloop.run(measure_open(target, options.rate, *window))
         else:

@@ -123,6 +123,8 @@ def arguments(
         found += ["--rate", f"{rate:.1f}"]
     if not load.is_exact:
         found += ["--inexact"]
+    if load.uids > 1:
+        found += ["--uids", str(load.uids)]
     if load.is_fresh:
         found += ["--fresh"]
     if load.traceparent:

@@ -42,6 +42,7 @@ _OWN_HEADERS = (
     b"transfer-encoding",
     b"connection",
 )
+_LEAST_KEY_BYTES = 16
 
 
 class NoCredentialError(UnusableFileError):
@@ -92,6 +93,11 @@ def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None
 def read_headers_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """Return the path in the field *name*, relative to *folder*, of a file with ``NAME: VALUE`` lines."""
     return _checked(fields, name, folder, request_headers)
+
+
+def read_recording_key_file(fields: Fields, name: str, folder: Path) -> Path | None:
+    """Return the path in the field *name*, relative to *folder*, of a file with the key of recordings."""
+    return _checked(fields, name, folder, recording_key)
 
 
 def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
@@ -223,6 +229,18 @@ def request_headers(content: bytes) -> dict[str, str]:
     lines = _credentials(content, is_right, "NAME: VALUE of a header that may be set")
     pairs = (line.decode("ascii").split(":", 1) for line in lines)
     return {name: value.strip() for name, value in pairs}
+
+
+def recording_key(content: bytes) -> bytes:
+    """Return the key of the hashes in recordings: *content* without white space around it.
+
+    Raises:
+        UnusableFileError: it is too short to be a secret.
+    """
+    key = content.strip()
+    if len(key) < _LEAST_KEY_BYTES:
+        raise UnusableFileError(f"holds {len(key)} bytes, expected at least {_LEAST_KEY_BYTES} random ones")
+    return key
 
 
 def certificate_key(content: bytes) -> bytes:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.conditions import MatchConditions
 
-_LEFT_OUT: Final = {"warnings", "listen", "admin_listen", "pages", "processes", "logging", "tracing"}
+_LEFT_OUT: Final = {
+    *("warnings", "listen", "admin_listen", "pages", "processes", "logging", "record", "tracing"),
+}
 """Fields that change no decision, and can differ between the replicas of one configuration."""
 
 

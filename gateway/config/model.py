@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gateway.config.record_settings import RecordSettings
     from gateway.config.report_settings import ReportSettings
     from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_users import WebhookUsers
@@ -172,6 +173,8 @@ class GatewaySettings:
     """None: no reports are written into the cluster."""
     tracing: TracingSettings | None = None
     """None: no spans are made."""
+    record: RecordSettings | None = None
+    """None: no reviews are recorded."""
 
 
 @dataclass(frozen=True, slots=True)

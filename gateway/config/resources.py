@@ -38,6 +38,7 @@ from gateway.config.model import (
     WorkerTls,
 )
 from gateway.config.names import configuration_name, dns_1123_label, dns_1123_subdomain
+from gateway.config.record_settings import read_record
 from gateway.config.report_settings import read_reports
 from gateway.config.tracing_settings import read_tracing
 from gateway.config.webhook_users import read_webhook_users
@@ -242,6 +243,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         logging=read_logging(fields.group("logging"), folder),
         reports=read_reports(fields.mapping("reports")),
         tracing=read_tracing(fields.mapping("tracing"), folder),
+        record=read_record(fields.mapping("record"), folder),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:
         fields.report.add(

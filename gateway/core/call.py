@@ -67,6 +67,11 @@ class Payload:
         return self._object
 
     @property
+    def changed_json(self) -> bytes | None:
+        """The JSON of the object as patches changed it; None if none did."""
+        return self._changed_json
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the JSON of the changed object, or of the whole request if no patch changed the object."""
         return len(self.request.json) if self._changed_json is None else len(self._changed_json)

@@ -147,7 +147,7 @@ def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Deta
     groups: list[str] = []
     object_, note = b"", ""
     changes: tuple[Change, ...] = ()
-    sizes = [len(request.json), *(payload.size_bytes for _, payload in _changed(evaluation))]
+    sizes = [len(request.json), *(payload.size_bytes for _, payload in changed_payloads(evaluation))]
     if max(sizes) > LARGE_BYTES:
         note = f"too large to be kept: {max(sizes)} bytes"
     else:
@@ -182,7 +182,7 @@ def _objects(
     before: object = request.object if request.has_object else request.old_object
     if before is None:
         return b"", ()
-    after = list(_changed(evaluation))
+    after = list(changed_payloads(evaluation))
     documents = [before, *(payload.object for _, payload in after)]
     if is_secret(request.kind):
         documents = [{**cast("Json", document), "kind": "Secret"} for document in documents]
@@ -199,7 +199,7 @@ def _objects(
     return orjson.dumps(first), tuple(changes)
 
 
-def _changed(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
+def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
     """Yield the index of each outcome that changed the object, with the payload as it left it.
 
     That is the payload of the next call that counted, since only calls change the object.

@@ -3,7 +3,7 @@
 Values are replaced by a mark with a keyed hash: equal values have equal marks in one process, so a change of
 a value can be seen, and a value cannot be guessed from its mark. Replaced are
 
-- ``data`` and ``stringData`` of Secrets, at any depth, and their long annotations;
+- ``data`` of Secrets and ``stringData``, at any depth, and long annotations of Secrets;
 - texts of fields and of environment variables with names such as ``password`` and ``token``, which are also
   the tokens of TokenRequests and TokenReviews;
 - annotations that contain an earlier version of the object, such as that of ``kubectl apply``;
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from gateway.decisions.record import DecisionRecord
 
 _KEY: Final = os.urandom(16)
-_CREDENTIAL_NAME: Final = re.compile(
-    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|(?:api|access|private|signing|encryption)[-_.]?key)"
-    r"(?:s|[-_.]?value|[-_.]?data)?\Z",
-    re.IGNORECASE,
+CREDENTIAL_NAME: Final = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|authorization|cookie"
+    r"|(?:api|access|private|signing|encryption)[-_.]?key)(?:s|[-_.]?value|[-_.]?data)?"
 )
+"""Regular expression of the end of a name, without regard to case."""
+_CREDENTIAL_NAME: Final = re.compile(CREDENTIAL_NAME + r"\Z", re.IGNORECASE)
 _LONGEST_NAME: Final = 253
 """Of a field or an environment variable. A longer one is no name, and would fill the cache."""
 _CREDENTIAL: Final = re.compile(
@@ -100,6 +101,9 @@ def is_for_secrets(request: AdmissionRequest) -> bool:
 class Redactor:
     """Redacts the objects and texts of one decision; pass all objects to :meth:`learn` first."""
 
+    max_searched = MAX_SEARCHED
+    _keeps_managed_fields = False
+
     def __init__(self, *, secret_names: bool) -> None:
         """*secret_names* is whether the names of Secrets stay."""
         self._secret_names = secret_names
@@ -116,9 +120,13 @@ class Redactor:
             RecursionError: it nests too deeply.
         """
         for text in _secret_values(document):
-            self._note(text)
-            self._note(_decoded(text))
-            self._note(base64.b64encode(text.encode(errors="surrogatepass")).decode())
+            self.learn_text(text)
+
+    def learn_text(self, text: str) -> None:
+        """Note the secret *text*, so that it is replaced in all objects and texts."""
+        self._note(text)
+        self._note(decoded(text))
+        self._note(base64.b64encode(text.encode(errors="surrogatepass")).decode())
 
     def learn_request(self, request: AdmissionRequest) -> None:
         """Note the secret values of the objects of *request*, if it is for an object that is a secret.
@@ -163,9 +171,12 @@ class Redactor:
 
     def _note(self, text: str) -> None:
         if len(text) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED and text not in self._repeated:
-            self._repeated[text] = mark(text)
-            if len(self._searched) < MAX_SEARCHED:
+            self._repeated[text] = self._mark(text)
+            if len(self._searched) < self.max_searched:
                 self._searched.append(text)
+
+    def _mark(self, text: str) -> str:
+        return mark(text)
 
     def redacted(self, document: object) -> object:
         """Return a copy of *document* without secrets.
@@ -185,18 +196,32 @@ class Redactor:
             if is_secret and name == "metadata" and isinstance(value, dict):
                 redacted[name] = self._secret_metadata(value)
             elif name == "managedFields":
-                continue
+                if self._keeps_managed_fields:
+                    redacted[name] = self.redacted(value)
             elif name == "annotations" and isinstance(value, dict):
                 redacted[self.text(name)] = {
                     self.text(key): self._annotation(key, text) for key, text in value.items()
                 }
-            elif (is_secret and name in ("data", "stringData")) or (is_credential and name == "value"):
-                redacted[name] = _marked(value)
+            elif is_secret and name == "data":
+                redacted[name] = self._secret_data(value)
+            elif name == "stringData" or (is_credential and name == "value"):
+                redacted[name] = self.marked(value)
             elif _is_credential_name(name) and _is_text(value):
-                redacted[self.text(name)] = _marked(value)
+                redacted[self.text(name)] = self.marked(value)
             else:
                 redacted[self.text(name)] = self.redacted(value)
         return redacted
+
+    def marked(self, value: object) -> object:
+        """Return *value* with each text and number replaced."""
+        if isinstance(value, dict):
+            return {name: self.marked(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.marked(item) for item in value]
+        return value if value is None else self._mark(str(value))
+
+    def _secret_data(self, value: object) -> object:
+        return self.marked(value)
 
     def _secret_metadata(self, metadata: dict[str, object]) -> object:
         kept = dict(metadata)
@@ -206,14 +231,14 @@ class Redactor:
         annotations = kept.get("annotations")
         if isinstance(annotations, dict):
             kept["annotations"] = {
-                key: mark(text) if isinstance(text, str) and len(text) > _SHORT_ANNOTATION else text
+                key: self._mark(text) if isinstance(text, str) and len(text) > _SHORT_ANNOTATION else text
                 for key, text in annotations.items()
             }
         return self.redacted(kept)
 
     def _annotation(self, key: str, value: object) -> object:
         if isinstance(value, str) and (_EARLIER_VERSION.search(key) or _is_credential_name(key)):
-            return mark(value)
+            return self._mark(value)
         return self.redacted(value)
 
     def text(self, text: str) -> str:
@@ -225,12 +250,16 @@ class Redactor:
         for value in self._searched:
             if value in text:
                 text = text.replace(value, self._repeated[value])
-        if len(text) > MAX_TEXT_CHARS:
-            text = f"{text[:MAX_TEXT_CHARS]}… {mark(text[MAX_TEXT_CHARS:])}"
+        if len(text) > MAX_TEXT_CHARS and self._is_cut(text):
+            text = f"{text[:MAX_TEXT_CHARS]}… {self._mark(text[MAX_TEXT_CHARS:])}"
         lowered = text.lower()
         if any(hint in lowered for hint in _HINTS):
-            text = _CREDENTIAL.sub(lambda found: mark(found[0]), text)
+            text = _CREDENTIAL.sub(lambda found: self._mark(found[0]), text)
         return text
+
+    def _is_cut(self, text: str) -> bool:
+        """Whether *text*, which is long, is cut."""
+        return True
 
 
 def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:
@@ -251,30 +280,23 @@ def _secret_values(document: object) -> Iterator[str]:
         is_secret, is_credential = document.get("kind") == "Secret", _is_credential(document)
         for name, value in document.items():
             if (
-                (is_secret and name in ("data", "stringData"))
+                (is_secret and name == "data")
+                or name == "stringData"
                 or (is_credential and name == "value")
                 or (_is_credential_name(name) and _is_text(value))
             ):
-                yield from _texts(value)
+                yield from texts_in(value)
             elif name != "managedFields":
                 yield from _secret_values(value)
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in *value*, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def _marked(value: object) -> object:
-    """Return *value* with each text and number replaced."""
-    if isinstance(value, dict):
-        return {name: _marked(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_marked(item) for item in value]
-    return value if value is None else mark(str(value))
+            yield from texts_in(item)
 
 
 @lru_cache(1024)
@@ -294,7 +316,8 @@ def _is_credential(document: dict[str, object]) -> bool:
     return isinstance(name, str) and _is_credential_name(name)
 
 
-def _decoded(text: str) -> str:
+def decoded(text: str) -> str:
+    """Return what *text* is the base64 of; empty if it is not base64 of a text."""
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):

@@ -59,13 +59,18 @@ class Writer(Generic[Item]):
     """The queue and the thread of one sink. Make it on the event loop that calls it."""
 
     def __init__(
-        self, sink: Sink[Item], dropped_item: Callable[[int], Item], count_dropped: Callable[[int], None]
+        self,
+        sink: Sink[Item],
+        dropped_item: Callable[[int], Item],
+        count_dropped: Callable[[int], None],
+        purpose: str = "decision log",
     ) -> None:
         """Write to *sink*.
 
         *dropped_item* returns the record in place of so many dropped ones. *count_dropped* is called with
-        the number of records whenever some were dropped.
+        the number of records whenever some were dropped. *purpose* is for messages.
         """
+        self._purpose = purpose
         self._sink = sink
         self._dropped_item = dropped_item
         self._count_dropped = count_dropped
@@ -79,7 +84,7 @@ class Writer(Generic[Item]):
         self._batches: queue.SimpleQueue[list[Item] | None] = queue.SimpleQueue()
         self._has_failed = False
         # A daemon: a sink that blocks for ever must not keep the process from its end.
-        self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=purpose.replace(" ", "-"), daemon=True)
         self._thread.start()
 
     def write(self, item: Item) -> None:
@@ -92,9 +97,13 @@ class Writer(Generic[Item]):
         self._flush_later(FLUSH_S)
 
     def drop(self, number: int) -> None:
-        """Note that *number* records were dropped."""
-        self._dropped += number
+        """Count *number* dropped records, and note them in a record."""
         self._count_dropped(number)
+        self.note_dropped(number)
+
+    def note_dropped(self, number: int) -> None:
+        """Note *number* dropped records, which are counted already, in a record."""
+        self._dropped += number
         self._flush_later(DROPPED_S)
 
     def _flush_later(self, seconds: float) -> None:
@@ -131,7 +140,7 @@ class Writer(Generic[Item]):
                 lost = len(batch)
                 if not self._has_failed:
                     self._has_failed = True
-                    log.warning("decision log: %s: records are dropped: %s", self._sink.name, error)
+                    log.warning("%s: %s: records are dropped: %s", self._purpose, self._sink.name, error)
             with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(self._written, lost)
         self._sink.close()

@@ -245,6 +245,17 @@ FINDINGS_DROPPED: Final = _counter(
     "`reports`",
 )
 
+REVIEWS_RECORDED: Final = _counter(
+    "recorded_reviews", "reviews in [recordings](recordings.md). Only with `record`"
+)
+REVIEWS_NOT_IN_RECORDING: Final = _counter(
+    "recording_dropped",
+    "reviews that were to be recorded and were not; `reason` is `rate` (`maxPerSecond`), `size` (more than "
+    "64 KiB), `queue` (too many at once), `redaction` (too deep, or too many secret values) or `writer` "
+    "(files could not be written, or not fast enough). Only with `record`",
+    "reason",
+)
+
 # -- traces ---------------------------------------------------------------------------------------
 
 SPANS_EXPORTED: Final = _counter("trace_spans_exported", "spans that the collector took. Only with `tracing`")

@@ -56,6 +56,15 @@ class LogCounts:
         """Records that were not written, by sink."""
 
 
+class RecordingCounts:
+    """The counts of recordings; the recorder adds to them."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.dropped: Counter[str] = Counter()
+        """Reviews that were chosen and not recorded, by reason."""
+
+
 class PoolMetrics:
     """The metrics of one worker pool. In a reload the old and the new pool of a name share them."""
 
@@ -107,6 +116,8 @@ class Metrics:
         self.findings_dropped: int | None = None
         """Findings that are in no report or Event; None: no reports are configured."""
         self.decision_log = LogCounts()
+        self.recording = RecordingCounts()
+        self.is_recording = False
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.spans: Mapping[SpanFate, int] = {}
@@ -289,6 +300,12 @@ class Metrics:
             )
         if self.findings_dropped is not None:
             yield _family(definitions.FINDINGS_DROPPED, {(): self.findings_dropped})
+        if self.is_recording:
+            reasons = tuple(self.recording.dropped.items())
+            yield _family(definitions.REVIEWS_RECORDED, {(): self.recording.recorded})
+            yield _family(
+                definitions.REVIEWS_NOT_IN_RECORDING, {(reason,): number for reason, number in reasons}
+            )
         if self.spans:
             dropped: tuple[SpanFate, ...] = ("export_failed", "queue_full")
             yield _family(definitions.SPANS_EXPORTED, {(): self.spans["exported"]})

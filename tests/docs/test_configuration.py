@@ -46,7 +46,7 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|spec\.hedge\.|"
+    r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|record\.|spec\.hedge\.|"
     r"webhooks\[\]\.clientConfig\.(service|caBundleFrom)\."
 )
 """Mappings whose absence is not the same as their defaults."""

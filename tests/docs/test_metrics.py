@@ -13,6 +13,7 @@ def exposed() -> Series:
     metrics = Metrics("0")
     metrics.watch = (True, 1)
     metrics.findings_dropped = 0
+    metrics.is_recording = True
     metrics.spans = spans = SpanCounts()
     spans.begin()
     metrics.use("digest", ())
