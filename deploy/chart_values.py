@@ -186,7 +186,8 @@ def _configuration() -> Schema:
         *parents, name = path.split(".")
         parent = made
         for step in parents:
-            parent = parent["properties"][step]
+            parent = parent["properties"][step.removesuffix("[]")]
+            parent = parent["items"] if step.endswith("[]") else parent
         parent["properties"][name] = {**_documented(kind), "description": _plain(meaning)}
     return made
 
@@ -200,6 +201,7 @@ def _documented(kind: str) -> Schema:
     if word == "mapping":
         return {"type": "object", "properties": {}, "additionalProperties": False}
     lists = {
+        "list": {"type": "array", "items": _documented("mapping")},
         "list of strings": {"type": "array", **_TEXTS},
         "map of strings": {"type": "object", **_TEXTS_BY_NAME},
     }
