@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from deploy.monitoring import ROOT, RULES
 from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
 from gateway.config.custom import PLURALS
+from gateway.credentials.self_managed import next_state
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
     SCENARIOS,
@@ -27,8 +29,10 @@ from tests.e2e.charts import (
     text,
     write_config_map,
 )
+from tests.e2e.cluster import NAMESPACE
 from tests.e2e.golang import go
 from tests.e2e.monitoring import promtool
+from tests.e2e.setups import KINDS, REGISTRATIONS
 from tests.kit import run_command
 from tests.waiting import eventually
 
@@ -365,3 +369,48 @@ def test_every_pod_conforms_to_the_restricted_standard(
         # No standard but `privileged` allows the node's network.
         is_allowed = not pod["spec"].get("hostNetwork")
         assert (answer.status == 201) is is_allowed, answer
+
+
+@pytest.fixture
+def job_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig of the account of the Jobs, with the rights of the chart, and the gateway's Secret."""
+    account = f"{NAME}-registration"
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    made = [o for o in objects() if o["kind"] in kinds and o["metadata"]["name"] == account]
+    made += [o for o in objects() if o["kind"] in {"Secret", "CustomResourceDefinition"}]
+    documents = yaml.safe_dump_all(made)
+    applied = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=documents)
+    assert applied.returncode == 0, applied.stderr
+    eventually(lambda: cluster.api.get("/apis/admission-gateway.io/v1alpha1/workerpools").status == 200)
+    token = cluster.kubectl("create", "token", account, f"--namespace={NAMESPACE}").stdout.strip()
+    yield cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
+    cluster.kubectl("delete", "--filename=-", stdin=documents)
+
+
+def test_the_rights_of_the_jobs_are_enough_to_register_and_to_remove_the_registration(
+    cluster: Cluster, job_account: Path, tmp_path: Path
+) -> None:
+    state = next_state(None, (f"{NAME}.{NAMESPACE}.svc",), datetime.now(UTC), is_published=False)
+    assert state is not None
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
+    filled = cluster.api.get(secret).document | {"data": state.data()}
+    assert cluster.api.update(secret, filled).status == 200
+    (tmp_path / "config").mkdir()
+    config = write_config_map(tmp_path / "config", only("ConfigMap", NAME, WORKERS))
+    for job, expected in (
+        ("register", ["applied (created)", "applied (created)"]),
+        ("register", ["applied (unchanged)", "applied (unchanged)"]),
+        ("unregister", ["deleted", "deleted"]),
+        ("unregister", ["was not there", "was not there"]),
+    ):
+        (container,) = only("Job", f"{NAME}-{job}", WORKERS)["spec"]["template"]["spec"]["containers"]
+        # No kubelet runs, so there is no endpoint to wait for.
+        arguments = [one for one in container["args"] if not one.startswith(("--wait", "--config"))]
+        where = ["--config", config] if job == "register" else []
+        done = run_command(*arguments, *where, "--kubeconfig", job_account)
+        assert done.returncode == 0, done.stderr
+        assert [line.partition(" ")[2] for line in done.stdout.splitlines()] == expected
+        if job == "register":
+            for kind in KINDS.values():
+                entries = cluster.api.get(f"{REGISTRATIONS}/{kind.lower()}s/{NAME}").document["webhooks"]
+                assert {one["clientConfig"]["caBundle"] for one in entries} == {state.data()["ca.crt"]}
