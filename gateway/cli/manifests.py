@@ -72,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not exclude own-namespace or kube-system, or do not exclude leases.coordination.k8s.io or "
         "events from wildcards; may be repeated",
     )
+    add(
+        "--annotation",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="annotate both objects, as with cert-manager.io/inject-ca-from=NS/NAME; may be repeated",
+    )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
     add(
         "--wait",
@@ -226,7 +233,20 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
         split_mutating=parsed.split_mutating,
         excluded_namespaces=tuple(parsed.exclude_namespace),
         included=frozenset(parsed.include),
+        annotations=_annotations(parsed.annotation, refuse),
     )
+
+
+def _annotations(given: list[str], refuse: Callable[[str], object]) -> tuple[tuple[str, str], ...]:
+    from gateway.config.names import qualified_name
+    from gateway.text import shown
+
+    split = [text.partition("=") for text in given]
+    for key, equals, _ in split:
+        message = qualified_name(key) if equals else f"found {shown(key)}, expected KEY=VALUE"
+        if message:
+            refuse(f"argument --annotation: {message}")
+    return tuple((key, value) for key, _, value in split)
 
 
 def _backend(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Backend:

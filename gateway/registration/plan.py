@@ -58,6 +58,8 @@ class RegistrationOptions:
     """In addition to those that are excluded by default."""
     included: frozenset[str] = frozenset()
     """Values of ``exclusions.INCLUDABLE`` that are not excluded."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    """Of both objects."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,11 @@ def plan(config: Config, options: RegistrationOptions) -> Plan:
         document: dict[str, object] = {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": _KINDS[phase],
-            "metadata": {"name": options.name, "labels": {"app.kubernetes.io/name": DEFAULT_NAME}},
+            "metadata": {
+                "name": options.name,
+                "labels": {"app.kubernetes.io/name": DEFAULT_NAME},
+                **({"annotations": dict(options.annotations)} if options.annotations else {}),
+            },
             "webhooks": [
                 entry.document(
                     options.backend.client_config(entry.path), reserve_s, namespaces, options.included

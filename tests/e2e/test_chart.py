@@ -236,6 +236,18 @@ def test_everything_that_a_job_names_is_there_when_it_runs() -> None:
                 assert hooks(job) <= hooks(found) or not hooks(found)
 
 
+def test_cert_manager_keeps_the_ca_of_the_registration_up_to_date() -> None:
+    scenario = f"--values={CHART / 'ci' / 'cert-manager-values.yaml'}"
+    issued = only("Certificate", f"{NAME}-tls", scenario)
+    (container,) = only("Job", f"{NAME}-register", scenario)["spec"]["template"]["spec"]["containers"]
+    source = f"{NAME}/{issued['metadata']['name']}"
+    assert f"--annotation=cert-manager.io/inject-ca-from={source}" in container["args"]
+    for kind, name in (("Deployment", NAME), ("Job", f"{NAME}-register")):
+        volumes = only(kind, name, scenario)["spec"]["template"]["spec"]["volumes"]
+        (secret,) = (volume["secret"] for volume in volumes if "secret" in volume)
+        assert secret["secretName"] == issued["spec"]["secretName"]
+
+
 def test_without_hooks_a_changed_configuration_makes_another_job() -> None:
     def job(*more: str) -> str:
         (found,) = (o for o in objects(GITOPS, *more) if o["kind"] == "Job")

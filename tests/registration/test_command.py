@@ -91,6 +91,19 @@ def test_the_ca_is_in_every_entry(run: Run, tmp_path: Path, authority: trustme.C
     assert {base64.b64decode(found["caBundle"]) for found in client_configs(out)} == {file.read_bytes()}
 
 
+def test_annotations_are_those_of_both_objects(run: Run) -> None:
+    injected = "cert-manager.io/inject-ca-from"
+    _, out, _ = run(*SERVICE, "--annotation", f"{injected}=a/b", "--annotation", "c=d=e")
+    assert [one["metadata"]["annotations"] for one in documents(out)] == [{injected: "a/b", "c": "d=e"}] * 2
+
+
+def test_a_registration_needs_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["manifests", *SERVICE])
+    assert end.value.code == 2
+    assert "the following arguments are required: --config" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -140,6 +153,8 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
         ([*SERVICE, "--name", "A"], 'argument --name: found "A"'),
         ([*SERVICE, "--name", "a.static.k8s.io"], "argument --name: found"),
         ([*SERVICE, "--name", "n" * 240], "argument --name: found"),
+        ([*SERVICE, "--annotation", "a"], 'argument --annotation: found "a", expected KEY=VALUE'),
+        ([*SERVICE, "--annotation", "a b=c"], 'argument --annotation: found "a b"'),
         ([*SERVICE, "--exclude-namespace", "a.b"], 'argument --exclude-namespace: found "a.b"'),
         (
             [*SERVICE, "--include", "lease"],

@@ -119,6 +119,9 @@ spec:
 {{- if ne .Values.tls.mode "SelfManaged" }}
 - --ca-file=/etc/admission-gateway-ca/ca.crt
 {{- end }}
+{{- if eq .Values.tls.mode "CertManager" }}
+- --annotation=cert-manager.io/inject-ca-from={{ .Release.Namespace }}/{{ include "ag.tlsSecret" . }}
+{{- end }}
 - --apply
 - --force-conflicts
 {{- end -}}
