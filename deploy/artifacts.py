@@ -3,13 +3,18 @@
     python -m deploy.artifacts build/artifacts             # all of them
     python -m deploy.artifacts build/artifacts go rust
 
-| language | below the folder |
-|---|---|
-| python | ``python/``: wheels and source distributions of the gateway and of the SDK |
-| go | ``go/``: a module proxy of files, for ``GOPROXY=file://…`` (Go Modules Reference, GOPROXY protocol) |
-| typescript | ``typescript/NAME-VERSION.tgz``, for ``npm publish`` |
-| rust | ``rust/NAME-VERSION.crate`` |
-| java | ``java/``: a Maven repository with POM, library, sources and API documentation, not signed |
+| language | below the folder | published by |
+|---|---|---|
+| python | ``python/``: wheels and source distributions of the gateway and of the SDK | an upload of both |
+| go | ``go/``: a module proxy of files, for ``GOPROXY=file://…`` | the git tag ``workers/go/vVERSION`` |
+| typescript | ``typescript/NAME-VERSION.tgz`` | ``npm publish FILE`` |
+| rust | ``rust/NAME-VERSION.crate`` | ``cargo publish`` in ``workers/rust`` |
+| java | ``java/``: a Maven repository with library, sources and API documentation | ``deploy``, signed |
+
+The Go command finds the module by an HTML tag at its path:
+``<meta name="go-import" content="admission-gateway.io/worker git REPOSITORY workers/go">``.
+
+Source: ``go help importpath``; Go Modules Reference, GOPROXY protocol.
 """
 
 from __future__ import annotations

@@ -19,12 +19,14 @@ from gateway.config.load import load
 from gateway.errors import GatewayError
 from gateway.scaffold import project
 from gateway.scaffold.languages import ALIASES, LANGUAGES, Language
+from tests.kit import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EVERY = pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+CHART = yaml.safe_load((ROOT / "deploy" / "chart" / "values.yaml").read_text())
 WORDS_OF_YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
@@ -94,6 +96,18 @@ def test_the_gateway_accepts_the_configuration(tmp_path: Path, language: Languag
     project.write(tmp_path / name, project.render(language, name, None))
     config = load([tmp_path / name / "gateway.yaml"])
     assert [webhook.name for webhook in config.validating] == [f"require-team-label.{name}.example.com"]
+
+
+@EVERY
+def test_the_values_for_the_chart_have_the_same_webhooks(language: Language) -> None:
+    files = project.render(language, "on", None)
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", files["README.md"], re.MULTILINE | re.DOTALL)
+    values = yaml.safe_load(block)
+    assert values.keys() <= CHART.keys()
+    assert values["workers"]["on"]["image"].keys() <= CHART["workerDefaults"]["image"].keys()
+    _, document = yaml.safe_load_all(files["gateway.yaml"])
+    assert values["validatingWebhookConfigurations"] == {"on": document["webhooks"]}
+    assert values["workers"]["on"]["image"]["repository"] == "on"
 
 
 @given(st.text())
