@@ -37,8 +37,9 @@ from tests.kit import run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from tests.e2e.charts import Object
     from tests.e2e.cluster import Cluster
 
 NAME = "admission-gateway"
@@ -186,6 +187,27 @@ def test_a_feature_has_the_same_rights_as_in_the_plain_manifests(values: str, fi
         for rule in o["rules"]
     ]
     assert [rule for rule in wanted if rule not in given] == []
+
+
+def test_the_gateway_may_read_the_bundles_that_its_webhooks_name_and_no_others(tmp_path: Path) -> None:
+    scenario = f"--values={CHART / 'ci' / 'followed-ca-values.yaml'}"
+    # The command would read custom resources from a cluster.
+    without = "--set=customResources.enabled=false"
+    config = write_config_map(tmp_path, only("ConfigMap", NAME, scenario, without))
+    done = run_command("manifests", "--config", config, "--roles-for", f"{NAME}/{NAME}")
+    assert done.returncode == 0, done.stderr
+
+    def allowed(made: Iterable[Object]) -> set[tuple[str, str, str]]:
+        return {
+            (role["metadata"].get("namespace", ""), resource, name)
+            for role in made
+            if role["kind"].endswith("Role") and role["metadata"]["name"].endswith("-ca-bundles")
+            for rule in role["rules"]
+            for resource in rule["resources"]
+            for name in rule["resourceNames"]
+        }
+
+    assert allowed(objects(scenario)) == allowed(yaml.safe_load_all(done.stdout))
 
 
 def test_gateway_and_registration_may_read_every_custom_resource() -> None:
